@@ -1,0 +1,3 @@
+//! searchmill's engine: YAML to a typed plan to cached execution with lineage. It names no operator.
+
+pub mod operator;

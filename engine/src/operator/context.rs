@@ -1,0 +1,181 @@
+//! The world as an operator sees it: seed, cancellation, scratch space, progress, secrets, HTTP, threads.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::error::OperatorError;
+use super::params::Secret;
+
+/// How often and how patiently a call to the outside is repeated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub max_attempts: u32,
+    /// Wait before the second attempt; doubles each time, up to `max_backoff`.
+    pub backoff: Duration,
+    /// Longest wait, also for `Retry-After`.
+    pub max_backoff: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { max_attempts: 3, backoff: Duration::from_secs(1), max_backoff: Duration::from_mins(1) }
+    }
+}
+
+impl RetryPolicy {
+    /// Wait before attempt `next` (2, 3, …), no shorter than what the server asked for.
+    #[must_use]
+    pub fn wait(&self, next: u32, retry_after: Option<Duration>) -> Duration {
+        let doublings = next.saturating_sub(2).min(20);
+        let own = self.backoff.saturating_mul(1 << doublings);
+        own.max(retry_after.unwrap_or_default()).min(self.max_backoff)
+    }
+}
+
+/// Where progress goes; implemented by the driver.
+pub trait ProgressSink: Send + Sync {
+    /// `done` of `total` units (`total` 0: unknown).
+    fn progress(&self, done: u64, total: u64, unit: &str);
+    /// A line for the log of this node.
+    fn log(&self, line: &str);
+}
+
+/// Progress of one node. Cheap to call often.
+#[derive(Clone)]
+pub struct Progress(Arc<dyn ProgressSink>);
+
+impl Progress {
+    /// `done` of `total` units (`total` 0: unknown).
+    pub fn set(&self, done: u64, total: u64, unit: &str) {
+        self.0.progress(done, total, unit);
+    }
+
+    /// A line for the log of this node.
+    pub fn log(&self, line: &str) {
+        self.0.log(line);
+    }
+}
+
+/// Looks a secret up by name.
+pub type SecretLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// What the driver gives to make a [`Context`].
+pub struct ContextParts {
+    /// Seed of the node (given in the YAML or 0).
+    pub seed: u64,
+    /// Set when the run is told to stop.
+    pub cancelled: Arc<AtomicBool>,
+    /// An empty folder, removed afterwards.
+    pub scratch: PathBuf,
+    /// Relative paths start here.
+    pub directory: PathBuf,
+    /// Threads this node may use.
+    pub threads: usize,
+    /// Rows in flight for external nodes.
+    pub concurrency: usize,
+    /// Repeats of outside calls.
+    pub retry: RetryPolicy,
+    /// Looks a secret up by name.
+    pub secrets: SecretLookup,
+    /// The runtime that asynchronous work runs on.
+    pub runtime: tokio::runtime::Handle,
+    /// Where progress goes.
+    pub progress: Arc<dyn ProgressSink>,
+    /// The shared HTTP client (connection pool).
+    pub http: reqwest::Client,
+}
+
+/// The world as an operator sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<ContextParts>);
+
+impl Context {
+    /// A context of those parts.
+    #[must_use]
+    pub fn new(parts: ContextParts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// Seed of this node.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// Was the run told to stop?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Fails when the run was told to stop: call it in long loops.
+    ///
+    /// # Errors
+    /// [`OperatorError::cancelled`].
+    pub fn check_cancelled(&self) -> Result<(), OperatorError> {
+        if self.is_cancelled() { Err(OperatorError::cancelled()) } else { Ok(()) }
+    }
+
+    /// An empty folder for temporary files, removed afterwards.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        &self.0.scratch
+    }
+
+    /// A path as the user wrote it, made absolute: relative ones start at the working directory.
+    #[must_use]
+    pub fn resolve(&self, path: &str) -> PathBuf {
+        self.0.directory.join(path)
+    }
+
+    /// Threads this node may use.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.0.threads.max(1)
+    }
+
+    /// Rows in flight, for external nodes.
+    #[must_use]
+    pub fn concurrency(&self) -> usize {
+        self.0.concurrency.max(1)
+    }
+
+    /// Repeats of outside calls.
+    #[must_use]
+    pub fn retry(&self) -> RetryPolicy {
+        self.0.retry
+    }
+
+    /// The value of a secret.
+    ///
+    /// # Errors
+    /// When it is not set.
+    pub fn secret(&self, secret: &Secret) -> Result<String, OperatorError> {
+        let name = secret.name().ok_or_else(|| OperatorError::pipeline("a secret must be written `${secret:NAME}`"))?;
+        (self.0.secrets)(name).ok_or_else(|| {
+            OperatorError::machine(format!("the secret `{name}` is not set"))
+                .with_help(format!("set the environment variable {name}"))
+        })
+    }
+
+    /// The shared HTTP client.
+    #[must_use]
+    pub fn http(&self) -> &reqwest::Client {
+        &self.0.http
+    }
+
+    /// Progress of this node.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress(Arc::clone(&self.0.progress))
+    }
+
+    /// Runs asynchronous work from a blocking kernel. Never call it from asynchronous code.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.runtime.block_on(future)
+    }
+}

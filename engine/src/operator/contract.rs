@@ -1,0 +1,74 @@
+//! The trait that every operator implements.
+
+use super::context::Context;
+use super::error::OperatorError;
+use super::kernel::Kernel;
+use super::params::{ParamIssue, Params};
+use super::port::Ports;
+use super::rows::Inputs;
+
+/// What running an operator twice gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The same bytes from the same inputs and params.
+    Pure,
+    /// The same bytes from the same inputs, params and seed.
+    Seeded,
+    /// It asks the outside world (an endpoint); results are kept because they were paid for.
+    External,
+}
+
+/// A kind of step. See CONTRIBUTING.md for a worked example.
+pub trait Operator: Send + Sync + 'static {
+    /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
+    /// Derive `serde::{Serialize, Deserialize}` with `deny_unknown_fields` and defaults, and `schemars::JsonSchema`.
+    type Params: Params;
+    /// The word after `op:`, kebab-case.
+    const NAME: &'static str;
+    /// Bump when the same params and inputs could now give other bytes.
+    const VERSION: u32;
+    /// What running it twice gives.
+    const EFFECT: Effect;
+    /// One sentence for the reference page.
+    const ABOUT: &'static str;
+    /// Complete pipelines or node snippets for the reference page; each is bound by a test.
+    const EXAMPLES: &'static [Example];
+
+    /// Types in, types out; depends on params alone.
+    fn ports(params: &Self::Params) -> Ports;
+
+    /// What is wrong with params that deserialised; reported at the param's place in the file, before anything runs.
+    fn check(_params: &Self::Params) -> Vec<ParamIssue> {
+        Vec::new()
+    }
+
+    /// Files and URLs outside the pipeline that it reads: their content is part of the node's key.
+    fn sources(_params: &Self::Params) -> Vec<Source> {
+        Vec::new()
+    }
+
+    /// Opens the kernel on the worker: load tokenizers, open side inputs, connect.
+    ///
+    /// # Errors
+    /// When what the params ask for is not there.
+    fn open(params: &Self::Params, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
+}
+
+/// A snippet for the reference page: the `nodes:` entry of this operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Example {
+    /// What it shows.
+    pub title: &'static str,
+    /// YAML of one node, for example `chunks: {op: chunk, from: corpus, with: {size: 200}}`.
+    pub yaml: &'static str,
+}
+
+/// Something outside the pipeline that an operator reads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
+    /// working directory. A folder stands for all files below it. Its content enters the key.
+    Path(String),
+    /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
+    Identity(String),
+}

@@ -1,0 +1,110 @@
+//! Why an operator failed, and whose fault it is.
+
+use searchmill_schemas::SchemaError;
+
+/// Who has to mend it; decides the exit code and the advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The YAML asks for something impossible.
+    Pipeline,
+    /// The input data is not what it should be.
+    Data,
+    /// Disk, network, memory, a missing program.
+    Machine,
+    /// A defect of searchmill.
+    Engine,
+    /// Not a failure: the run was told to stop.
+    Cancelled,
+}
+
+/// Why an operator failed.
+#[derive(Clone, Debug)]
+pub struct OperatorError {
+    /// Who has to mend it.
+    pub blame: Blame,
+    /// What happened, for the user.
+    pub message: String,
+    /// How to mend it.
+    pub help: Option<String>,
+}
+
+impl OperatorError {
+    fn new(blame: Blame, message: impl Into<String>) -> Self {
+        Self { blame, message: message.into(), help: None }
+    }
+
+    /// The YAML's fault.
+    #[must_use]
+    pub fn pipeline(message: impl Into<String>) -> Self {
+        Self::new(Blame::Pipeline, message)
+    }
+
+    /// The data's fault.
+    #[must_use]
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(Blame::Data, message)
+    }
+
+    /// The machine's fault.
+    #[must_use]
+    pub fn machine(message: impl Into<String>) -> Self {
+        Self::new(Blame::Machine, message)
+    }
+
+    /// Our fault.
+    #[must_use]
+    pub fn engine(message: impl Into<String>) -> Self {
+        Self::new(Blame::Engine, message)
+    }
+
+    /// The run was told to stop.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self::new(Blame::Cancelled, "interrupted")
+    }
+
+    /// With advice.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl std::fmt::Display for OperatorError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for OperatorError {}
+
+impl From<SchemaError> for OperatorError {
+    fn from(error: SchemaError) -> Self {
+        Self::data(error.0)
+    }
+}
+
+impl From<std::io::Error> for OperatorError {
+    fn from(error: std::io::Error) -> Self {
+        Self::machine(error.to_string())
+    }
+}
+
+impl From<arrow::error::ArrowError> for OperatorError {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Self::data(error.to_string())
+    }
+}
+
+impl From<parquet::errors::ParquetError> for OperatorError {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        Self::data(error.to_string())
+    }
+}
+
+impl From<datafusion::error::DataFusionError> for OperatorError {
+    fn from(error: datafusion::error::DataFusionError) -> Self {
+        Self::pipeline(error.strip_backtrace())
+    }
+}

@@ -1,0 +1,207 @@
+//! The three kinds of kernel: what an opened operator can do.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::future::BoxFuture;
+use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
+
+use super::context::Context;
+use super::error::OperatorError;
+use super::rows::{Inputs, Outputs};
+
+/// An opened operator. What may run concurrently is a type, not a promise.
+pub enum Kernel {
+    /// Row 7 needs nothing of row 8: batches of the main input run in parallel, output stays in input order.
+    Map(Arc<dyn MapKernel>),
+    /// The same, asynchronous and one row at a time: for calls to the outside. Memoised by row.
+    RowMap(Arc<dyn RowKernel>),
+    /// A relational plan over the inputs.
+    Query(Box<dyn QueryKernel>),
+    /// Needs everything at once, or makes everything (sources, indexes, reports, training).
+    Whole(Box<dyn WholeKernel>),
+}
+
+/// A row-wise kernel over batches.
+pub trait MapKernel: Send + Sync {
+    /// Maps one batch of the main input. Must give the same rows however the input is cut into batches.
+    ///
+    /// # Errors
+    /// Fails the node; a bad row goes to [`MapOutput::reject`] instead.
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError>;
+}
+
+/// What a [`MapKernel`] gives for one batch.
+#[derive(Default)]
+pub struct MapOutput {
+    /// Rows by output port.
+    pub batches: Vec<(String, RecordBatch)>,
+    /// Rows that failed.
+    pub rejects: Vec<Reject>,
+}
+
+impl MapOutput {
+    /// Rows for a port.
+    pub fn push(&mut self, port: &str, batch: RecordBatch) {
+        if batch.num_rows() > 0 {
+            self.batches.push((port.to_owned(), batch));
+        }
+    }
+
+    /// Row structs for a port.
+    ///
+    /// # Errors
+    /// See [`to_batch`].
+    pub fn push_rows<R: Record>(&mut self, port: &str, rows: &[R]) -> Result<(), SchemaError> {
+        self.push(port, to_batch(rows)?);
+        Ok(())
+    }
+
+    /// A row that failed.
+    pub fn reject(&mut self, reject: Reject) {
+        self.rejects.push(reject);
+    }
+}
+
+/// A kernel that works on one row at a time and waits for the outside.
+pub trait RowKernel: Send + Sync {
+    /// How often each row is run; the sample's number is part of the row's key.
+    fn samples(&self) -> u32 {
+        1
+    }
+
+    /// The columns it reads: only they enter the row's key.
+    fn reads(&self) -> Vec<String>;
+
+    /// Runs one row (a batch of one). Retries of single calls are its own affair ([`Context::retry`]).
+    fn run<'a>(
+        &'a self,
+        row: &'a RecordBatch,
+        sample: u32,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<RowOutput, RowFailure>>;
+}
+
+/// What a [`RowKernel`] gives for one row.
+#[derive(Clone, Debug, Default)]
+pub struct RowOutput {
+    /// Rows by output port.
+    pub batches: Vec<(String, RecordBatch)>,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+/// What a row cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Calls made, retries included.
+    pub calls: u64,
+    /// Prompt tokens, as the endpoint counts them.
+    pub prompt_tokens: u64,
+    /// Completion tokens, as the endpoint counts them.
+    pub completion_tokens: u64,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+    }
+}
+
+/// Why a row failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// No answer in time.
+    Timeout,
+    /// 429 until attempts ran out.
+    RateLimited,
+    /// 5xx until attempts ran out.
+    ServerError,
+    /// Could not connect, or the connection broke.
+    Connection,
+    /// 4xx: asking again will not help.
+    Refused,
+    /// An answer that is not what the API promises.
+    BadResponse,
+    /// The row itself is unusable.
+    Data,
+    /// The run was told to stop; the row is neither done nor failed.
+    Cancelled,
+}
+
+impl FailureKind {
+    /// The name in `rejects` rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate_limited",
+            Self::ServerError => "server_error",
+            Self::Connection => "connection",
+            Self::Refused => "refused",
+            Self::BadResponse => "bad_response",
+            Self::Data => "data",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A row that failed.
+#[derive(Clone, Debug)]
+pub struct RowFailure {
+    /// Why.
+    pub kind: FailureKind,
+    /// In words.
+    pub message: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// The last response body, shortened.
+    pub detail: Option<String>,
+    /// What was paid all the same.
+    pub usage: Usage,
+}
+
+impl RowFailure {
+    /// A failure at the first attempt.
+    #[must_use]
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), attempts: 1, detail: None, usage: Usage::default() }
+    }
+}
+
+/// A kernel that is a relational plan.
+pub trait QueryKernel: Send + Sync {
+    /// Plans over the inputs, which are registered in `session` as tables named like their ports.
+    fn plan<'a>(
+        &'a self,
+        session: &'a SessionContext,
+        inputs: &'a QueryInputs,
+    ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>>;
+}
+
+/// Names of the tables registered for a query.
+#[derive(Clone, Debug, Default)]
+pub struct QueryInputs {
+    /// Port names, in the order of the ports; one table each.
+    pub tables: Vec<String>,
+}
+
+/// One output of a query. It runs on one partition, so rows come in the plan's own order.
+pub struct QueryOutput {
+    /// The output port.
+    pub port: String,
+    /// Its rows.
+    pub frame: DataFrame,
+}
+
+/// A kernel that needs everything at once.
+pub trait WholeKernel: Send + Sync {
+    /// Runs on a blocking thread: use [`Context::block_on`] for asynchronous work and `rayon` for parallel work.
+    ///
+    /// # Errors
+    /// Fails the node.
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError>;
+}

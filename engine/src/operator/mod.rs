@@ -1,0 +1,22 @@
+//! All that an operator's author sees: the contract, its ports, its context, its errors, and the registry.
+
+mod context;
+mod contract;
+mod error;
+mod kernel;
+mod params;
+mod port;
+mod registry;
+mod rows;
+
+pub use context::{Context, ContextParts, Progress, ProgressSink, RetryPolicy, SecretLookup};
+pub use contract::{Effect, Example, Operator, Source};
+pub use error::{Blame, OperatorError};
+pub use kernel::{
+    FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,
+    Usage, WholeKernel,
+};
+pub use params::{ParamIssue, Params, Secret};
+pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
+pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
+pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};

@@ -1,0 +1,65 @@
+//! Parameters of operators, and secrets in them.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a params type must be able to do.
+///
+/// A field that must not enter the key (an endpoint's URL, a key reference) carries
+/// `#[schemars(extend("x-searchmill-key" = false))]`.
+pub trait Params: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static {}
+
+impl<T: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static> Params for T {}
+
+/// Something wrong with a param that its type could not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamIssue {
+    /// Where, as a dotted path below `with:` (`policy.endpoint.base_url`, `files.0`).
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: Option<String>,
+}
+
+impl ParamIssue {
+    /// An issue at `path`.
+    #[must_use]
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into(), help: None }
+    }
+
+    /// With advice.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A reference to a secret (`${secret:NAME}`): the value is looked up on the worker and never stored, shown or hashed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(extend("x-searchmill-key" = false, "x-searchmill-secret" = true))]
+pub struct Secret(String);
+
+impl Secret {
+    /// A reference to the secret of that name.
+    #[must_use]
+    pub fn reference(name: &str) -> Self {
+        Self(format!("${{secret:{name}}}"))
+    }
+
+    /// The name referred to, or `None` when the YAML held the secret itself (which the plan refuses).
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.strip_prefix("${secret:")?.strip_suffix('}')
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secret({})", self.name().unwrap_or("…"))
+    }
+}

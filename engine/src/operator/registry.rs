@@ -1,0 +1,125 @@
+//! The registry: operators by name, with their types erased.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::contract::{Effect, Example, Operator, Source};
+use super::error::OperatorError;
+use super::kernel::Kernel;
+use super::params::ParamIssue;
+use super::port::Ports;
+use super::rows::Inputs;
+
+/// An operator with its params type erased.
+#[derive(Clone, Copy)]
+pub struct OperatorEntry {
+    /// The word after `op:`.
+    pub name: &'static str,
+    /// Version of its output.
+    pub version: u32,
+    /// What running it twice gives.
+    pub effect: Effect,
+    /// One sentence.
+    pub about: &'static str,
+    /// Snippets for the reference page.
+    pub examples: &'static [Example],
+    /// JSON Schema of its params.
+    pub schema: fn() -> Value,
+    /// Params to a bound operator; the error carries the path of the offending param.
+    pub bind: fn(Value) -> Result<Box<dyn BoundOperator>, ParamIssue>,
+}
+
+/// An operator with its params.
+pub trait BoundOperator: Send + Sync {
+    /// Types in, types out.
+    fn ports(&self) -> Ports;
+    /// What is wrong with the params beyond their types.
+    fn check(&self) -> Vec<ParamIssue>;
+    /// Outside files whose content is part of the key.
+    fn sources(&self) -> Vec<Source>;
+    /// Params after defaults.
+    fn params(&self) -> Value;
+    /// Opens the kernel.
+    ///
+    /// # Errors
+    /// When what the params ask for is not there.
+    fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
+}
+
+struct Bound<O: Operator> {
+    params: O::Params,
+    value: Value,
+    operator: PhantomData<O>,
+}
+
+impl<O: Operator> BoundOperator for Bound<O> {
+    fn ports(&self) -> Ports {
+        O::ports(&self.params)
+    }
+
+    fn check(&self) -> Vec<ParamIssue> {
+        O::check(&self.params)
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        O::sources(&self.params)
+    }
+
+    fn params(&self) -> Value {
+        self.value.clone()
+    }
+
+    fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        O::open(&self.params, inputs, context)
+    }
+}
+
+/// The entry of an operator, for the registry's list.
+#[must_use]
+pub fn entry<O: Operator>() -> OperatorEntry {
+    OperatorEntry {
+        name: O::NAME,
+        version: O::VERSION,
+        effect: O::EFFECT,
+        about: O::ABOUT,
+        examples: O::EXAMPLES,
+        schema: || schemars::schema_for!(O::Params).to_value(),
+        bind: bind::<O>,
+    }
+}
+
+fn bind<O: Operator>(value: Value) -> Result<Box<dyn BoundOperator>, ParamIssue> {
+    let params: O::Params = serde_path_to_error::deserialize(value).map_err(|error| {
+        ParamIssue::new(error.path().to_string().replace(['[', ']'], "."), error.inner().to_string())
+    })?;
+    let value = serde_json::to_value(&params).map_err(|error| ParamIssue::new("", error.to_string()))?;
+    Ok(Box::new(Bound::<O> { params, value, operator: PhantomData }))
+}
+
+/// Operators by name.
+#[derive(Clone, Default)]
+pub struct Registry {
+    entries: BTreeMap<&'static str, OperatorEntry>,
+}
+
+impl Registry {
+    /// A registry of those operators.
+    #[must_use]
+    pub fn new(entries: &[OperatorEntry]) -> Self {
+        Self { entries: entries.iter().map(|entry| (entry.name, *entry)).collect() }
+    }
+
+    /// The operator of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OperatorEntry> {
+        self.entries.get(name)
+    }
+
+    /// All operators, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &OperatorEntry> {
+        self.entries.values()
+    }
+}

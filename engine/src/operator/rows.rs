@@ -1,0 +1,247 @@
+//! What a kernel reads and where it writes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use indexmap::IndexMap;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
+
+use super::error::OperatorError;
+use super::port::TreeKind;
+
+/// Rows of one input, read batch by batch.
+#[derive(Clone, Debug)]
+pub struct RowsInput {
+    /// Their kind.
+    pub kind: RecordKind,
+    /// All columns, extra ones included.
+    pub schema: SchemaRef,
+    /// How many.
+    pub rows: u64,
+    /// Content digest of the artifact (hex): for identities, never for hashing anew.
+    pub digest: String,
+    parts: Vec<PathBuf>,
+    memory: Arc<Vec<RecordBatch>>,
+}
+
+impl RowsInput {
+    /// Rows in Parquet files.
+    #[must_use]
+    pub fn from_parts(kind: RecordKind, schema: SchemaRef, rows: u64, digest: String, parts: Vec<PathBuf>) -> Self {
+        Self { kind, schema, rows, digest, parts, memory: Arc::default() }
+    }
+
+    /// Rows in memory.
+    #[must_use]
+    pub fn from_batches(kind: RecordKind, schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+        Self { kind, schema, rows, digest: String::new(), parts: Vec::new(), memory: Arc::new(batches) }
+    }
+
+    /// The Parquet files, in order (empty for rows in memory).
+    #[must_use]
+    pub fn parts(&self) -> &[PathBuf] {
+        &self.parts
+    }
+
+    /// The rows, in order, at most 8,192 at a time.
+    pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, OperatorError>> + Send + use<> {
+        let memory = Arc::clone(&self.memory);
+        let held = (0..memory.len()).map(move |i| Ok(memory[i].clone()));
+        held.chain(self.parts.clone().into_iter().flat_map(read_part))
+    }
+
+    /// All rows as structs. For small inputs; large ones go through [`Self::batches`].
+    ///
+    /// # Errors
+    /// When a part cannot be read or does not fit the kind.
+    pub fn read_all<R: Record>(&self) -> Result<Vec<R>, OperatorError> {
+        let mut rows = Vec::with_capacity(usize::try_from(self.rows).unwrap_or(0));
+        for batch in self.batches() {
+            rows.extend(from_batch::<R>(&batch?)?);
+        }
+        Ok(rows)
+    }
+}
+
+type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>> + Send>;
+
+fn read_part(path: PathBuf) -> BatchIterator {
+    match open_part(&path) {
+        Ok(batches) => batches,
+        Err(error) => Box::new(std::iter::once(Err(error))),
+    }
+}
+
+fn open_part(path: &Path) -> Result<BatchIterator, OperatorError> {
+    let shown = path.display().to_string();
+    let file = File::open(path).map_err(|error| OperatorError::machine(format!("cannot open {shown}: {error}")))?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(8192).build()?;
+    Ok(Box::new(
+        reader.map(move |batch| batch.map_err(|e| OperatorError::machine(format!("cannot read {shown}: {e}")))),
+    ))
+}
+
+/// A folder artifact.
+#[derive(Clone, Debug)]
+pub struct TreeInput {
+    /// What it holds.
+    pub kind: TreeKind,
+    /// Where it lies, read-only.
+    pub path: PathBuf,
+    /// Content digest of the artifact (hex).
+    pub digest: String,
+}
+
+/// What is bound to an input port.
+#[derive(Clone, Debug)]
+pub enum InputArtifact {
+    /// A table.
+    Rows(RowsInput),
+    /// A folder.
+    Tree(TreeInput),
+}
+
+/// Everything bound to the input ports.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    ports: IndexMap<String, Vec<InputArtifact>>,
+}
+
+impl Inputs {
+    /// Nothing bound.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Binds one more artifact to a port.
+    pub fn bind(&mut self, port: &str, artifact: InputArtifact) {
+        self.ports.entry(port.to_owned()).or_default().push(artifact);
+    }
+
+    /// Bound ports with what is bound to them, in the order of the ports.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[InputArtifact])> {
+        self.ports.iter().map(|(name, bound)| (name.as_str(), bound.as_slice()))
+    }
+
+    /// All that is bound to a port.
+    #[must_use]
+    pub fn many(&self, port: &str) -> &[InputArtifact] {
+        self.ports.get(port).map_or(&[], Vec::as_slice)
+    }
+
+    /// The one table bound to a port.
+    ///
+    /// # Errors
+    /// When there is none: a defect, since the plan has checked it.
+    pub fn rows(&self, port: &str) -> Result<&RowsInput, OperatorError> {
+        self.rows_optional(port).ok_or_else(|| OperatorError::engine(format!("no rows are bound to the port `{port}`")))
+    }
+
+    /// The table bound to a port, if any.
+    #[must_use]
+    pub fn rows_optional(&self, port: &str) -> Option<&RowsInput> {
+        match self.many(port).first() {
+            Some(InputArtifact::Rows(rows)) => Some(rows),
+            _ => None,
+        }
+    }
+
+    /// All folders bound to a port.
+    #[must_use]
+    pub fn trees(&self, port: &str) -> Vec<&TreeInput> {
+        let bound = self.many(port).iter();
+        bound
+            .filter_map(|artifact| match artifact {
+                InputArtifact::Tree(tree) => Some(tree),
+                InputArtifact::Rows(_) => None,
+            })
+            .collect()
+    }
+
+    /// The one folder bound to a port.
+    ///
+    /// # Errors
+    /// When there is none: a defect, since the plan has checked it.
+    pub fn tree(&self, port: &str) -> Result<&TreeInput, OperatorError> {
+        let missing = || OperatorError::engine(format!("no folder is bound to the port `{port}`"));
+        self.trees(port).first().copied().ok_or_else(missing)
+    }
+}
+
+/// Where outputs go; implemented by the store.
+pub trait OutputSink: Send {
+    /// Appends rows to a port.
+    ///
+    /// # Errors
+    /// When they do not fit the port or cannot be written.
+    fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError>;
+    /// The folder of a tree port.
+    ///
+    /// # Errors
+    /// When there is no such port or the folder cannot be made.
+    fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError>;
+    /// Records a figure about the run of this node (rows dropped, recall, loss …) in its manifest.
+    fn figure(&mut self, name: &str, value: f64);
+    /// Bytes outside of rows and trees that the user should see after the run (a table), kept with the node's record.
+    fn summary(&mut self, text: &str);
+}
+
+/// Where a kernel writes.
+pub struct Outputs<'a> {
+    sink: &'a mut dyn OutputSink,
+}
+
+impl<'a> Outputs<'a> {
+    /// Outputs into that sink.
+    pub fn new(sink: &'a mut dyn OutputSink) -> Self {
+        Self { sink }
+    }
+
+    /// Appends rows to a port.
+    ///
+    /// # Errors
+    /// When they do not fit the port's kind or cannot be written.
+    pub fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
+        self.sink.write(port, batch)
+    }
+
+    /// Appends row structs to a port.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write_rows<R: Record>(&mut self, port: &str, rows: &[R]) -> Result<(), OperatorError> {
+        if rows.is_empty() { Ok(()) } else { self.sink.write(port, &to_batch(rows)?) }
+    }
+
+    /// Appends a failed row to the `rejects` port.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn reject(&mut self, reject: Reject) -> Result<(), OperatorError> {
+        self.write_rows("rejects", &[reject])
+    }
+
+    /// The folder of a tree port: fill it with files before returning.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError> {
+        self.sink.tree(port)
+    }
+
+    /// Records a figure about this node in its manifest.
+    pub fn figure(&mut self, name: &str, value: f64) {
+        self.sink.figure(name, value);
+    }
+
+    /// Text for people, shown after the run and by `show` (a table of before and after, for example).
+    pub fn summary(&mut self, text: &str) {
+        self.sink.summary(text);
+    }
+}

@@ -1,0 +1,60 @@
+//! Does a batch fit a kind? Columns are matched by name; string encodings and list field names are cast.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::Schema;
+
+use crate::record::{RecordKind, SchemaError};
+
+/// The kind's own columns of `batch`, in the kind's order, cast to its types (`Utf8View` to `Utf8`, list item names, …).
+/// For `Table` the batch comes back unchanged.
+///
+/// # Errors
+/// Names the first column that is missing, has nulls where none may be, or cannot be cast.
+pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
+    if kind == RecordKind::Table {
+        return Ok(batch.clone());
+    }
+    let wanted = kind.schema();
+    if batch.schema().fields() == wanted.fields() {
+        return Ok(batch.clone());
+    }
+    let columns = wanted
+        .fields()
+        .iter()
+        .map(|field| {
+            let column = batch.column_by_name(field.name()).ok_or_else(|| {
+                SchemaError(format!("{kind} rows need a column `{}`; there are: {}", field.name(), names(batch)))
+            })?;
+            let column = if column.data_type() == field.data_type() {
+                Arc::clone(column)
+            } else {
+                cast(column, field.data_type()).map_err(|_| {
+                    SchemaError(format!(
+                        "column `{}` of {kind} rows must be {}, found {}",
+                        field.name(),
+                        field.data_type(),
+                        column.data_type()
+                    ))
+                })?
+            };
+            if !field.is_nullable() && column.null_count() > 0 {
+                return Err(SchemaError(format!(
+                    "column `{}` of {kind} rows may not be null ({} nulls)",
+                    field.name(),
+                    column.null_count()
+                )));
+            }
+            Ok(column)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let schema = Arc::new(Schema::new(wanted.fields().clone()));
+    RecordBatch::try_new(schema, columns).map_err(|error| SchemaError(error.to_string()))
+}
+
+fn names(batch: &RecordBatch) -> String {
+    let schema = batch.schema();
+    schema.fields().iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>().join(", ")
+}

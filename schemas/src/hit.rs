@@ -1,0 +1,66 @@
+//! `hit`: one retrieved chunk for one query.
+
+use arrow::datatypes::{DataType, FieldRef};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
+
+/// One retrieved chunk for one query.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hit {
+    /// `<question_id>@<rank>`.
+    pub id: String,
+    /// The question that was asked.
+    pub question_id: String,
+    /// The text that was searched for.
+    pub query: String,
+    /// Place in the fused list, from 1.
+    pub rank: i32,
+    /// Fused score; the index's own score where nothing was fused.
+    pub score: f64,
+    /// The chunk found.
+    pub chunk_id: String,
+    /// Its document.
+    pub document_id: String,
+    /// Its document's title.
+    pub title: Option<String>,
+    /// Its contents, as indexed.
+    pub contents: String,
+    /// Where it was found: one entry per index that returned it.
+    pub sources: Vec<HitSource>,
+}
+
+/// How one index ranked a hit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HitSource {
+    /// `<kind>:<place among the indexes, from 0>`, for example `bm25:0`.
+    pub index: String,
+    /// Rank in that index, from 1.
+    pub rank: i32,
+    /// Score in that index.
+    pub score: f64,
+}
+
+impl Record for Hit {
+    const KIND: RecordKind = RecordKind::Hit;
+}
+
+pub(crate) fn fields() -> Vec<FieldRef> {
+    let sources = list_of(struct_of(vec![
+        required("index", DataType::Utf8),
+        required("rank", DataType::Int32),
+        required("score", DataType::Float64),
+    ]));
+    vec![
+        required("id", DataType::Utf8),
+        required("question_id", DataType::Utf8),
+        required("query", DataType::Utf8),
+        required("rank", DataType::Int32),
+        required("score", DataType::Float64),
+        required("chunk_id", DataType::Utf8),
+        required("document_id", DataType::Utf8),
+        optional("title", DataType::Utf8),
+        required("contents", DataType::Utf8),
+        required("sources", sources),
+    ]
+}

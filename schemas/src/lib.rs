@@ -1,0 +1,32 @@
+//! Record kinds: the versioned Arrow schemas of everything that flows between nodes.
+//!
+//! A [`RecordKind`] fixes the columns that a table of that kind must have; further columns may ride along. Each kind
+//! has a row struct here (`Document`, `Chunk`, …) that converts to and from Arrow with [`to_batch`] and [`from_batch`].
+//! Rows name their parents by id (`chunk.document_id`, `trajectory.question_id`, …), so lineage can be walked by row.
+
+mod columns;
+mod compat;
+mod record;
+
+mod chunk;
+mod document;
+mod example;
+mod hit;
+mod metric;
+mod question;
+mod reject;
+mod score;
+mod trajectory;
+
+pub use chunk::Chunk;
+pub use columns::{f64_column, list_text_column, text_column, text_value};
+pub use compat::conform;
+pub use document::Document;
+pub use example::Example;
+pub use hit::{Hit, HitSource};
+pub use metric::Metric;
+pub use question::{Evidence, Question};
+pub use record::{Record, RecordKind, SchemaError, from_batch, to_batch};
+pub use reject::Reject;
+pub use score::Score;
+pub use trajectory::{Author, Observation, ToolCall, Trajectory, Turn};

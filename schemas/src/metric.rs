@@ -1,0 +1,41 @@
+//! `metric`: one aggregated figure with its interval.
+
+use arrow::datatypes::{DataType, FieldRef};
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Record, RecordKind, optional, required};
+
+/// One aggregated figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// `<group>/<name>`.
+    pub id: String,
+    /// What was measured (`f1`, `recall@5`, …).
+    pub name: String,
+    /// Over which rows (`all`, a question type, `baseline:…`).
+    pub group: String,
+    /// The mean.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub low: Option<f64>,
+    /// Upper end of the 95 % interval.
+    pub high: Option<f64>,
+    /// Over how many rows.
+    pub count: i64,
+}
+
+impl Record for Metric {
+    const KIND: RecordKind = RecordKind::Metric;
+}
+
+pub(crate) fn fields() -> Vec<FieldRef> {
+    vec![
+        required("id", DataType::Utf8),
+        required("name", DataType::Utf8),
+        required("group", DataType::Utf8),
+        required("value", DataType::Float64),
+        optional("low", DataType::Float64),
+        optional("high", DataType::Float64),
+        required("count", DataType::Int64),
+    ]
+}
