@@ -8,6 +8,7 @@ mod params;
 mod port;
 mod registry;
 mod rows;
+pub mod testing;
 
 pub use context::{Context, ContextParts, Progress, ProgressSink, RetryPolicy, SecretLookup};
 pub use contract::{Effect, Example, Operator, Source};

@@ -1,0 +1,313 @@
+//! Runs one operator in memory, for the tests of its author: real kernel, real files, no store.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use datafusion::datasource::MemTable;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
+use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
+use serde_json::Value;
+
+use super::context::{Context, ContextParts, ProgressSink, RetryPolicy};
+use super::error::OperatorError;
+use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel, Usage};
+use super::port::TreeKind;
+use super::registry::{BoundOperator, OperatorEntry};
+use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+
+/// What an operator gave.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Rows by output port, `rejects` included.
+    pub rows: BTreeMap<String, Vec<RecordBatch>>,
+    /// Folders by output port; they live as long as the harness.
+    pub trees: BTreeMap<String, PathBuf>,
+    /// Figures recorded.
+    pub figures: BTreeMap<String, f64>,
+    /// Text for people.
+    pub summary: String,
+    /// What external rows cost.
+    pub usage: Usage,
+}
+
+impl Outcome {
+    /// The rows of a port as structs.
+    ///
+    /// # Panics
+    /// When they are not of that kind.
+    #[must_use]
+    pub fn read<R: Record>(&self, port: &str) -> Vec<R> {
+        let batches = self.rows.get(port).map_or(&[][..], Vec::as_slice);
+        batches.iter().flat_map(|batch| from_batch(batch).expect("rows of that kind")).collect()
+    }
+
+    /// All rows of a port as one batch.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[must_use]
+    pub fn batch(&self, port: &str) -> RecordBatch {
+        let batches = self.rows.get(port).expect("rows at that port");
+        concat_batches(&batches[0].schema(), batches).expect("one schema a port")
+    }
+
+    /// The rejected rows.
+    #[must_use]
+    pub fn rejects(&self) -> Vec<Reject> {
+        self.read("rejects")
+    }
+}
+
+/// Runs operators in a temporary folder.
+pub struct Harness {
+    folder: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+    /// Seed given to the operators.
+    pub seed: u64,
+    /// Rows in a batch of a `Map` kernel's input.
+    pub batch_rows: usize,
+    /// Rows in flight of external kernels.
+    pub concurrency: usize,
+    /// Repeats of outside calls.
+    pub retry: RetryPolicy,
+    /// Relative paths start here.
+    pub directory: PathBuf,
+    /// Secrets by name.
+    pub secrets: BTreeMap<String, String>,
+}
+
+impl Default for Harness {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Harness {
+    /// A harness with a fresh folder; relative paths start at the current directory.
+    ///
+    /// # Panics
+    /// When no temporary folder or runtime can be made.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            runtime: tokio::runtime::Runtime::new().expect("a runtime"),
+            seed: 0,
+            batch_rows: 8192,
+            concurrency: 8,
+            retry: RetryPolicy { backoff: std::time::Duration::from_millis(10), ..RetryPolicy::default() },
+            directory: std::env::current_dir().expect("a working directory"),
+            secrets: BTreeMap::new(),
+        }
+    }
+
+    /// The harness's own folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A context as the driver would give.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        let secrets = self.secrets.clone();
+        let scratch = self.folder.path().join("scratch");
+        std::fs::create_dir_all(&scratch).expect("a scratch folder");
+        Context::new(ContextParts {
+            seed: self.seed,
+            cancelled: Arc::new(AtomicBool::new(false)),
+            scratch,
+            directory: self.directory.clone(),
+            threads: 2,
+            concurrency: self.concurrency,
+            retry: self.retry,
+            secrets: Arc::new(move |name| secrets.get(name).cloned()),
+            runtime: self.runtime.handle().clone(),
+            progress: Arc::new(Silent),
+            http: reqwest::Client::new(),
+        })
+    }
+
+    /// Binds and runs an operator.
+    ///
+    /// # Errors
+    /// What the operator said; wrong params come as pipeline errors with their path.
+    pub fn run(&self, entry: &OperatorEntry, params: Value, inputs: &Inputs) -> Result<Outcome, OperatorError> {
+        let bound = (entry.bind)(params).map_err(|i| OperatorError::pipeline(format!("{}: {}", i.path, i.message)))?;
+        if let Some(issue) = bound.check().into_iter().next() {
+            return Err(OperatorError::pipeline(format!("{}: {}", issue.path, issue.message)));
+        }
+        let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
+        self.run_kernel(bound.as_ref(), inputs, &mut sink)?;
+        Ok(sink.outcome)
+    }
+
+    fn unique_folder(&self) -> PathBuf {
+        tempfile::Builder::new().prefix("run").tempdir_in(self.folder.path()).expect("a folder").keep()
+    }
+
+    fn run_kernel(
+        &self,
+        bound: &dyn BoundOperator,
+        inputs: &Inputs,
+        sink: &mut MemorySink,
+    ) -> Result<(), OperatorError> {
+        let context = self.context();
+        let main = bound.ports().inputs.first().map(|port| port.name.clone()).unwrap_or_default();
+        match bound.open(inputs, &context)? {
+            Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
+            Kernel::RowMap(kernel) => {
+                self.runtime.block_on(self.run_rows(kernel.as_ref(), inputs.rows(&main)?, &context, sink))
+            }
+            Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
+            Kernel::Whole(kernel) => kernel.run(inputs, &mut Outputs::new(sink), &context),
+        }
+    }
+
+    fn run_map(&self, kernel: &dyn MapKernel, rows: &RowsInput, sink: &mut MemorySink) -> Result<(), OperatorError> {
+        for batch in rows.batches() {
+            let batch = batch?;
+            for start in (0..batch.num_rows()).step_by(self.batch_rows) {
+                let mut output = MapOutput::default();
+                kernel.map(&batch.slice(start, self.batch_rows.min(batch.num_rows() - start)), &mut output)?;
+                for (port, batch) in &output.batches {
+                    sink.write(port, batch)?;
+                }
+                if !output.rejects.is_empty() {
+                    sink.write("rejects", &to_batch(&output.rejects)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_rows(
+        &self,
+        kernel: &dyn RowKernel,
+        rows: &RowsInput,
+        context: &Context,
+        sink: &mut MemorySink,
+    ) -> Result<(), OperatorError> {
+        let mut tasks = Vec::new();
+        for batch in rows.batches() {
+            let batch = batch?;
+            for row in 0..batch.num_rows() {
+                tasks.extend((0..kernel.samples()).map(|sample| (batch.slice(row, 1), sample)));
+            }
+        }
+        let mut done = futures::stream::iter(tasks)
+            .map(|(row, sample)| async move { (kernel.run(&row, sample, context).await, row) })
+            .buffered(self.concurrency);
+        while let Some((result, row)) = done.next().await {
+            match result {
+                Ok(output) => {
+                    sink.outcome.usage += output.usage;
+                    for (port, batch) in &output.batches {
+                        sink.write(port, batch)?;
+                    }
+                }
+                Err(failure) => {
+                    let id = searchmill_schemas::text_column(&row, "id")?.value(0).to_owned();
+                    let reject = Reject {
+                        id,
+                        kind: failure.kind.name().to_owned(),
+                        message: failure.message,
+                        attempts: i32::try_from(failure.attempts).unwrap_or(i32::MAX),
+                        detail: failure.detail,
+                    };
+                    sink.write("rejects", &to_batch(&[reject])?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn run_query(kernel: &dyn QueryKernel, inputs: &Inputs, sink: &mut MemorySink) -> Result<(), OperatorError> {
+    let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let mut tables = Vec::new();
+    for (port, bound) in inputs.iter() {
+        if let Some(InputArtifact::Rows(rows)) = bound.first() {
+            let batches = rows.batches().collect::<Result<Vec<_>, _>>()?;
+            session.register_table(port, Arc::new(MemTable::try_new(Arc::clone(&rows.schema), vec![batches])?))?;
+            tables.push(port.to_owned());
+        }
+    }
+    for output in kernel.plan(&session, &QueryInputs { tables }).await? {
+        for batch in output.frame.collect().await? {
+            sink.write(&output.port, &batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows as an input.
+///
+/// # Panics
+/// When they do not fit their kind.
+#[must_use]
+pub fn rows_input<R: Record>(rows: &[R]) -> InputArtifact {
+    let batch = to_batch(rows).expect("rows fit their kind");
+    batch_input(R::KIND, batch)
+}
+
+/// A batch as an input.
+#[must_use]
+pub fn batch_input(kind: RecordKind, batch: RecordBatch) -> InputArtifact {
+    InputArtifact::Rows(RowsInput::from_batches(kind, batch.schema(), vec![batch]))
+}
+
+/// A folder as an input.
+#[must_use]
+pub fn tree_input(kind: TreeKind, path: &Path) -> InputArtifact {
+    InputArtifact::Tree(TreeInput { kind, path: path.to_owned(), digest: String::new() })
+}
+
+/// Inputs by port.
+#[must_use]
+pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
+    let mut inputs = Inputs::new();
+    for (port, artifact) in bound {
+        inputs.bind(port, artifact);
+    }
+    inputs
+}
+
+struct Silent;
+
+impl ProgressSink for Silent {
+    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
+    fn log(&self, _line: &str) {}
+}
+
+struct MemorySink {
+    folder: PathBuf,
+    outcome: Outcome,
+}
+
+impl OutputSink for MemorySink {
+    fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
+        self.outcome.rows.entry(port.to_owned()).or_default().push(batch.clone());
+        Ok(())
+    }
+
+    fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError> {
+        let path = self.folder.join(port);
+        std::fs::create_dir_all(&path)?;
+        self.outcome.trees.insert(port.to_owned(), path.clone());
+        Ok(path)
+    }
+
+    fn figure(&mut self, name: &str, value: f64) {
+        self.outcome.figures.insert(name.to_owned(), value);
+    }
+
+    fn summary(&mut self, text: &str) {
+        self.outcome.summary.push_str(text);
+    }
+}
