@@ -52,13 +52,21 @@ impl Memo {
     /// # Errors
     /// When the folder cannot be made or read.
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+        let mut memo = Self::empty(store, base)?;
+        memo.load()?;
+        Ok(memo)
+    }
+
+    /// Knows nothing, but keeps what comes.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn empty(store: &Store, base: &Digest) -> Result<Self, StoreError> {
         let folder = store.memo_folder(base);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let name = store.temporary().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut memo =
-            Self { own_path: own_path(&folder, &name), folder, known: BTreeMap::new(), files: Vec::new(), own: None };
-        memo.load()?;
-        Ok(memo)
+        let own_path = own_path(&folder, &name);
+        Ok(Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None })
     }
 
     fn load(&mut self) -> Result<(), StoreError> {

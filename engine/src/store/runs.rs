@@ -165,7 +165,7 @@ impl RunWriter {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(mut self, record: &RunRecord) -> Result<(), StoreError> {
+    pub fn finish(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         self.flush()?;
         self.write_record(record)
     }

@@ -50,6 +50,8 @@ pub struct StoreSink {
     tables: BTreeMap<String, TableWriter>,
     trees: BTreeMap<String, PathBuf>,
     written: Written,
+    limit: Option<u64>,
+    limit_reached: bool,
 }
 
 impl StoreSink {
@@ -61,7 +63,21 @@ impl StoreSink {
         let folder = store.temporary();
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let (tables, trees) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { store: store.clone(), folder, ports, tables, trees, written: Written::default() })
+        let (store, written) = (store.clone(), Written::default());
+        Ok(Self { store, folder, ports, tables, trees, written, limit: None, limit_reached: false })
+    }
+
+    /// Takes at most so many rows for each table: once the first one is full, writing it fails.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<u64>) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Was a write refused because the limit is reached?
+    #[must_use]
+    pub fn limit_reached(&self) -> bool {
+        self.limit_reached
     }
 
     /// A folder for temporary files, removed with the sink.
@@ -147,7 +163,15 @@ impl OutputSink for StoreSink {
                 entry.insert(TableWriter::new(self.folder.join(port), kind, &batch.schema())?)
             }
         };
-        table.write(port, &batch)
+        let Some(limit) = self.limit else { return table.write(port, &batch) };
+        let room = limit.saturating_sub(table.rows);
+        table.write(port, &batch.slice(0, batch.num_rows().min(usize::try_from(room).unwrap_or(usize::MAX))))?;
+        let all_full = || self.tables.values().all(|table| table.rows >= limit);
+        if room < batch.num_rows() as u64 && self.ports.len() <= self.tables.len() + 1 && all_full() {
+            self.limit_reached = true;
+            return Err(OperatorError::cancelled());
+        }
+        Ok(())
     }
 
     fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError> {
@@ -231,6 +255,7 @@ struct TableWriter {
     schema: SchemaRef,
     coalescer: BatchCoalescer,
     writer: Option<ArrowWriter<File>>,
+    rows: u64,
     part_rows: u64,
     parts: Vec<(String, u64)>,
 }
@@ -240,11 +265,12 @@ impl TableWriter {
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let coalescer = BatchCoalescer::new(Arc::clone(schema), BATCH_ROWS);
         let schema = Arc::clone(schema);
-        Ok(Self { folder, kind, schema, coalescer, writer: None, part_rows: 0, parts: Vec::new() })
+        Ok(Self { folder, kind, schema, coalescer, writer: None, rows: 0, part_rows: 0, parts: Vec::new() })
     }
 
     fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
         let batch = self.fit(port, batch)?;
+        self.rows += batch.num_rows() as u64;
         self.coalescer.push_batch(batch)?;
         while let Some(full) = self.coalescer.next_completed_batch() {
             self.append(&full)?;
