@@ -19,6 +19,8 @@ pub enum Value {
     List(Vec<Spanned>),
     /// A map, in the order written.
     Map(Vec<(Key, Spanned)>),
+    /// Stands where a `${…}` could not be resolved, which has been reported: nothing more is to be said about it.
+    Broken,
 }
 
 /// A key of a map.
@@ -56,6 +58,17 @@ impl Spanned {
         Self::new(Value::Map(Vec::new()), span)
     }
 
+    /// Was something in here wrong already?
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        match &self.value {
+            Value::Broken => true,
+            Value::List(items) => items.iter().any(Self::is_broken),
+            Value::Map(entries) => entries.iter().any(|(_, value)| value.is_broken()),
+            _ => false,
+        }
+    }
+
     /// The value under a key, if this is a map that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
@@ -84,7 +97,7 @@ impl Spanned {
     #[must_use]
     pub fn scalar_text(&self) -> Option<String> {
         match (&self.value, &self.text) {
-            (Value::Null | Value::List(_) | Value::Map(_), _) => None,
+            (Value::Null | Value::List(_) | Value::Map(_) | Value::Broken, _) => None,
             (Value::String(text), _) | (_, Some(text)) => Some(text.clone()),
             (Value::Bool(value), None) => Some(value.to_string()),
             (Value::Int(value), None) => Some(value.to_string()),
@@ -96,7 +109,7 @@ impl Spanned {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
+            Value::Null | Value::Broken => "nothing",
             Value::Bool(_) => "true or false",
             Value::Int(_) => "a whole number",
             Value::Float(_) => "a number",
@@ -110,7 +123,7 @@ impl Spanned {
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
-            Value::Null => serde_json::Value::Null,
+            Value::Null | Value::Broken => serde_json::Value::Null,
             Value::Bool(value) => (*value).into(),
             Value::Int(value) => (*value).into(),
             Value::Float(value) if value.is_finite() => (*value).into(),
