@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::field::{self, Problems};
 use super::pipeline::{Binding, NodeSpec, Reference};
 use super::value::{Spanned, Value};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Diagnostic;
 
 /// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference holds its whole text in `node`
 /// until [`link`] takes it apart.
