@@ -2,6 +2,8 @@
 
 use searchmill_engine::operator::OperatorEntry;
 
+pub mod text;
+
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
