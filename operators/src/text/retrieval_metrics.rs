@@ -163,17 +163,18 @@ impl GoldDocuments {
         (0..self.documents.len()).filter(|&place| same(&self.documents[place])).collect()
     }
 
-    /// Recall among the first `k` hits, given what [`GoldDocuments::found_in`] said of each, best first.
+    /// Recall among the first `k` hits, given what [`GoldDocuments::found_in`] said of each, best first. All 0 when
+    /// there are no documents.
     #[must_use]
     pub fn recall(&self, found: &[Vec<usize>], k: usize) -> DocumentRecall {
         let mut seen: Vec<usize> = found.iter().take(k).flatten().copied().collect();
         seen.sort_unstable();
         seen.dedup();
         let all = self.documents.len();
-        DocumentRecall {
-            recall: seen.len() as f64 / all.max(1) as f64,
-            all_found: f64::from(u8::from(all > 0 && seen.len() == all)),
+        if all == 0 {
+            return DocumentRecall::default();
         }
+        DocumentRecall { recall: seen.len() as f64 / all as f64, all_found: f64::from(u8::from(seen.len() == all)) }
     }
 }
 
