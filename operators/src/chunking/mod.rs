@@ -8,6 +8,7 @@ mod segment;
 mod sentence;
 mod token_window;
 mod tokenizer;
+mod wordpiece;
 
 pub(crate) use counter::{Counter, Tally};
 pub(crate) use memo::Memo;

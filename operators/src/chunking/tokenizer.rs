@@ -8,6 +8,7 @@ use tokenizers::Tokenizer;
 
 use super::memo::Memo;
 use super::segment::Segmentation;
+use super::wordpiece::WordPiece;
 
 /// Texts are tokenised in blocks of this many bytes where that is exact, so that a book needs no book-sized encoding.
 const BLOCK_BYTES: usize = 1 << 16;
@@ -37,6 +38,8 @@ pub(crate) fn tokenizer_file(path: &str) -> String {
 pub(crate) struct TokenCounter {
     tokenizer: Tokenizer,
     segmentation: Option<Segmentation>,
+    /// For BERT's segmentation only.
+    wordpiece: Option<WordPiece>,
     /// Finds added tokens, which are taken out of a text before it is split into words.
     added: Option<Regex>,
     marks: [usize; 128],
@@ -68,7 +71,10 @@ impl TokenCounter {
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
         tokenizer.with_truncation(None).map_err(|error| broken(error.to_string()))?;
         tokenizer.with_padding(None);
-        let mut counter = Self { tokenizer, segmentation: Segmentation::of(&file), added: None, marks: [0; 128] };
+        let segmentation = Segmentation::of(&file);
+        let is_bert = matches!(segmentation, Some(Segmentation::Bert { .. }));
+        let wordpiece = if is_bert { WordPiece::of(&file) } else { None };
+        let mut counter = Self { tokenizer, segmentation, wordpiece, added: None, marks: [0; 128] };
         counter.added = counter.added_tokens().map_err(|error| broken(error.to_string()))?;
         counter.measure_marks();
         Ok(counter)
@@ -107,6 +113,13 @@ impl TokenCounter {
         self.tokenizer.encode_fast(text, false).map(|encoding| encoding.len()).map_err(|error| error.to_string())
     }
 
+    fn encode_word(&self, word: &str) -> Result<usize, String> {
+        match self.wordpiece.as_ref().and_then(|model| model.count(word)) {
+            Some(count) => Ok(count),
+            None => self.encode(word),
+        }
+    }
+
     /// The same by segments, each from `memo` if it is there.
     #[inline]
     pub(crate) fn count(&self, rule: Segmentation, text: &str, memo: &mut Memo) -> Result<usize, String> {
@@ -116,7 +129,7 @@ impl TokenCounter {
         let mut fault = None;
         let total = rule.sum(text, &self.marks, |word| {
             memo.count(word, || {
-                self.encode(word).unwrap_or_else(|error| {
+                self.encode_word(word).unwrap_or_else(|error| {
                     fault = Some(error);
                     usize::MAX >> 32 // too large to be remembered
                 })
