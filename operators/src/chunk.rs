@@ -378,3 +378,6 @@ impl ChunkRows {
         Ok(RecordBatch::try_new(RecordKind::Chunk.schema(), columns)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 //! `sentence`). Every rule gives byte ranges of the text it was given, in order; nothing of the text is lost.
 
 mod counter;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod memo;
 mod recursive;
 mod segment;

@@ -148,3 +148,81 @@ fn pause_end(bytes: &[u8]) -> Option<usize> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::super::fixture::{PARTS, parse, shared, small_bert};
+    use super::super::{Counter, Memo};
+    use super::*;
+
+    fn cut(text: &str, size: usize, min_characters: usize, counter: &Counter) -> Vec<(String, usize)> {
+        let mut memo = Memo::default();
+        let mut tally = counter.tally(&mut memo, text);
+        let pieces = Recursive { size, min_characters }.cut(text, &mut tally);
+        assert_eq!(tally.fault(), None);
+        pieces.iter().map(|piece| (text[piece.start..piece.end].to_owned(), piece.tokens)).collect()
+    }
+
+    #[test]
+    fn every_golden_vector_of_chonkie_is_met() {
+        let Some(lines) = shared("golden/chunks_recursive.jsonl") else { return };
+        for line in lines.lines() {
+            let vector: Value = serde_json::from_str(line).unwrap();
+            let counter = if vector["tokenizer"] == "word" { Counter::Words } else { Counter::Characters };
+            let text = vector["text"].as_str().unwrap();
+            let number = |key: &str| vector[key].as_f64().unwrap() as usize;
+            let found = cut(text, number("chunk_size"), number("min_characters_per_chunk"), &counter);
+            let wanted = vector["chunks"].as_array().unwrap().iter();
+            let wanted =
+                wanted.map(|c| (c["text"].as_str().unwrap().to_owned(), c["token_count"].as_u64().unwrap() as usize));
+            assert_eq!(found, wanted.collect::<Vec<_>>(), "{line}");
+        }
+        assert!(lines.lines().count() >= 28);
+    }
+
+    #[test]
+    fn groups_stay_below_the_size_and_single_pieces_may_reach_it() {
+        let found = cut("aaaa\nbbbb\ncc", 10, 1, &Counter::Characters);
+        assert_eq!(found, [("aaaa\n".to_owned(), 5), ("bbbb\ncc".to_owned(), 7)]);
+        assert_eq!(cut("aaaaaaaaa\nb", 10, 1, &Counter::Characters)[0], ("aaaaaaaaa\n".to_owned(), 10));
+    }
+
+    #[test]
+    fn spaces_count_one_and_lead_their_group() {
+        // As chonkie 1.2.1 gives for these settings.
+        let found = cut("a. b. c\nd e f  gggggggg", 3, 1, &Counter::Characters);
+        let wanted = [
+            ("a. ", 3),
+            ("b. ", 3),
+            ("c\n", 2),
+            ("d", 2),
+            (" e", 2),
+            (" f", 2),
+            (" ", 1),
+            (" gg", 3),
+            ("ggg", 3),
+            ("ggg", 3),
+        ];
+        assert_eq!(found, wanted.map(|(text, tokens)| (text.to_owned(), tokens)));
+        assert_eq!(cut(" xxxxxx", 4, 1, &Counter::Characters)[0], (String::new(), 1));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost(
+            parts in prop::collection::vec(prop::sample::select(&PARTS[..]), 0..80),
+            other in "(?s).{0,30}",
+            size in 1..60_usize,
+            min_characters in 1..40_usize,
+        ) {
+            let text = parts.concat() + &other + "✄";
+            for counter in [Counter::Characters, Counter::Words, Counter::Tokens(Box::new(parse(&small_bert())))] {
+                let found = cut(&text, size, min_characters, &counter);
+                prop_assert_eq!(found.iter().map(|(text, _)| text.as_str()).collect::<String>(), text.as_str());
+            }
+        }
+    }
+}

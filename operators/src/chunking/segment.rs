@@ -22,7 +22,7 @@ pub(crate) enum Segmentation {
 }
 
 /// The word regexes of Llama 3 and of Qwen 2 to 3, as their tokenizer.json files have them.
-const SPACE_LED_WORDS: [&str; 2] = [
+pub(super) const SPACE_LED_WORDS: [&str; 2] = [
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];

@@ -114,6 +114,7 @@ fn is_abbreviation(before: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Counter, Memo};
     use super::*;
 
     fn split(text: &str) -> Vec<&str> {
@@ -139,5 +140,29 @@ mod tests {
         assert_eq!(split("One\r\n\r\nTwo 。「三。」四！\n"), ["One\r\n\r\n", "Two 。", "「三。」", "四！\n"]);
         assert_eq!(split(" \n "), [" \n "]);
         assert!(split("").is_empty());
+    }
+
+    fn cut(text: &str, size: usize, overlap: usize) -> Vec<(&str, usize)> {
+        let mut memo = Memo::default();
+        let mut tally = Counter::Characters.tally(&mut memo, text);
+        let pieces = Sentences { size, overlap }.cut(text, &mut tally);
+        pieces.iter().map(|piece| (&text[piece.start..piece.end], piece.tokens)).collect()
+    }
+
+    #[test]
+    fn sentences_are_packed_up_to_the_size() {
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 8, 0), [("Aa. Bb. ", 8), ("Cc. Dd.", 7)]);
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 8, 1), [("Aa. Bb. ", 8), ("Bb. Cc. ", 8), ("Cc. Dd.", 7)]);
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 4, 5), [("Aa. ", 4), ("Bb. ", 4), ("Cc. ", 4), ("Dd.", 3)]);
+    }
+
+    #[test]
+    fn overlap_gives_way_to_the_next_sentence() {
+        assert_eq!(cut("Aa. Bbbbbb. Cccccccc. Dd.", 14, 1), [("Aa. Bbbbbb. ", 12), ("Cccccccc. Dd.", 13)]);
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_into_windows() {
+        assert_eq!(cut("Aa. Bbbbbbbb. C.", 5, 0), [("Aa. ", 4), ("Bbbbb", 5), ("bbb. ", 5), ("C.", 2)]);
     }
 }

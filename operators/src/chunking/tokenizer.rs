@@ -166,3 +166,27 @@ fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
     };
     TokenizerFault::new(format!("cannot read the tokenizer {}: {error}", file.display()), help)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::small_bert;
+    use super::*;
+
+    #[test]
+    fn a_path_means_a_file_or_a_folder() {
+        assert_eq!(tokenizer_file("models/e5/"), "models/e5/tokenizer.json");
+        assert_eq!(tokenizer_file("a/b.JSON"), "a/b.JSON");
+    }
+
+    #[test]
+    fn faults_say_what_to_do() {
+        let fault = |bytes: &[u8]| TokenCounter::parse(bytes).err().unwrap();
+        assert!(fault(b"{}").message.starts_with("not a tokenizer"));
+        assert!(fault(b"{}").help.contains("tokenizer.json"));
+        let mut random = small_bert();
+        random["model"]["dropout"] = serde_json::json!(0.1);
+        assert!(fault(random.to_string().as_bytes()).message.contains("dropout"));
+        let missing = TokenCounter::load(Path::new("intfloat/e5-base-v2/tokenizer.json")).err().unwrap();
+        assert!(missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("download"));
+    }
+}
