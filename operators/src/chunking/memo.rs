@@ -2,18 +2,17 @@
 //!
 //! Keys are kept whole, so an answer is never another word's. Where two words meet in one slot, the later one stays.
 
+use std::ops::Range;
+
 const SLOTS: usize = 1 << 16;
 const KEY_BYTES: usize = 30;
 
-#[derive(Clone, Copy)]
-#[repr(align(32))]
-struct Slot {
-    length: u8,
-    count: u8,
-    key: [u8; KEY_BYTES],
-}
+/// Thirty bytes of key, one of length, one of count. A length of 0 is an empty slot.
+type Slot = [u64; 4];
 
-const EMPTY: Slot = Slot { length: 0, count: 0, key: [0; KEY_BYTES] };
+const LENGTH_BIT: u32 = 48;
+const COUNT_BIT: u32 = 56;
+const KEY_BITS: u64 = (1 << COUNT_BIT) - 1;
 
 /// Word → token count, for one counter and one thread at a time (2 MiB once used).
 #[derive(Default)]
@@ -22,77 +21,99 @@ pub(crate) struct Memo {
 }
 
 impl Memo {
-    /// The count of `word`, from memory or from `count`. Words over 30 bytes are not remembered.
+    /// The count of the word at `range` of `text`, from memory or from `count`. Words over 30 bytes and counts over 255
+    /// are not remembered.
     #[inline]
-    pub(crate) fn count(&mut self, word: &str, count: impl FnOnce() -> usize) -> usize {
-        let bytes = word.as_bytes();
-        if bytes.is_empty() || bytes.len() > KEY_BYTES {
+    pub(crate) fn count(&mut self, text: &str, range: Range<usize>, count: impl FnOnce() -> usize) -> usize {
+        if range.is_empty() || range.len() > KEY_BYTES {
             return count();
         }
         if self.slots.is_empty() {
-            self.slots = vec![EMPTY; SLOTS];
+            self.slots = vec![[0; 4]; SLOTS];
         }
-        let slot = &mut self.slots[hash(bytes) as usize % SLOTS];
-        if usize::from(slot.length) == bytes.len() && slot.key[..bytes.len()] == *bytes {
-            return usize::from(slot.count);
+        let key = key(text.as_bytes(), range);
+        let slot = &mut self.slots[place(&key)];
+        if slot[..3] == key[..3] && slot[3] & KEY_BITS == key[3] {
+            return (slot[3] >> COUNT_BIT) as usize;
         }
         let found = count();
         if let Ok(small) = u8::try_from(found) {
-            slot.length = bytes.len() as u8;
-            slot.count = small;
-            slot.key[..bytes.len()].copy_from_slice(bytes);
+            *slot = [key[0], key[1], key[2], key[3] | u64::from(small) << COUNT_BIT];
         }
         found
     }
 }
 
-/// Mixes eight bytes at a time by multiplication; the high half is best mixed and becomes the slot.
+/// The word as four numbers, zeros behind it, its length in the last.
 #[inline]
-fn hash(bytes: &[u8]) -> u32 {
+fn key(text: &[u8], range: Range<usize>) -> Slot {
+    let (at, length) = (range.start, range.len());
+    let last = (length as u64) << LENGTH_BIT;
+    if length <= 8 {
+        return [load(text, at, length), 0, 0, last];
+    }
+    let mut key = [load(text, at, 8), 0, 0, last];
+    for (word, from) in (8..length).step_by(8).enumerate() {
+        key[word + 1] |= load(text, at + from, (length - from).min(8));
+    }
+    key
+}
+
+/// Up to eight bytes as a number: one read where the text goes on for eight bytes.
+#[inline]
+fn load(text: &[u8], at: usize, length: usize) -> u64 {
+    if let Some(eight) = text[at..].first_chunk::<8>() {
+        return u64::from_le_bytes(*eight) & (u64::MAX >> (64 - 8 * length));
+    }
+    text[at..at + length].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// The slot of a key: mixed by multiplication, the high bits are the best mixed.
+#[inline]
+fn place(key: &Slot) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio, as in Fibonacci hashing
-    let mut state = bytes.len() as u64;
-    let mut rest = bytes;
-    while let Some((head, tail)) = rest.split_first_chunk::<8>() {
-        state = (state ^ u64::from_le_bytes(*head)).wrapping_mul(MIX).rotate_left(29);
-        rest = tail;
-    }
-    if let Some((head, tail)) = rest.split_first_chunk::<4>() {
-        state = (state ^ u64::from(u32::from_le_bytes(*head))).wrapping_mul(MIX).rotate_left(29);
-        rest = tail;
-    }
-    for &byte in rest {
-        state = (state << 8) ^ (state >> 56) ^ u64::from(byte);
-    }
-    (state.wrapping_mul(MIX) >> 32) as u32
+    let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(MIX).rotate_left(29);
+    let short = mix(key[3], key[0]);
+    let state = if key[1] == 0 { short } else { mix(mix(short, key[1]), key[2]) };
+    (state.wrapping_mul(MIX) >> (64 - SLOTS.ilog2())) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn count(memo: &mut Memo, word: &str, found: usize) -> usize {
+        memo.count(word, 0..word.len(), || found)
+    }
+
     #[test]
     fn every_word_keeps_its_own_count_when_slots_are_shared() {
         let mut memo = Memo::default();
-        let words: Vec<String> = (0..3 * SLOTS).map(|i| format!("w{i}")).collect();
+        let words: Vec<String> = (0..3 * SLOTS).map(|i| "w".repeat(i % 24) + &i.to_string()).collect();
         for round in 0..2 {
             for (i, word) in words.iter().enumerate() {
-                assert_eq!(memo.count(word, || i % 200), i % 200, "round {round}, {word}");
+                assert_eq!(count(&mut memo, word, i % 200), i % 200, "round {round}, {word}");
             }
         }
     }
 
     #[test]
-    fn a_word_is_counted_once() {
-        let mut memo = Memo::default();
-        assert_eq!(memo.count("searching", || 2), 2);
-        assert_eq!(memo.count("searching", || panic!("counted again")), 2);
+    fn a_word_is_counted_once_wherever_it_stands() {
+        for word in ["I", "fourfour", "fourfours", "sixteen_sixteen_", "sixteen_sixteen_sixteen_sixtee"] {
+            let mut memo = Memo::default();
+            assert_eq!(count(&mut memo, word, 2), 2);
+            let text = format!("({word})ful");
+            assert_eq!(memo.count(&text, 1..1 + word.len(), || panic!("counted again")), 2, "{word}");
+            assert_eq!(memo.count(&text, 1..2 + word.len(), || 5), 5, "{word}");
+        }
     }
 
     #[test]
     fn long_words_and_large_counts_are_counted_each_time() {
         let mut memo = Memo::default();
         let long = "x".repeat(KEY_BYTES + 1);
-        assert_eq!([memo.count(&long, || 7), memo.count(&long, || 8)], [7, 8]);
-        assert_eq!([memo.count("big", || 300), memo.count("big", || 301)], [300, 301]);
+        assert_eq!([count(&mut memo, &long, 7), count(&mut memo, &long, 8)], [7, 8]);
+        assert_eq!([count(&mut memo, "big", 300), count(&mut memo, "big", 301)], [300, 301]);
+        assert_eq!(count(&mut memo, "", 4), 4);
     }
 }

@@ -10,6 +10,8 @@
 //!   these has a space behind another kind of character, and none looks behind itself, so a space that follows a
 //!   non-whitespace character always starts a new word.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 /// The places where one tokenizer's text may be cut.
@@ -46,9 +48,9 @@ impl Segmentation {
         }
     }
 
-    /// Sums `count` over the segments of `text`. `marks` holds the counts of ASCII punctuation.
+    /// Sums `count` over the segments of `text`, given as byte ranges. `marks` holds the counts of ASCII punctuation.
     #[inline]
-    pub(crate) fn sum(self, text: &str, marks: &[usize; 128], count: impl FnMut(&str) -> usize) -> usize {
+    pub(crate) fn sum(self, text: &str, marks: &[usize; 128], count: impl FnMut(Range<usize>) -> usize) -> usize {
         match self {
             Self::Bert { ideographs } => sum_bert(text, ideographs, marks, count),
             Self::BeforeSpace => sum_before_space(text, count),
@@ -106,7 +108,7 @@ const fn classes() -> [u8; 256] {
 static CLASSES: [u8; 256] = classes();
 
 #[inline]
-fn sum_bert(text: &str, ideographs: bool, marks: &[usize; 128], mut count: impl FnMut(&str) -> usize) -> usize {
+fn sum_bert(text: &str, ideographs: bool, marks: &[usize; 128], mut count: impl FnMut(Range<usize>) -> usize) -> usize {
     let bytes = text.as_bytes();
     let (mut at, mut total) = (0, 0);
     while at < bytes.len() {
@@ -118,7 +120,7 @@ fn sum_bert(text: &str, ideographs: bool, marks: &[usize; 128], mut count: impl 
             }
             _ => {
                 let end = word_end(text, at, ideographs);
-                total += count(&text[at..end]);
+                total += count(at..end);
                 at = end;
             }
         }
@@ -163,15 +165,15 @@ fn is_ideograph(character: char) -> bool {
     )
 }
 
-fn sum_before_space(text: &str, mut count: impl FnMut(&str) -> usize) -> usize {
+fn sum_before_space(text: &str, mut count: impl FnMut(Range<usize>) -> usize) -> usize {
     let (mut start, mut total) = (0, 0);
     for (at, &byte) in text.as_bytes().iter().enumerate() {
         if byte == b' ' && ends_solid(&text[start..at]) {
-            total += count(&text[start..at]);
+            total += count(start..at);
             start = at;
         }
     }
-    if start < text.len() { total + count(&text[start..]) } else { total }
+    if start < text.len() { total + count(start..text.len()) } else { total }
 }
 
 fn ends_solid(text: &str) -> bool {
@@ -191,7 +193,7 @@ mod tests {
     fn segments(rule: Segmentation, text: &str) -> Vec<String> {
         let mut found = Vec::new();
         rule.sum(text, &[1; 128], |segment| {
-            found.push(segment.to_owned());
+            found.push(text[segment].to_owned());
             1
         });
         found

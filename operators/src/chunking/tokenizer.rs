@@ -128,8 +128,8 @@ impl TokenCounter {
         }
         let mut fault = None;
         let total = rule.sum(text, &self.marks, |word| {
-            memo.count(word, || {
-                self.encode_word(word).unwrap_or_else(|error| {
+            memo.count(text, word.clone(), || {
+                self.encode_word(&text[word]).unwrap_or_else(|error| {
                     fault = Some(error);
                     usize::MAX >> 32 // too large to be remembered
                 })
