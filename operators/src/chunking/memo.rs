@@ -1,23 +1,27 @@
-//! Remembers the token count of words: a direct-mapped table, so it is bounded and a lookup is one comparison.
+//! Remembers the token count of words: a two-way set-associative table, so it is bounded and a lookup reads one line.
 //!
-//! Keys are kept whole, so an answer is never another word's. Where two words meet in one slot, the later one stays.
+//! Keys are kept whole, so an answer is never another word's. Where words meet in one set, the two latest stay.
 
 use std::ops::Range;
 
-const SLOTS: usize = 1 << 16;
+const SETS: usize = 1 << 15;
 const KEY_BYTES: usize = 30;
 
 /// Thirty bytes of key, one of length, one of count. A length of 0 is an empty slot.
 type Slot = [u64; 4];
 
+/// Two slots on one cache line; the later word comes first.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Set([Slot; 2]);
+
 const LENGTH_BIT: u32 = 48;
 const COUNT_BIT: u32 = 56;
-const KEY_BITS: u64 = (1 << COUNT_BIT) - 1;
 
 /// Word → token count, for one counter and one thread at a time (2 MiB once used).
 #[derive(Default)]
 pub(crate) struct Memo {
-    slots: Vec<Slot>,
+    sets: Vec<Set>,
 }
 
 impl Memo {
@@ -28,20 +32,30 @@ impl Memo {
         if range.is_empty() || range.len() > KEY_BYTES {
             return count();
         }
-        if self.slots.is_empty() {
-            self.slots = vec![[0; 4]; SLOTS];
+        if self.sets.is_empty() {
+            self.sets = vec![Set([[0; 4]; 2]); SETS];
         }
         let key = key(text.as_bytes(), range);
-        let slot = &mut self.slots[place(&key)];
-        if slot[..3] == key[..3] && slot[3] & KEY_BITS == key[3] {
-            return (slot[3] >> COUNT_BIT) as usize;
+        let Set([first, second]) = &mut self.sets[place(&key)];
+        for slot in [&first, &second] {
+            if difference(slot, &key) == 0 {
+                return (slot[3] >> COUNT_BIT) as usize;
+            }
         }
         let found = count();
         if let Ok(small) = u8::try_from(found) {
-            *slot = [key[0], key[1], key[2], key[3] | u64::from(small) << COUNT_BIT];
+            *second = *first;
+            *first = [key[0], key[1], key[2], key[3] | u64::from(small) << COUNT_BIT];
         }
         found
     }
+}
+
+/// 0 where a slot has that key, whatever its count.
+#[inline]
+fn difference(slot: &Slot, key: &Slot) -> u64 {
+    let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
+    (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last
 }
 
 /// The word as four numbers, zeros behind it, its length in the last.
@@ -68,14 +82,14 @@ fn load(text: &[u8], at: usize, length: usize) -> u64 {
     text[at..at + length].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// The slot of a key: mixed by multiplication, the high bits are the best mixed.
+/// The set of a key: mixed by multiplication, the high bits are the best mixed.
 #[inline]
 fn place(key: &Slot) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio, as in Fibonacci hashing
     let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(MIX).rotate_left(29);
     let short = mix(key[3], key[0]);
     let state = if key[1] == 0 { short } else { mix(mix(short, key[1]), key[2]) };
-    (state.wrapping_mul(MIX) >> (64 - SLOTS.ilog2())) as usize
+    (state.wrapping_mul(MIX) >> (64 - SETS.ilog2())) as usize
 }
 
 #[cfg(test)]
@@ -89,7 +103,7 @@ mod tests {
     #[test]
     fn every_word_keeps_its_own_count_when_slots_are_shared() {
         let mut memo = Memo::default();
-        let words: Vec<String> = (0..3 * SLOTS).map(|i| "w".repeat(i % 24) + &i.to_string()).collect();
+        let words: Vec<String> = (0..5 * SETS).map(|i| "w".repeat(i % 24) + &i.to_string()).collect();
         for round in 0..2 {
             for (i, word) in words.iter().enumerate() {
                 assert_eq!(count(&mut memo, word, i % 200), i % 200, "round {round}, {word}");
