@@ -6,9 +6,14 @@ pub mod agent;
 pub mod evaluate;
 mod evaluation;
 pub mod text;
+mod chunk;
+mod chunking;
+
+use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![entry::<evaluate::Evaluate>()]
+    vec![entry::<chunk::Chunk>()]
 }
