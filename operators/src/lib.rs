@@ -1,6 +1,7 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
 pub mod index;
+pub mod model;
 pub mod retrieval;
 pub mod retrieve;
 mod shorthand;
