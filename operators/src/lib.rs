@@ -8,6 +8,11 @@ mod evaluation;
 pub mod text;
 mod chunk;
 mod chunking;
+pub mod index;
+pub mod model;
+pub mod retrieval;
+pub mod retrieve;
+mod shorthand;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -16,4 +21,5 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 pub fn all() -> Vec<OperatorEntry> {
     vec![entry::<evaluate::Evaluate>()]
     vec![entry::<chunk::Chunk>()]
+    vec![entry::<index::Index>(), entry::<retrieve::Retrieve>()]
 }
