@@ -1,8 +1,10 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
+mod agent;
 pub mod index;
 pub mod retrieval;
 pub mod retrieve;
+mod rollout;
 mod shorthand;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
@@ -10,5 +12,9 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
-    vec![entry::<index::Index>(), entry::<retrieve::Retrieve>()]
+    vec![
+        entry::<index::Index>(),
+        entry::<retrieve::Retrieve>(),
+        entry::<rollout::Rollout>(),
+    ]
 }
