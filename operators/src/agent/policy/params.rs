@@ -87,7 +87,8 @@ pub(crate) struct EvidenceParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EvidenceMatch {
-    /// Its sentence was shown (case and spaces aside); evidence without a sentence counts by document.
+    /// Its sentence was shown (case and spaces aside), for one of under five words together with its document; evidence
+    /// without a sentence counts by document.
     #[default]
     Fact,
     /// A passage of its document was shown, by id or title; evidence that names neither counts by its sentence.
@@ -247,7 +248,7 @@ mod tests {
         assert!(refused(json!("evidnce")).contains("unknown variant `evidnce`"));
         assert!(refused(json!("endpoint")).contains("base_url"));
         assert!(refused(json!({})).contains("no policy"));
-        assert!(refused(json!({"evidence": {}, "endpoint": {}})).contains("only one policy"));
+        assert!(refused(json!({"evidence": {}, "model": {}})).contains("only one policy"));
         assert!(refused(json!({"evidence": {"paralel": true}})).contains("unknown field `paralel`"));
         assert!(refused(json!(3)).contains("expected `evidence`"));
     }

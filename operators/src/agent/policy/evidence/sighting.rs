@@ -4,6 +4,9 @@ use searchmill_schemas::{Author, Evidence, Turn};
 
 use super::super::EvidenceMatch;
 
+/// A shorter sentence ("Teen Titans Go!") may stand anywhere, so it counts only where its document is shown too.
+const TELLING_WORDS: usize = 5;
+
 /// Does that turn show it? Only tool turns show anything.
 pub(super) fn shows(turn: &Turn, evidence: &Evidence, matches: EvidenceMatch) -> bool {
     if turn.author != Author::Tool.name() || turn.observations.is_empty() {
@@ -11,7 +14,10 @@ pub(super) fn shows(turn: &Turn, evidence: &Evidence, matches: EvidenceMatch) ->
     }
     let has_document = evidence.document_id.is_some() || evidence.title.is_some();
     match (&evidence.fact, matches) {
-        (Some(fact), EvidenceMatch::Fact) => shows_fact(turn, fact),
+        (Some(fact), EvidenceMatch::Fact) => {
+            let telling = !has_document || fact.split_whitespace().count() >= TELLING_WORDS;
+            shows_fact(turn, fact) && (telling || shows_document(turn, evidence))
+        }
         (Some(fact), EvidenceMatch::Document) if !has_document => shows_fact(turn, fact),
         _ => shows_document(turn, evidence),
     }
@@ -70,6 +76,8 @@ mod tests {
         assert_eq!(by(&evidence(Some("8"), Some("blind  shaft"), None)), [true, true]);
         assert_eq!(by(&evidence(Some("8"), Some("Blind"), None)), [false, false]);
         assert_eq!(by(&evidence(None, None, Some(" "))), [false, false]);
+        assert_eq!(by(&evidence(None, Some("Brutality"), Some("Blind Shaft"))), [false, false]);
+        assert_eq!(by(&evidence(None, Some("Blind Shaft"), Some("2003 film"))), [true, true]);
     }
 
     #[test]
