@@ -2,6 +2,7 @@
 
 mod agent;
 pub mod index;
+pub mod model;
 pub mod retrieval;
 pub mod retrieve;
 mod rollout;

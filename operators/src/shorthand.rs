@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::Schema;
-use serde::de::value::{MapAccessDeserializer, MapDeserializer, StrDeserializer};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 
@@ -33,12 +33,8 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for NamedOrTagged<T> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
-        let bare: Result<T, E> = T::deserialize(StrDeserializer::new(name));
-        bare.or_else(|_| {
-            let empty = Value::Object(serde_json::Map::new());
-            T::deserialize(MapDeserializer::new(std::iter::once((name, empty))))
-                .map_err(|e: serde_json::Error| E::custom(e))
-        })
+        let bare = T::deserialize(Value::from(name));
+        bare.or_else(|_| T::deserialize(serde_json::json!({ name: {} }))).map_err(E::custom)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {

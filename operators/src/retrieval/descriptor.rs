@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput, Source};
 use serde::{Deserialize, Serialize};
 
 use super::Retriever;
 use super::bm25::{self, Bm25Index, Bm25Params};
 use super::chunk_store::ChunkWriter;
+use super::dense::{self, DenseIndex, DenseParams};
 
 const FILE: &str = "index.json";
 /// Bumped when the layout of the folder changes.
@@ -20,14 +21,35 @@ const FORMAT: u32 = 1;
 pub enum IndexKind {
     /// Words: BM25 over an inverted index (Tantivy).
     Bm25(Bm25Params),
+    /// Vectors: an encoder and a nearest-neighbour index (Faiss).
+    Dense(DenseParams),
 }
 
 impl IndexKind {
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        match self {
+            Self::Bm25(_) => Vec::new(),
+            Self::Dense(params) => params.check(&format!("{path}.dense")),
+        }
+    }
+
+    /// Files outside the pipeline that it reads.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Source> {
+        match self {
+            Self::Bm25(_) => Vec::new(),
+            Self::Dense(params) => params.encoder.sources(),
+        }
+    }
+
     /// The kind's name, as in [`searchmill_schemas::HitSource::index`].
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bm25(_) => "bm25",
+            Self::Dense(_) => "dense",
         }
     }
 }
@@ -58,9 +80,10 @@ impl Descriptor {
         Ok(found)
     }
 
-    pub(crate) fn open(&self, folder: &Path, _context: &Context) -> Result<Box<dyn Retriever>, OperatorError> {
+    pub(crate) fn open(&self, folder: &Path, context: &Context) -> Result<Box<dyn Retriever>, OperatorError> {
         Ok(match &self.kind {
             IndexKind::Bm25(params) => Box::new(Bm25Index::open(params, folder)?),
+            IndexKind::Dense(params) => Box::new(DenseIndex::open(params, folder, context)?),
         })
     }
 }
@@ -70,6 +93,7 @@ pub(crate) fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: 
     let mut chunks = ChunkWriter::create(folder)?;
     match kind {
         IndexKind::Bm25(params) => bm25::build(params, rows, folder, &mut chunks, context)?,
+        IndexKind::Dense(params) => dense::build(params, rows, folder, &mut chunks, context)?,
     }
     chunks.finish()?;
     let descriptor = Descriptor { format: FORMAT, kind: kind.clone(), rows: rows.rows, chunks: rows.digest.clone() };

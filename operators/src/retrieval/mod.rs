@@ -1,16 +1,20 @@
 //! Search indexes: built by `index`, asked by `retrieve` and `rollout` through [`Search`].
 //!
 //! An index is a folder: `index.json` (what it is: [`descriptor`]), the chunks by row ([`chunk_store`]), and the files
-//! of its kind ([`bm25`]). [`Search`] asks any set of them and makes one ranking ([`fuse`]).
+//! of its kind ([`bm25`], [`dense`]). [`Search`] asks any set of them and makes one ranking ([`fuse`]).
 
 mod analysis;
 mod bm25;
 mod chunk_store;
 mod cjk;
+mod dense;
 mod descriptor;
+mod faiss_index;
 mod fuse;
 mod maxscore;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
@@ -18,7 +22,9 @@ use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
 pub use analysis::Language;
+pub(crate) use analysis::{analyzer, terms};
 pub use bm25::Bm25Params;
+pub use dense::{DenseParams, Metric};
 pub use descriptor::IndexKind;
 pub(crate) use descriptor::build;
 pub use fuse::Fusion;
