@@ -50,7 +50,7 @@ fn question(id: &str, text: &str) -> Question {
 fn bm25(harness: &Harness, chunks: &[Chunk]) -> InputArtifact {
     let built = harness.run(
         &entry::<crate::index::Index>(),
-        json!({"kind": {"bm25": {}}}),
+        json!({"kind": "bm25"}),
         &inputs([("chunks", rows_input(chunks))]),
     );
     tree_input(TreeKind::Index, &built.expect("an index").trees["index"])

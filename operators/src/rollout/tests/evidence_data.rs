@@ -116,9 +116,13 @@ fn share_answered(name: &str, questions: &[Question], chunks: &[Chunk], rows: &[
             answered += 1;
         }
     }
-    let mean = |count: fn(&Trajectory) -> i32| rows.iter().map(|r| f64::from(count(r))).sum::<f64>() / rows.len() as f64;
+    let mean =
+        |count: fn(&Trajectory) -> i32| rows.iter().map(|r| f64::from(count(r))).sum::<f64>() / rows.len() as f64;
     let (rounds, calls) = (mean(|row| row.rounds), mean(|row| row.tool_calls));
-    println!("{name}: answered {answered} of {possible} possible of {}, rounds {rounds:.2}, calls {calls:.2}", rows.len());
+    println!(
+        "{name}: answered {answered} of {possible} possible of {}, rounds {rounds:.2}, calls {calls:.2}",
+        rows.len()
+    );
     f64::from(answered) / f64::from(possible)
 }
 
