@@ -79,8 +79,8 @@ fn fact(context: &Context, title: &str, sentence: usize) -> Option<String> {
 }
 
 fn passages(texts: impl Iterator<Item = (String, String)>) -> Vec<Chunk> {
-    let unique: BTreeMap<(String, String), ()> = texts.map(|text| (text, ())).collect();
-    unique.keys().enumerate().map(|(i, (title, text))| chunk(&format!("d{i}"), title, text)).collect()
+    let unique: BTreeSet<(String, String)> = texts.collect();
+    unique.iter().enumerate().map(|(i, (title, text))| chunk(&format!("d{i}"), title, text)).collect()
 }
 
 fn contexts(rows: &[Row]) -> Vec<Chunk> {

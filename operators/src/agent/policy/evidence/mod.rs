@@ -44,13 +44,13 @@ impl Policy for EvidenceTeacher {
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
         let chance = crate::agent::chance::stream(self.params.seed, &question.id, sample);
         let pieces = plan::pieces(question);
-        Box::new(Teacher { teacher: self, question, chance, pieces, read: 0, searches: 0 })
+        Box::new(Teacher { settings: self, question, chance, pieces, read: 0, searches: 0 })
     }
 }
 
 /// The teacher at work on one question.
 struct Teacher<'a> {
-    teacher: &'a EvidenceTeacher,
+    settings: &'a EvidenceTeacher,
     question: &'a Question,
     chance: ChaCha8Rng,
     pieces: Vec<Piece<'a>>,
@@ -70,7 +70,7 @@ impl Actor for Teacher<'_> {
     }
 }
 
-impl<'a> Teacher<'a> {
+impl Teacher<'_> {
     /// Reads the tool turns that are new; what there is to say about them.
     fn take_in(&mut self, turns: &[Turn]) -> String {
         let new = turns.get(self.read..).unwrap_or_default();
@@ -78,7 +78,7 @@ impl<'a> Teacher<'a> {
         let searched = new.iter().any(|turn| turn.author == Author::Tool.name());
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
-            piece.found = new.iter().any(|turn| sighting::shows(turn, piece.evidence, self.teacher.params.matches));
+            piece.found = new.iter().any(|turn| sighting::shows(turn, piece.evidence, self.settings.params.matches));
             if piece.found {
                 found.push(piece.evidence);
             }
@@ -93,9 +93,9 @@ impl<'a> Teacher<'a> {
         if self.pieces.is_empty() {
             return self.null_query().into_iter().collect();
         }
-        let attempts = self.teacher.params.attempts;
+        let attempts = self.settings.params.attempts;
         let open: Vec<usize> = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts)).collect();
-        let together = self.teacher.params.parallel && open.len() > 1 && self.chance.random_bool(0.5);
+        let together = self.settings.params.parallel && open.len() > 1 && self.chance.random_bool(0.5);
         let most = if together { PARALLEL_SEARCHES } else { 1 };
         let mut queries: Vec<String> = Vec::new();
         for place in open {
@@ -125,7 +125,7 @@ impl<'a> Teacher<'a> {
         let mut wording = Wording(&mut self.chance);
         let lead = if remark.is_empty() { wording.opening(queries) } else { wording.onward(queries) };
         let mut turn = Turn::text(Author::Assistant, joined(remark, &lead));
-        let name = &self.teacher.tool_name;
+        let name = &self.settings.tool_name;
         turn.tool_calls = queries.iter().enumerate().map(|(i, query)| self.call(name, query, i)).collect();
         turn.finish_reason = Some("tool_calls".to_owned());
         turn
