@@ -1,12 +1,15 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
-mod agent;
+pub mod agent;
+pub mod evaluate;
+mod evaluation;
 pub mod index;
 pub mod model;
 pub mod retrieval;
 pub mod retrieve;
-mod rollout;
+pub mod rollout;
 mod shorthand;
+pub mod text;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -17,5 +20,6 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<index::Index>(),
         entry::<retrieve::Retrieve>(),
         entry::<rollout::Rollout>(),
+        entry::<evaluate::Evaluate>(),
     ]
 }

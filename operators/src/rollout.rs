@@ -23,12 +23,12 @@ use crate::agent::tool::Searcher;
 use crate::retrieval::{Search, SearchSettings};
 
 /// Lets a policy answer questions with a search tool.
-pub(crate) struct Rollout;
+pub struct Rollout;
 
 /// Params of `rollout`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct RolloutParams {
+pub struct RolloutParams {
     /// Who answers: `{endpoint: {base_url: …, model: …}}`, `{evidence: {…}}` or just `evidence`.
     pub policy: PolicyParams,
     /// How searches are asked for and the answer is marked.

@@ -10,8 +10,9 @@ mod evidence_data;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use searchmill_engine::fingerprint::identity_params;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input, tree_input};
-use searchmill_engine::operator::{InputArtifact, TreeKind, entry};
+use searchmill_engine::operator::{InputArtifact, Source, TreeKind, entry};
 use searchmill_schemas::{Chunk, Evidence, Question, Trajectory};
 use serde_json::{Value, json};
 
@@ -126,7 +127,6 @@ fn authors(trajectory: &Trajectory) -> Vec<&str> {
     trajectory.turns.iter().map(|turn| turn.author.as_str()).collect()
 }
 
-/// Everything a shipped example binds and opens with.
 #[test]
 fn params_are_checked_at_their_place() {
     let bind = entry::<Rollout>().bind;
@@ -144,16 +144,35 @@ fn params_are_checked_at_their_place() {
 }
 
 #[test]
-fn only_what_changes_the_answers_is_marked_for_the_key() {
-    let schema = (entry::<Rollout>().schema)().to_string();
-    let marked = schema.matches("\"x-searchmill-key\":false").count();
-    assert!(marked >= 3, "base_url, api_key and timeout_seconds: {marked}");
-    let sources = |by_url: bool| {
-        let endpoint = json!({"base_url": "http://h/v1", "model": "m", "identify_by_url": by_url});
-        let bound = (entry::<Rollout>().bind)(json!({"policy": {"endpoint": endpoint}})).expect("params");
-        format!("{:?}", bound.sources())
+fn servers_keys_and_patience_do_not_enter_the_key() {
+    let entry = entry::<Rollout>();
+    let bound = |endpoint: Value| {
+        (entry.bind)(json!({"policy": {"endpoint": endpoint}})).map_err(|i| i.message).expect("params")
     };
-    assert_eq!((sources(false).as_str(), sources(true).as_str()), ("[]", "[Identity(\"http://h/v1\")]"));
+    let kept = |endpoint: Value| identity_params(&(entry.schema)(), &bound(endpoint).params());
+    let here = json!({"base_url": "http://a/v1", "model": "m"});
+    let there = json!({"base_url": "http://b/v1", "model": "m", "api_key": "${secret:KEY}", "timeout_seconds": 9.5});
+    assert_eq!(kept(here.clone()), kept(there));
+    let flips = [
+        ("model", json!("n")),
+        ("revision", json!("r1")),
+        ("temperature", json!(0.0)),
+        ("top_p", json!(0.5)),
+        ("max_tokens", json!(9)),
+        ("seed", json!(1)),
+        ("extra", json!({"top_k": 5})),
+        ("resend_reasoning", json!(true)),
+        ("stream", json!(true)),
+        ("identify_by_url", json!(true)),
+    ];
+    for (field, value) in flips {
+        let mut flipped = here.clone();
+        flipped[field] = value;
+        assert_ne!(kept(here.clone()), kept(flipped), "{field}");
+    }
+    let mut by_url = here;
+    by_url["identify_by_url"] = json!(true);
+    assert_eq!(bound(by_url).sources(), [Source::Identity("http://a/v1".to_owned())]);
 }
 
 #[test]

@@ -181,3 +181,15 @@ fn without_an_index_it_answers_nothing() {
     let rows = outcome.read::<Trajectory>("trajectories");
     assert!(rows.iter().all(|row| row.prediction == "Insufficient Information" && row.tool_calls == 0));
 }
+#[test]
+fn zz_look() {
+    let dev = data("2wikimultihopqa/dev_200.jsonl").expect("data");
+    let rows = rows(&dev);
+    let questions: Vec<_> = rows.iter().map(|row| asked(row, true)).take(40).collect();
+    for row in roll(&questions, &contexts(&rows), json!({"policy": {"evidence": {"parallel": true}}})).iter().step_by(8) {
+        for turn in &row.turns[1..] {
+            println!("{}> {} {:?} {:?}", turn.author, turn.content.chars().take(400).collect::<String>(), turn.tool_calls.iter().map(|c| &c.arguments).collect::<Vec<_>>(), turn.completion_tokens);
+        }
+        println!("----");
+    }
+}
