@@ -8,11 +8,19 @@ mod evaluation;
 pub mod text;
 mod chunk;
 mod chunking;
+pub mod agent;
+pub mod evaluate;
+mod evaluation;
 pub mod index;
 pub mod model;
 pub mod retrieval;
 pub mod retrieve;
 mod shorthand;
+
+use searchmill_engine::operator::{OperatorEntry, entry};
+pub mod rollout;
+mod shorthand;
+pub mod text;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -22,4 +30,10 @@ pub fn all() -> Vec<OperatorEntry> {
     vec![entry::<evaluate::Evaluate>()]
     vec![entry::<chunk::Chunk>()]
     vec![entry::<index::Index>(), entry::<retrieve::Retrieve>()]
+    vec![
+        entry::<index::Index>(),
+        entry::<retrieve::Retrieve>(),
+        entry::<rollout::Rollout>(),
+        entry::<evaluate::Evaluate>(),
+    ]
 }
