@@ -21,6 +21,8 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 pub mod rollout;
 mod shorthand;
 pub mod text;
+pub mod read;
+mod source;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -36,4 +38,5 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<rollout::Rollout>(),
         entry::<evaluate::Evaluate>(),
     ]
+    vec![entry::<read::Read>()]
 }
