@@ -1,9 +1,12 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
-use searchmill_engine::operator::OperatorEntry;
+pub mod generate_world;
+mod world;
+
+use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
-    vec![]
+    vec![entry::<generate_world::GenerateWorld>()]
 }
