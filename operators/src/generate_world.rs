@@ -62,7 +62,7 @@ pub struct TypeShares {
     pub comparison: f64,
     /// Dated events: which came first, how many years lie between, who employed somebody at the time.
     pub temporal: f64,
-    /// Questions that the documents do not answer: golden "Insufficient information", no evidence.
+    /// Questions that the documents do not answer: golden "Insufficient Information", no evidence.
     pub null: f64,
 }
 
@@ -300,4 +300,120 @@ fn report(drafts: &[Draft], params: &Params, outputs: &mut Outputs) {
         let _infallible = writeln!(text, "  {:>5.1} %  {words}", value * 100.0);
     }
     outputs.summary(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::testing::{Harness, Outcome};
+    use searchmill_engine::operator::{Inputs, entry};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn made(seed: u64, params: Value) -> Outcome {
+        let mut harness = Harness::new();
+        harness.seed = seed;
+        harness.run(&entry::<GenerateWorld>(), params, &Inputs::new()).unwrap()
+    }
+
+    fn refused(params: Value) -> String {
+        let failure = Harness::new().run(&entry::<GenerateWorld>(), params, &Inputs::new());
+        failure.unwrap_err().message
+    }
+
+    /// Every evidence sentence stands in its document, and the chain of facts is told by it.
+    fn assert_supported(documents: &BTreeMap<String, Document>, question: &Question) {
+        let metadata: Value = serde_json::from_str(question.metadata.as_deref().unwrap()).unwrap();
+        let chain = metadata["chain"].as_array().unwrap();
+        assert_eq!(chain.len(), question.evidence.len());
+        for (evidence, told) in question.evidence.iter().zip(chain) {
+            let document = &documents[evidence.document_id.as_deref().unwrap()];
+            let fact = evidence.fact.as_deref().unwrap();
+            assert_eq!(document.title, evidence.title);
+            assert_eq!(document.text.matches(fact).count(), 1, "{fact} in {}", document.text);
+            let [subject, object] = [0, 2].map(|place| told[place].as_str().unwrap());
+            assert!(fact.contains(subject) && fact.contains(object), "{told} in {fact}");
+        }
+    }
+
+    fn by_id(outcome: &Outcome) -> BTreeMap<String, Document> {
+        outcome.read::<Document>("documents").into_iter().map(|document| (document.id.clone(), document)).collect()
+    }
+
+    #[test]
+    fn facts_stand_verbatim_in_their_documents_and_titles_are_unique() {
+        for (documents, questions, hops) in [(100, 120, 1), (300, 200, 2), (20_000, 1_000, 4)] {
+            let params = json!({"documents": documents, "questions": questions, "min_hops": hops, "max_hops": hops});
+            let outcome = made(5, params);
+            let corpus = by_id(&outcome);
+            let titles: BTreeSet<_> = corpus.values().map(|document| document.title.clone()).collect();
+            assert_eq!((corpus.len(), titles.len()), (documents, documents));
+            let asked = outcome.read::<Question>("questions");
+            assert_eq!(asked.len(), questions);
+            asked.iter().for_each(|question| assert_supported(&corpus, question));
+            let deep = asked.iter().filter(|question| question.evidence.len() == hops).count();
+            assert!(deep * 10 > questions * 3, "{deep} of {questions} questions have {hops} facts");
+        }
+    }
+
+    #[test]
+    fn question_types_keep_their_shares_and_null_has_no_evidence() {
+        let shares = json!({"inference": 2, "comparison": 1, "temporal": 1, "null": 1});
+        let outcome = made(1, json!({"questions": 100, "question_types": shares}));
+        let asked = outcome.read::<Question>("questions");
+        let count = |name: &str| asked.iter().filter(|one| one.question_type.as_deref() == Some(name)).count();
+        assert_eq!(["inference", "comparison", "temporal", "null"].map(count), [40, 20, 20, 20]);
+        for question in &asked {
+            let null = question.question_type.as_deref() == Some("null");
+            assert_eq!(null, question.golden_answers == ["Insufficient Information"]);
+            assert_eq!(null, question.evidence.is_empty());
+        }
+        assert_eq!(asked.iter().map(|one| &one.question).collect::<BTreeSet<_>>().len(), 100);
+    }
+
+    #[test]
+    fn little_is_scored_without_retrieval() {
+        for documents in [100, 300, 5_000] {
+            let outcome = made(2, json!({"documents": documents, "questions": 300}));
+            let figure = |name: &str| outcome.figures[name];
+            assert!(figure("baseline_constant_em") <= 0.11, "{:?}", outcome.figures);
+            assert!(figure("baseline_type_majority_em") < 0.15, "{:?}", outcome.figures);
+            assert!(figure("baseline_first_option_em") < 0.25, "{:?}", outcome.figures);
+            assert!(outcome.summary.contains("without retrieval"));
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes_whatever_the_threads_and_another_seed_another_world() {
+        let rows = |seed| {
+            let outcome = made(seed, json!({"documents": 3_000, "questions": 50}));
+            (outcome.batch("documents"), outcome.batch("questions"))
+        };
+        let first = rows(9);
+        assert_eq!(first, rows(9));
+        assert_ne!(first, rows(10));
+        let world = World::new(9, 3_000, Params::default().distractors);
+        let alone: Vec<RecordBatch> = (0..3_000).step_by(1024).map(|start| block_of(&world, start).unwrap()).collect();
+        assert_eq!(first.0, arrow::compute::concat_batches(&alone[0].schema(), &alone).unwrap());
+    }
+
+    #[test]
+    fn distractors_lengthen_the_documents() {
+        let bytes = |distractors: u64| {
+            let outcome = made(3, json!({"questions": 0, "distractors": distractors}));
+            outcome.read::<Document>("documents").iter().map(|document| document.text.len()).sum::<usize>()
+        };
+        let (none, many) = (bytes(0), bytes(8));
+        assert!(many > none * 3 / 2, "{none} and {many} bytes");
+    }
+
+    #[test]
+    fn impossible_params_are_refused_with_their_place() {
+        assert!(refused(json!({"documents": 99})).starts_with("documents: must be from 100"));
+        assert!(refused(json!({"min_hops": 3, "max_hops": 2})).starts_with("min_hops"));
+        assert!(refused(json!({"question_types": {"null": -1.0}})).starts_with("question_types.null"));
+        let none = json!({"inference": 0, "comparison": 0, "temporal": 0, "null": 0});
+        assert!(refused(json!({"question_types": none})).starts_with("question_types"));
+        assert!(refused(json!({"documents": 100, "questions": 100_000})).contains("no further"));
+    }
 }

@@ -1,5 +1,6 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
+pub mod exec;
 pub mod generate_world;
 mod world;
 
@@ -8,5 +9,8 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
-    vec![entry::<generate_world::GenerateWorld>()]
+    vec![
+        entry::<generate_world::GenerateWorld>(),
+        entry::<exec::Exec>(),
+    ]
 }

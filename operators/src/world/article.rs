@@ -90,7 +90,7 @@ impl World {
     fn pieces(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> Vec<Piece> {
         let facts = Relation::of(entity.kind, aspect).map(|relation| Piece::Fact(Fact { subject: entity, relation }));
         let mut pieces: Vec<Piece> = facts.collect();
-        let plain = draws.between(2, 4) as usize;
+        let plain = draws.between(3, 6) as usize;
         pieces.extend(several(colour(entity.kind), plain, draws).map(Piece::Colour));
         let near = self.distractors.div_ceil(2) as usize;
         pieces.extend(several(near_misses(entity.kind), near, draws).map(Piece::Aside));

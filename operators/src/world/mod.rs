@@ -15,6 +15,8 @@ mod name;
 mod phrase;
 mod question;
 mod relation;
+#[cfg(test)]
+mod truth;
 mod value;
 
 pub(crate) use baseline::Baselines;

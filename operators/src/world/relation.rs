@@ -152,7 +152,7 @@ const SPECS: [Spec; 31] = [
         Object::Entity(Kind::City),
         true,
         ["{s} was born in {o}.", "{s} is a native of {o}.", "It was in {o} that {s} was born."],
-        "the city where {s} was born",
+        "the birthplace of {s}",
         "In which city was {s} born?",
     ),
     spec(
@@ -174,7 +174,7 @@ const SPECS: [Spec; 31] = [
         Object::Entity(Kind::School),
         true,
         ["{s} studied at {o}.", "{s} is a graduate of {o}.", "{s} took a degree at {o}."],
-        "the school where {s} studied",
+        "the alma mater of {s}",
         "At which school did {s} study?",
     ),
     spec(
@@ -213,7 +213,7 @@ const SPECS: [Spec; 31] = [
             "Since {y}, {s} has been on the payroll of {o}.",
             "{s} moved to {o} in {y} and works there to this day.",
         ],
-        "the company that {s} works for today",
+        "the present employer of {s}",
         "Which company does {s} work for today?",
     ),
     spec(
@@ -248,7 +248,7 @@ const SPECS: [Spec; 31] = [
             "The headquarters of {s} stand in {o}.",
             "{s} is run from its headquarters in {o}.",
         ],
-        "the city where {s} has its headquarters",
+        "the headquarters city of {s}",
         "In which city does {s} have its headquarters?",
     ),
     spec(
@@ -283,7 +283,7 @@ const SPECS: [Spec; 31] = [
             "In {y}, {s} and {o} merged their research arms.",
             "The research arm of {s} has been merged with that of {o} since {y}.",
         ],
-        "the company that merged its research arm with that of {s}",
+        "the research partner of {s}",
         "Which company merged its research arm with that of {s}?",
     ),
     spec(
@@ -309,7 +309,7 @@ const SPECS: [Spec; 31] = [
             "{s} belongs to the province of {o}.",
             "{s} is a city in the province of {o}.",
         ],
-        "the province in which {s} lies",
+        "the home province of {s}",
         "In which province does {s} lie?",
     ),
     spec(
@@ -384,7 +384,7 @@ const SPECS: [Spec; 31] = [
         Object::Entity(Kind::City),
         true,
         ["{s} has its campus in {o}.", "The campus of {s} is in {o}.", "{s} teaches at a single campus, in {o}."],
-        "the city where {s} has its campus",
+        "the campus city of {s}",
         "In which city does {s} have its campus?",
     ),
     spec(
@@ -480,7 +480,7 @@ const SPECS: [Spec; 31] = [
         Object::Entity(Kind::Company),
         true,
         ["The {s} is sponsored by {o}.", "The sponsor of the {s} is {o}.", "{o} sponsors the {s}."],
-        "the company that sponsors {s}",
+        "the sponsor of {s}",
         "Which company sponsors {s}?",
     ),
     spec(
@@ -493,7 +493,7 @@ const SPECS: [Spec; 31] = [
             "The {s} is handed over at a ceremony in {o}.",
             "{o} hosts the ceremony of the {s}.",
         ],
-        "the city that hosts the ceremony of {s}",
+        "the host city of {s}",
         "Which city hosts the ceremony of {s}?",
     ),
     spec(
@@ -506,7 +506,7 @@ const SPECS: [Spec; 31] = [
             "In {y} the {s} went to the {form} {o}.",
             "The jury gave the {s} of {y} to the {form} {o}.",
         ],
-        "the work that won {s}",
+        "the winner of {s}",
         "Which work won {s}?",
     ),
 ];

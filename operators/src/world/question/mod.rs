@@ -31,7 +31,7 @@ pub(crate) enum QuestionType {
 }
 
 /// The golden answer of a null question, as in MultiHop-RAG.
-pub(crate) const INSUFFICIENT: &str = "Insufficient information";
+pub(crate) const INSUFFICIENT: &str = "Insufficient Information";
 
 impl QuestionType {
     /// Every type.
