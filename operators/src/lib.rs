@@ -5,6 +5,12 @@ pub mod generate_world;
 mod world;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
+use searchmill_engine::operator::{OperatorEntry, entry};
+
+pub mod agent;
+pub mod evaluate;
+mod evaluation;
+pub mod text;
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
@@ -13,4 +19,5 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<generate_world::GenerateWorld>(),
         entry::<exec::Exec>(),
     ]
+    vec![entry::<evaluate::Evaluate>()]
 }
