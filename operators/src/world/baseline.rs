@@ -1,54 +1,45 @@
-//! What can be scored without reading a document.
+//! What can be scored without reading a document: `evaluate`'s baselines, and picking from the alternatives offered.
 
 use std::collections::BTreeMap;
 
-use super::question::{Draft, QuestionType};
+use super::question::Draft;
+use crate::evaluation::baseline::{Baselines, Gold};
+use crate::text::answer_metrics::{AnswerScores, answer_scores};
 
-/// Exact match of policies that retrieve nothing, over all questions, from 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Baselines {
-    /// Always the same answer: the one that is right most often.
-    pub(crate) constant: f64,
-    /// The most frequent answer of the question's type, which is given away.
-    pub(crate) type_majority: f64,
-    /// As before, but whenever the question offers two alternatives, the first of them.
-    pub(crate) first_option: f64,
+/// A policy that retrieves nothing, with its mean scores over all questions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Unread {
+    pub(crate) name: &'static str,
+    /// What it answers.
+    pub(crate) about: &'static str,
+    /// Exact match, from 0 to 1.
+    pub(crate) em: f64,
+    /// Token F1, from 0 to 1.
+    pub(crate) f1: f64,
 }
 
-/// How often an answer is right, by answer.
-type Counts<'a> = BTreeMap<&'a str, usize>;
-
-fn count<'a>(drafts: impl Iterator<Item = &'a Draft>) -> Counts<'a> {
-    let mut counts = Counts::new();
-    for answer in drafts.flat_map(|draft| &draft.answers) {
-        *counts.entry(answer.as_str()).or_default() += 1;
+impl Unread {
+    fn new(name: &'static str, about: &'static str, scores: &[AnswerScores]) -> Self {
+        let mean = |of: fn(&AnswerScores) -> f64| scores.iter().map(of).sum::<f64>() / scores.len().max(1) as f64;
+        Self { name, about, em: mean(|scores| scores.em), f1: mean(|scores| scores.f1) }
     }
-    counts
-}
 
-/// The answer that is right most often, the first of them in alphabetical order.
-fn best<'a>(counts: &Counts<'a>) -> Option<(&'a str, usize)> {
-    let reversed = counts.iter().rev();
-    reversed.max_by_key(|(_, count)| **count).map(|(answer, count)| (*answer, *count))
-}
-
-impl Baselines {
-    /// The baselines of these questions.
-    pub(crate) fn of(drafts: &[Draft]) -> Self {
-        let share = |right: usize| right as f64 / drafts.len().max(1) as f64;
-        let constant = best(&count(drafts.iter())).map_or(0, |(_, right)| right);
-        let (mut majority, mut first) = (0, 0);
-        for kind in QuestionType::ALL {
-            let of_kind: Vec<_> = drafts.iter().filter(|draft| draft.kind == kind).collect();
-            let Some((answer, right)) = best(&count(of_kind.iter().copied())) else { continue };
-            majority += right;
-            first += of_kind.iter().filter(|draft| guess(draft, answer)).count();
-        }
-        Self { constant: share(constant), type_majority: share(majority), first_option: share(first) }
+    /// The three policies on these questions.
+    pub(crate) fn all(drafts: &[Draft]) -> [Self; 3] {
+        let gold = |draft: &Draft| Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
+        let key = |number: usize| format!("{number:07}");
+        let golds: BTreeMap<_, _> = drafts.iter().enumerate().map(|(n, draft)| (key(n), gold(draft))).collect();
+        let known = Baselines::of(&golds);
+        let scores = |which: usize| known.scores.values().map(|both| both[which]).collect::<Vec<_>>();
+        let (constant, majority) = (scores(0), scores(1));
+        let picked = drafts.iter().zip(&majority).map(|(draft, otherwise)| {
+            draft.options.first().map_or(*otherwise, |option| answer_scores(option, &draft.answers))
+        });
+        let first = picked.collect::<Vec<_>>();
+        [
+            Self::new("constant", "the best single answer", &constant),
+            Self::new("type_majority", "the most frequent answer of each question type", &majority),
+            Self::new("first_option", "the same, but the first of two alternatives offered", &first),
+        ]
     }
-}
-
-fn guess(draft: &Draft, otherwise: &str) -> bool {
-    let answer = draft.options.first().map_or(otherwise, String::as_str);
-    draft.answers.iter().any(|golden| golden == answer)
 }

@@ -189,7 +189,7 @@ impl World {
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, !fact.subject.index);
         let template = draws.word(&fact.relation.spec().sentences);
         let (first, second) = self.years(fact);
-        let form = self.form(self.work_of(fact.subject, value));
+        let form = self.form(work_of(fact.subject, value));
         Some(fill(
             template,
             &[
@@ -206,14 +206,14 @@ impl World {
         ))
     }
 
-    /// The work that a sentence is about; any index where it is about none.
-    fn work_of(&self, subject: Entity, value: Value) -> u64 {
-        let object = value.entity().filter(|object| object.kind == Kind::Work);
-        object.unwrap_or(subject).index
-    }
-
     /// The document that states a fact: its position among the documents.
     pub(crate) fn source_of(&self, fact: Fact) -> u64 {
         self.position(fact.subject, fact.relation.spec().aspect)
     }
+}
+
+/// The work that a sentence is about; any index where it is about none.
+fn work_of(subject: Entity, value: Value) -> u64 {
+    let object = value.entity().filter(|object| object.kind == Kind::Work);
+    object.unwrap_or(subject).index
 }

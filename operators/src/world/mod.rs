@@ -19,6 +19,6 @@ mod relation;
 mod truth;
 mod value;
 
-pub(crate) use baseline::Baselines;
+pub(crate) use baseline::Unread;
 pub(crate) use layout::World;
 pub(crate) use question::{Draft, QuestionType, draft};

@@ -77,34 +77,19 @@ impl World {
     /// The full name.
     pub(crate) fn name(&self, entity: Entity) -> String {
         let mut draws = self.innate(entity);
-        self.compose(entity.kind, &self.stem_of(entity), &mut draws)
-    }
-
-    fn compose(&self, kind: Kind, stem: &str, draws: &mut Draws) -> String {
-        match kind {
-            Kind::Person => {
-                let woman = draws.one_in(2);
-                format!("{} {stem}", given(woman, draws))
-            }
-            Kind::Company => format!("{stem} {}", draws.word(&COMPANY_ENDS)),
-            Kind::City => format!("{stem}{}", draws.word(&CITY_ENDS)),
-            Kind::Province => format!("{stem}ina"),
-            Kind::School => format!("{stem} {}", draws.word(&SCHOOL_ENDS)),
-            Kind::Work => draws.word(&TITLES).replace("{}", stem),
-            Kind::Award => format!("{stem} {}", draws.word(&AWARD_ENDS)),
-        }
+        compose(entity.kind, &self.stem_of(entity), &mut draws)
     }
 
     /// The name of something of that kind that no document mentions.
     pub(crate) fn phantom(&self, kind: Kind, draws: &mut Draws) -> String {
         let stem = self.stem(self.phantom_stem(draws));
-        self.compose(kind, &stem, draws)
+        compose(kind, &stem, draws)
     }
 
     /// The name of something of that kind that is mentioned in passing and is no entity of the world.
     pub(crate) fn passer_by(&self, kind: Kind, draws: &mut Draws) -> String {
         let stem = self.stem(self.background_stem(draws));
-        self.compose(kind, &stem, draws)
+        compose(kind, &stem, draws)
     }
 
     /// The word in a digest's title.
@@ -136,6 +121,21 @@ impl World {
     }
 }
 
+fn compose(kind: Kind, stem: &str, draws: &mut Draws) -> String {
+    match kind {
+        Kind::Person => {
+            let woman = draws.one_in(2);
+            format!("{} {stem}", given(woman, draws))
+        }
+        Kind::Company => format!("{stem} {}", draws.word(&COMPANY_ENDS)),
+        Kind::City => format!("{stem}{}", draws.word(&CITY_ENDS)),
+        Kind::Province => format!("{stem}ina"),
+        Kind::School => format!("{stem} {}", draws.word(&SCHOOL_ENDS)),
+        Kind::Work => draws.word(&TITLES).replace("{}", stem),
+        Kind::Award => format!("{stem} {}", draws.word(&AWARD_ENDS)),
+    }
+}
+
 fn given(woman: bool, draws: &mut Draws) -> String {
     let mut name = [draws.word(&ONSETS), draws.word(&VOWELS), draws.word(&MIDDLES[..20])].concat();
     if woman {
@@ -156,7 +156,7 @@ mod tests {
     fn stems_are_distinct() {
         let stems: BTreeSet<String> = (0..STEMS).map(stem).collect();
         assert_eq!(stems.len() as u64, STEMS);
-        assert!(STEMS > 1_300_000);
+        const { assert!(STEMS > 1_300_000) };
     }
 
     #[test]

@@ -90,11 +90,11 @@ pub(super) fn all_facts(measured: [(&Description, Relation); 2]) -> Vec<Fact> {
         description.facts.iter().copied().chain(std::iter::once(last))
     });
     let mut facts = Vec::new();
-    told.for_each(|fact| {
+    for fact in told {
         if !facts.contains(&fact) {
-            facts.push(fact)
+            facts.push(fact);
         }
-    });
+    }
     facts
 }
 
