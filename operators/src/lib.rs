@@ -5,6 +5,8 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 pub mod agent;
 pub mod evaluate;
 mod evaluation;
+pub mod exec;
+pub mod generate_world;
 pub mod text;
 mod chunk;
 mod chunking;
@@ -25,6 +27,7 @@ pub mod read;
 mod source;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
+mod world;
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
@@ -39,4 +42,5 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<evaluate::Evaluate>(),
     ]
     vec![entry::<read::Read>()]
+    vec![entry::<generate_world::GenerateWorld>(), entry::<evaluate::Evaluate>(), entry::<exec::Exec>()]
 }
