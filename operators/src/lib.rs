@@ -1,8 +1,15 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
+mod conversion;
+mod convert_to_openai;
+mod convert_to_sharegpt;
+mod convert_to_swift;
+mod convert_to_trl;
+mod convert_to_verl;
 mod dedup;
 mod filter;
 mod join;
+mod rebalance;
 mod relation;
 mod sample;
 mod sql;
@@ -18,5 +25,11 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<join::Join>(),
         entry::<dedup::Dedup>(),
         entry::<sample::Sample>(),
+        entry::<rebalance::Rebalance>(),
+        entry::<convert_to_swift::ConvertToSwift>(),
+        entry::<convert_to_trl::ConvertToTrl>(),
+        entry::<convert_to_openai::ConvertToOpenai>(),
+        entry::<convert_to_sharegpt::ConvertToSharegpt>(),
+        entry::<convert_to_verl::ConvertToVerl>(),
     ]
 }

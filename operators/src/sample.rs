@@ -191,7 +191,9 @@ mod tests {
         assert!(run(&rows, json!({"n": 0})).is_empty());
         assert!(run(&rows, json!({"fraction": 0.0})).is_empty());
         assert_eq!(run(&rows, json!({"fraction": 1})), rows);
-        for wrong in [json!({}), json!({"n": 1, "fraction": 0.5}), json!({"fraction": 1.5}), json!({"n": 1, "by": ["("]})] {
+        for wrong in
+            [json!({}), json!({"n": 1, "fraction": 0.5}), json!({"fraction": 1.5}), json!({"n": 1, "by": ["("]})]
+        {
             assert!(run_seeded(&rows, wrong.clone(), 0).is_err(), "{wrong}");
         }
     }

@@ -17,8 +17,11 @@ fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
             let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
-            OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name))
-                .with_help(choices(&field.name, &names, "columns"))
+            OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name)).with_help(choices(
+                &field.name,
+                &names,
+                "columns",
+            ))
         }
         SchemaError::AmbiguousReference { field } => {
             OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
@@ -37,8 +40,7 @@ fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError 
     };
     let name = table.rsplit('.').next().unwrap_or(table);
     let names: Vec<&str> = tables.iter().map(String::as_str).collect();
-    OperatorError::pipeline(format!("`{param}`: there is no input `{name}`"))
-        .with_help(choices(name, &names, "inputs"))
+    OperatorError::pipeline(format!("`{param}`: there is no input `{name}`")).with_help(choices(name, &names, "inputs"))
 }
 
 /// "did you mean …?" and all names there are.

@@ -51,12 +51,7 @@ fn reason(error: &str) -> String {
 }
 
 /// A key bound to columns: the column of exactly that name, or else an SQL expression.
-pub(crate) fn key(
-    session: &SessionContext,
-    schema: &DFSchema,
-    param: &str,
-    text: &str,
-) -> Result<Expr, OperatorError> {
+pub(crate) fn key(session: &SessionContext, schema: &DFSchema, param: &str, text: &str) -> Result<Expr, OperatorError> {
     if schema.has_column_with_unqualified_name(text) {
         return Ok(ident(text));
     }
