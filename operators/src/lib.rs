@@ -15,6 +15,12 @@ mod sample;
 mod sql;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
+use searchmill_engine::operator::{OperatorEntry, entry};
+
+pub mod agent;
+pub mod evaluate;
+mod evaluation;
+pub mod text;
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
@@ -32,4 +38,5 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
     ]
+    vec![entry::<evaluate::Evaluate>()]
 }
