@@ -1,5 +1,6 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
+pub mod agent;
 mod conversion;
 mod convert_to_openai;
 mod convert_to_sharegpt;
@@ -7,25 +8,25 @@ mod convert_to_swift;
 mod convert_to_trl;
 mod convert_to_verl;
 mod dedup;
+pub mod evaluate;
+mod evaluation;
 mod filter;
+mod filter_by_f1;
 mod join;
 mod rebalance;
 mod relation;
 mod sample;
 mod sql;
-
-use searchmill_engine::operator::{OperatorEntry, entry};
-use searchmill_engine::operator::{OperatorEntry, entry};
-
-pub mod agent;
-pub mod evaluate;
-mod evaluation;
 pub mod text;
+
+use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![
+        entry::<evaluate::Evaluate>(),
+        entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),
         entry::<join::Join>(),
@@ -38,5 +39,4 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
     ]
-    vec![entry::<evaluate::Evaluate>()]
 }
