@@ -1,6 +1,6 @@
 //! `join`: the rows of two inputs side by side.
 
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::DFSchema;
 use datafusion::error::DataFusionError;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Expr, JoinType, ident};
@@ -140,7 +140,7 @@ impl QueryKernel for JoinKernel {
 }
 
 impl JoinKernel {
-    /// The columns of `right` under the names they get, its keys as `__key0`, …, and its row numbers.
+    /// The columns of `right` under the names they get, after its keys as `__key0`, ….
     fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
         let keys = self.params.right_keys();
         let mut columns: Vec<Expr> =
@@ -149,34 +149,39 @@ impl JoinKernel {
             let name = field.name();
             let clashes = left.has_column_with_unqualified_name(name);
             let new = if clashes { format!("{name}{}", self.params.suffix) } else { name.clone() };
-            if clashes && left.has_column_with_unqualified_name(&new) {
-                let message = format!("both inputs have `{name}`, and `left` has `{new}` too");
+            let taken = |schema: &DFSchema| schema.has_column_with_unqualified_name(&new);
+            if clashes && (taken(left) || taken(right.schema())) {
+                let message = format!("both inputs have `{name}`, and one of them has `{new}` too");
                 return Err(OperatorError::pipeline(message).with_help("give another `suffix`"));
             }
             columns.push(ident(name).alias(new));
         }
-        columns.push(row_number().alias(RIGHT_ROW));
         Ok(right.select(columns)?)
     }
 
+    /// `right` is the side that the join holds in memory; the rows of `left` stream past it.
     fn joined(&self, left: DataFrame, right: DataFrame) -> Result<DataFrame, DataFusionError> {
+        let pairs = matches!(self.params.how, How::Inner | How::Left);
         let kind = match self.params.how {
             How::Inner => JoinType::Inner,
-            How::Left => JoinType::Left,
-            How::Semi => JoinType::LeftSemi,
-            How::Anti => JoinType::LeftAnti,
+            How::Left => JoinType::Right,
+            How::Semi => JoinType::RightSemi,
+            How::Anti => JoinType::RightAnti,
         };
-        let agree = self.params.on.iter().enumerate().map(|(place, name)| ident(name).eq(ident(key_name(place))));
-        let pairs = numbered(left)?.join_on(right, kind, agree)?;
-        let mut order = vec![ident(ROW).sort(true, true)];
-        let mut extra = vec![Column::from_name(ROW)];
-        if matches!(self.params.how, How::Inner | How::Left) {
-            order.push(ident(RIGHT_ROW).sort(true, true));
-            extra.push(Column::from_name(RIGHT_ROW));
-            extra.extend((0..self.params.on.len()).map(|place| Column::from_name(key_name(place))));
+        let mut columns = columns_of(&left);
+        if pairs {
+            columns.extend(columns_of(&right).into_iter().skip(self.params.on.len()));
         }
-        pairs.sort(order)?.drop_columns(&extra)
+        let agree = self.params.on.iter().enumerate().map(|(place, name)| ident(key_name(place)).eq(ident(name)));
+        let joined = right.with_column(RIGHT_ROW, row_number())?.join_on(numbered(left)?, kind, agree)?;
+        let mut order = vec![ident(ROW).sort(true, true)];
+        order.extend(pairs.then(|| ident(RIGHT_ROW).sort(true, true)));
+        joined.sort(order)?.select(columns)
     }
+}
+
+fn columns_of(frame: &DataFrame) -> Vec<Expr> {
+    frame.schema().columns().into_iter().map(Expr::Column).collect()
 }
 
 fn key_name(place: usize) -> String {

@@ -10,6 +10,8 @@ mod convert_to_verl;
 mod dedup;
 pub mod evaluate;
 mod evaluation;
+#[cfg(test)]
+mod examples;
 mod filter;
 mod filter_by_f1;
 mod join;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use arrow::array::{AsArray, RecordBatch, StringArray, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::DataType;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::relation::{Grouping, ROWS, allot, below, check_key};
 
 /// Balances rows by group: leaves rows out where a group has too many and, where allowed, repeats rows where it has too
-/// few. Rows keep their order and columns; a repeat follows its row, with `~1`, `~2`, … after its id. Which rows are
+/// few. Rows keep their order and columns; a repeat follows its row, with `~1`, `~2`, … after its text id. Which rows are
 /// left out or repeated once more than others is drawn with the node's seed. The table of groups before and after is
 /// part of the node's summary.
 pub(crate) struct Rebalance;
@@ -267,8 +267,11 @@ impl TakenIds {
     }
 }
 
-fn id_column(batch: &RecordBatch) -> Option<&StringArray> {
-    batch.column_by_name("id")?.as_string_opt::<i32>()
+/// The ids, where there is a text column of that name.
+fn id_column(batch: &RecordBatch) -> Option<StringArray> {
+    let ids = batch.column_by_name("id")?;
+    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
 }
 
 fn write_copies(
@@ -300,15 +303,14 @@ fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<R
         return Ok(result);
     };
     let mut named = Vec::with_capacity(result.num_rows());
-    for (row, &times) in copies.iter().enumerate().filter(|(_, times)| **times > 0) {
+    for (id, &times) in ids.iter().zip(copies).filter(|(_, times)| **times > 0) {
         let mut number = 0;
-        named.push(ids.value(row).to_owned());
-        named.extend((1..times).map(|_| taken.next(ids.value(row), &mut number)));
+        named.push(id.map(str::to_owned));
+        named.extend((1..times).map(|_| id.map(|id| taken.next(id, &mut number))));
     }
     let (schema, mut columns, _) = result.into_parts();
     let place = schema.index_of("id")?;
-    debug_assert_eq!(schema.field(place).data_type(), &DataType::Utf8);
-    columns[place] = std::sync::Arc::new(StringArray::from(named));
+    columns[place] = cast(&StringArray::from(named), schema.field(place).data_type())?;
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
@@ -344,8 +346,11 @@ fn percent(part: u64, all: u64) -> String {
 #[cfg(test)]
 mod tests {
     use searchmill_engine::operator::entry;
-    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
-    use searchmill_schemas::Trajectory;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, LargeStringArray};
+    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
+    use searchmill_schemas::{RecordKind, Trajectory};
     use serde_json::{Value, json};
 
     use super::*;
@@ -406,6 +411,23 @@ mod tests {
         let (second, _) = run(&first, json!({"by": ["question_type"], "rows": 90, "max_repeats": 9}));
         assert_eq!(second.len(), 90);
         assert_eq!(ids(&second).into_iter().collect::<HashSet<_>>().len(), 90);
+    }
+
+    #[test]
+    fn tables_without_ids_or_with_null_ids_repeat_too() {
+        let ids: ArrayRef = Arc::new(LargeStringArray::from(vec![Some("a"), None, Some("b")]));
+        let kind: ArrayRef = Arc::new(StringArray::from(vec!["x", "y", "y"]));
+        let params = json!({"by": ["Some Kind"], "rows": 6, "max_repeats": 3});
+        let run = |batch: RecordBatch| {
+            let bound = inputs([("rows", batch_input(RecordKind::Table, batch))]);
+            Harness::new().run(&entry::<Rebalance>(), params.clone(), &bound).expect("runs").batch("rows")
+        };
+        let named = run(RecordBatch::try_from_iter([("id", ids), ("Some Kind", Arc::clone(&kind))]).expect("a batch"));
+        let found: Vec<_> = named.column(0).as_string::<i64>().iter().map(|id| id.map(str::to_owned)).collect();
+        assert_eq!(found[..3], [Some("a".to_owned()), Some("a~1".to_owned()), Some("a~2".to_owned())]);
+        assert_eq!(found[3..].iter().filter(|id| id.is_none()).count() + found[3..].iter().flatten().count(), 3);
+        assert!(!found.contains(&Some(String::new())));
+        assert_eq!(run(RecordBatch::try_from_iter([("Some Kind", kind)]).expect("a batch")).num_rows(), 6);
     }
 
     #[test]

@@ -70,7 +70,9 @@ pub(crate) fn render(messages: &[Json], tools: &[Json], template: Template) -> R
     let blocks = merge(messages)?;
     let mut rendered = Rendered { text: String::new(), loss: Vec::new() };
     if let Some(system) = system_text(system.or(template.default_system()), tools) {
-        rendered.text.push_str(&format!("{START}system\n{system}{END}\n"));
+        for part in [START, "system\n", &system, END, "\n"] {
+            rendered.text.push_str(part);
+        }
     }
     write_blocks(blocks, template, &mut rendered)?;
     Ok(rendered)
@@ -169,7 +171,9 @@ fn write_blocks(blocks: Vec<Block>, template: Template, rendered: &mut Rendered)
             write_answer(&block, template, rendered);
             rendered.text.push_str(if place + 1 < count { "\n" } else { "" });
         } else {
-            rendered.text.push_str(&format!("{START}user\n{}{END}\n{START}assistant\n", block.text));
+            for part in [START, "user\n", &block.text, END, "\n", START, "assistant\n"] {
+                rendered.text.push_str(part);
+            }
         }
     }
     Ok(())
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn what_cannot_be_trained_on_is_an_error() {
         for wrong in [
-            r#"[]"#,
+            "[]",
             r#"[{"role":"user","content":"Q"}]"#,
             r#"[{"role":"assistant","content":"A"}]"#,
             r#"[{"role":"user","content":"Q"},{"role":"tool_call","content":"{}"}]"#,
