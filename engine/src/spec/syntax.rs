@@ -63,8 +63,12 @@ impl<'t> Marks<'t> {
     fn span(&self, span: saphyr_parser::Span) -> Span {
         let start = self.offset(span.start.index());
         let end = self.offset(span.end.index()).max(start);
-        let trimmed = self.text[start..end].trim_end();
-        Span::new(self.file, self.start + start, self.start + start + trimmed.len())
+        let bytes = self.text.as_bytes();
+        let mut end = end;
+        while end > start && bytes[end - 1].is_ascii_whitespace() {
+            end -= 1;
+        }
+        Span::new(self.file, self.start + start, self.start + end)
     }
 
     fn fault(&self, error: &ScanError) -> Diagnostic {
@@ -270,7 +274,7 @@ fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
     if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
 }
 
-fn too_deep(span: Span) -> Diagnostic {
+pub(super) fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
 }
 
