@@ -3,6 +3,8 @@
 mod arguments;
 mod budget;
 mod field;
+#[cfg(test)]
+mod fuzz;
 mod include;
 mod load;
 mod matrix;

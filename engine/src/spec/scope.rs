@@ -21,8 +21,9 @@ pub(super) struct Shared<'s> {
     pub(super) problems: Vec<Diagnostic>,
     pub(super) secrets: BTreeSet<String>,
     pub(super) budget: Budget,
-    /// Files included so far.
+    /// Files included so far, and their bytes.
     pub(super) included: usize,
+    pub(super) included_bytes: usize,
     pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
@@ -34,6 +35,7 @@ impl<'s> Shared<'s> {
             secrets: BTreeSet::new(),
             budget: Budget::default(),
             included: 0,
+            included_bytes: 0,
             environment,
         }
     }
