@@ -238,6 +238,9 @@ fn child<'v>(value: &'v Spanned, step: &str) -> Option<&'v Spanned> {
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
+    if shared.problems.len() >= MAX_KEPT {
+        return None;
+    }
     let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
     shared.report(match param_advice(here, path, depth) {
         Some(help) => fault.help(help),

@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
 /// Largest file that is read.
-pub(super) const MAX_BYTES: usize = 8 << 20;
+pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// Reads a file into the map. `asked` is the place that names it, if any.
 pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {

@@ -29,7 +29,12 @@ pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Ve
             return None;
         }
     }
-    tree.root
+    let root = tree.root;
+    if root.is_none() {
+        let fault = Diagnostic::error("empty-file", "this holds no YAML document");
+        problems.push(fault.at(Span::new(file, start, start), ""));
+    }
+    root
 }
 
 /// The parser counts characters, spans count bytes.
