@@ -82,12 +82,9 @@ fn excerpts(diagnostic: &Diagnostic, sources: &SourceMap) -> Vec<Excerpt> {
         let mark = mark(label, sources, position == 0);
         match excerpts.iter_mut().find(|excerpt| excerpt.file == file && excerpt.is_near(mark.line)) {
             Some(excerpt) => excerpt.marks.push(mark),
-            None => excerpts.push(Excerpt {
-                file,
-                path: path.display().to_string(),
-                marks: vec![mark],
-                lines: Vec::new(),
-            }),
+            None => {
+                excerpts.push(Excerpt { file, path: path.display().to_string(), marks: vec![mark], lines: Vec::new() })
+            }
         }
     }
     for excerpt in &mut excerpts {
