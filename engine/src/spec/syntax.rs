@@ -152,7 +152,10 @@ impl<'t, 'p> Tree<'t, 'p> {
                 let items = Items::Map { entries: Vec::new(), key: None, merged: Vec::new() };
                 self.start(span, anchor, tag.as_deref(), items)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.end(span);
+                Ok(())
+            }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
         }
     }
@@ -222,8 +225,8 @@ impl<'t, 'p> Tree<'t, 'p> {
         Ok(())
     }
 
-    fn end(&mut self, span: Span) -> Step {
-        let Some(Open { span: start, anchor, items }) = self.open.pop() else { return Ok(()) };
+    fn end(&mut self, span: Span) {
+        let Some(Open { span: start, anchor, items }) = self.open.pop() else { return };
         let value = match items {
             Items::List(items) => {
                 let last = items.last().map(|item| item.span);
@@ -236,7 +239,6 @@ impl<'t, 'p> Tree<'t, 'p> {
             }
         };
         self.complete(value, anchor);
-        Ok(())
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Step {

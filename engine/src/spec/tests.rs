@@ -106,9 +106,9 @@ fn what_was_understood_reads_the_same_again() {
 
 #[test]
 fn a_long_pipeline_is_read() {
-    let nodes: String =
+    let nodes: Vec<_> =
         (1..=10_000).map(|n| format!("  n{n}: {{op: x, from: n{}, with: {{k: {n}}}}}\n", n - 1)).collect();
-    let spec = spec(&format!("nodes:\n{nodes}"), &Overrides::default());
+    let spec = spec(&format!("nodes:\n{}", nodes.concat()), &Overrides::default());
     assert_eq!(spec.nodes.len(), 10_000);
     assert_eq!(edges(&spec.nodes[9_999]), ["n9999"]);
 }
