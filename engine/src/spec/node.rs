@@ -124,9 +124,6 @@ fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
 }
 
 fn resources(value: Spanned, problems: &mut Problems) -> Resources {
-    /// Advice for a misspelt `op`.
-    const MEANT_OP: &str = "did you mean `op`?";
-
     const KEYS: &[&str] = &["concurrency", "threads", "gpus", "memory"];
     let mut fields = field::fields(value, "`resources`", KEYS, problems);
     let mut whole = |name: &str, least: u64, problems: &mut Problems| {
@@ -140,9 +137,6 @@ fn resources(value: Spanned, problems: &mut Problems) -> Resources {
 }
 
 fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {
-    /// Advice for a misspelt `op`.
-    const MEANT_OP: &str = "did you mean `op`?";
-
     const KEYS: &[&str] = &["max_attempts", "backoff", "max_backoff"];
     let mut fields = field::fields(value, "`retry`", KEYS, problems);
     let attempts = take(&mut fields, "max_attempts").and_then(|v| field::whole(&v, "`max_attempts`", 1, problems));
