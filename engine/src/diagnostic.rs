@@ -160,7 +160,7 @@ impl SourceMap {
     /// Adds a file. The path may also name something that is no file (`--set a=1`).
     pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) -> FileId {
         let text = text.into();
-        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(newlines).collect();
         self.files.push(SourceFile { path: path.into(), text, lines });
         FileId(u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX))

@@ -5,9 +5,9 @@ use super::value::{Spanned, Value};
 /// Deepest nesting.
 pub(super) const MAX_DEPTH: usize = 64;
 /// Largest number of values that a text spells out.
-pub(super) const MAX_VALUES: usize = 1_000_000;
+pub(super) const MAX_VALUES: usize = 500_000;
 /// Largest number of values that aliases, params and matrices may add, in units of [`weight`].
-pub(super) const MAX_COPIED: usize = 500_000;
+pub(super) const MAX_COPIED: usize = 250_000;
 /// Longest string that `${…}` may put together.
 pub(super) const MAX_STRING: usize = 1 << 20;
 

@@ -43,7 +43,7 @@ pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnosti
 
 fn bad_value(value: &Spanned, message: String, help: &str) -> Diagnostic {
     let fault = Diagnostic::error("bad-value", message).at(value.span, "").at_some(value.via, "used here");
-    fault.help(help)
+    if help.is_empty() { fault } else { fault.help(help) }
 }
 
 /// The entries of a map. `null` is an empty one.
@@ -93,7 +93,8 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
     };
     let number = number.filter(|number| *number >= least);
     if number.is_none() {
-        problems.push(bad_value(value, format!("{what} is a whole number of at least {least}"), "write such a number"));
+        let shown = value.scalar_text().unwrap_or_default();
+        problems.push(bad_value(value, format!("{what} is a whole number of at least {least}, not `{shown}`"), ""));
     }
     number
 }
@@ -137,13 +138,9 @@ fn amount(
     let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
     let amount = number.zip(factor).map(|(number, factor)| number * factor);
     if amount.is_none() {
-        problems.push(bad_value(value, format!("`{text}` is no {}", what_of(what)), help));
+        problems.push(bad_value(value, format!("{what} cannot be `{text}`"), help));
     }
     amount
-}
-
-fn what_of(what: &str) -> &str {
-    what.trim_start_matches('`').trim_end_matches('`')
 }
 
 /// One of some words.
@@ -153,7 +150,7 @@ pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problem
     let found = words.iter().find(|word| **word == folded).copied();
     if found.is_none() {
         let help = suggest::advice(&text, words).unwrap_or_default();
-        problems.push(bad_value(value, format!("`{text}` is none of the values of {what}"), &help));
+        problems.push(bad_value(value, format!("{what} cannot be `{text}`"), &help));
     }
     found
 }

@@ -79,6 +79,12 @@ fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<N
             return Vec::new();
         }
     };
+    shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
+    if shared.included_bytes > source::MAX_BYTES {
+        let message = format!("the files included are larger than {} MiB together", source::MAX_BYTES >> 20);
+        shared.report(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
+        return Vec::new();
+    }
     let chain: Vec<_> = place.chain.iter().cloned().chain([canonical]).collect();
     let inner = Place { path: &path, file, chain: &chain };
     let fragment = load::fragment(&inner, Over::Include(wanted.params), shared).unwrap_or_default();

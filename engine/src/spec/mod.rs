@@ -3,12 +3,15 @@
 mod arguments;
 mod budget;
 mod field;
+#[cfg(test)]
+mod fuzz;
 mod include;
 mod load;
 mod matrix;
 mod node;
 mod pipeline;
 mod reference;
+mod resolved;
 mod scalar;
 mod scope;
 mod set;
@@ -17,6 +20,8 @@ mod suggest;
 mod syntax;
 mod syntax_fault;
 mod template;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::collections::BTreeSet;
@@ -24,6 +29,7 @@ use std::path::Path;
 
 pub use arguments::arguments;
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
+pub use resolved::resolved_yaml;
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, Severity, SourceMap};

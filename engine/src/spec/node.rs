@@ -10,6 +10,9 @@ use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::RetryPolicy;
 
+/// Advice for a misspelt `op`.
+const MEANT_OP: &str = "did you mean `op`?";
+
 const KEYS: &[&str] = &["op", "from", "with", "matrix", "resources", "retry", "on_error", "freeze", "seed"];
 
 /// The nodes that one entry stands for: one, or one for each combination of its matrix.
@@ -26,10 +29,10 @@ pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &
         shared.report(fault.at(matrix.span, ""));
         return Vec::new();
     }
-    let expand = |coordinates: matrix::Coordinates| {
+    let expand = |coordinates: Vec<matrix::Coordinate>| {
         let mut body = body.clone();
         scope.apply(&mut body, Some(&coordinates), shared);
-        one(id, body, matrix::names(&coordinates, &matrix), &mut shared.problems)
+        one(id, body, matrix::names(&coordinates), &mut shared.problems)
     };
     rows.into_iter().filter_map(expand).collect()
 }
@@ -47,10 +50,19 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
         problems.push(missing_operator(id, &what));
         return None;
     }
+    if let Value::String(word) = &body.value {
+        let fault = field::wrong_type(&body, &what, "a map");
+        problems.push(fault.help(format!("write `{}: {{op: {word}}}`", id.text)));
+        return None;
+    }
     let known = problems.len();
     let mut fields = field::fields(body, &what, KEYS, problems);
+    for problem in &mut problems[known..] {
+        amend(problem);
+    }
     let Some(operator) = take(&mut fields, "op") else {
-        if problems[known..].iter().all(|problem| problem.code != "wrong-type") {
+        let said = |problem: &Diagnostic| problem.code == "wrong-type" || problem.help.as_deref() == Some(MEANT_OP);
+        if !problems[known..].iter().any(said) {
             problems.push(missing_operator(id, &what));
         }
         return None;
@@ -72,6 +84,25 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
         seed: take(&mut fields, "seed").and_then(|v| field::whole(&v, "`seed`", 0, problems)).unwrap_or_default(),
         matrix: coordinates,
     })
+}
+
+/// Words that other tools use for the same thing.
+fn amend(problem: &mut Diagnostic) {
+    const SAME: &[(&str, &str)] = &[
+        ("operator", "op"),
+        ("uses", "op"),
+        ("type", "op"),
+        ("input", "from"),
+        ("inputs", "from"),
+        ("needs", "from"),
+        ("params", "with"),
+        ("args", "with"),
+        ("config", "with"),
+    ];
+    let same = SAME.iter().find(|(theirs, _)| problem.message.ends_with(&format!("has no key `{theirs}`")));
+    if let Some((_, ours)) = same {
+        problem.help = Some(format!("did you mean `{ours}`?"));
+    }
 }
 
 fn missing_operator(id: &Key, what: &str) -> Diagnostic {

@@ -1,7 +1,8 @@
 //! `from:` — which outputs of which nodes go to which port.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::budget::Budget;
 use super::field::{self, Problems};
 use super::pipeline::{Binding, NodeSpec, Reference};
 use super::value::{Spanned, Value};
@@ -64,7 +65,7 @@ pub(super) fn base(reference: &str) -> &str {
 
 /// Takes references apart and spreads those to a node with a matrix.
 pub(super) fn link(nodes: &mut [NodeSpec], problems: &mut Problems) {
-    let targets = Targets::new(nodes);
+    let mut targets = Targets::new(nodes);
     let linked: Vec<_> = nodes.iter().map(|node| targets.link_node(node, problems)).collect();
     for (node, from) in nodes.iter_mut().zip(linked) {
         node.from = from;
@@ -77,9 +78,46 @@ struct Member {
     coordinates: Vec<(String, String)>,
 }
 
+/// All nodes of one matrix, and those that agree with given coordinates (by keys shared, then by their values).
+struct Family {
+    members: Vec<Member>,
+    keys: BTreeSet<String>,
+    by_values: BTreeMap<Vec<String>, BTreeMap<Vec<String>, Vec<usize>>>,
+}
+
+impl Family {
+    fn new(members: Vec<Member>) -> Self {
+        let keys = members.iter().flat_map(|member| member.coordinates.iter().map(|(key, _)| key.clone())).collect();
+        Self { members, keys, by_values: BTreeMap::new() }
+    }
+
+    /// Members with those values at the keys that they have.
+    fn agreeing(&mut self, coordinates: &[(String, String)]) -> Vec<&Member> {
+        let shared = |(key, _): &&(String, String)| self.keys.contains(key);
+        let mut wanted: Vec<_> = coordinates.iter().filter(shared).cloned().collect();
+        wanted.sort();
+        let (keys, values): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+        let members = &self.members;
+        let index = self.by_values.entry(keys.clone()).or_insert_with(|| index(members, &keys));
+        let found = index.get(&values).map_or(&[][..], Vec::as_slice);
+        found.iter().map(|position| &self.members[*position]).collect()
+    }
+}
+
+fn index(members: &[Member], keys: &[String]) -> BTreeMap<Vec<String>, Vec<usize>> {
+    let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
+    for (position, member) in members.iter().enumerate() {
+        let value =
+            |key: &String| member.coordinates.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+        index.entry(keys.iter().filter_map(value).collect()).or_default().push(position);
+    }
+    index
+}
+
 /// Nodes of a matrix by the id before `@`.
 struct Targets {
-    families: BTreeMap<String, Vec<Member>>,
+    families: BTreeMap<String, Family>,
+    budget: Budget,
 }
 
 impl Targets {
@@ -89,10 +127,11 @@ impl Targets {
             let member = Member { id: node.id.clone(), coordinates: node.matrix.clone() };
             families.entry(base(&node.id).to_owned()).or_default().push(member);
         }
-        Self { families }
+        let families = families.into_iter().map(|(id, members)| (id, Family::new(members))).collect();
+        Self { families, budget: Budget::default() }
     }
 
-    fn link_node(&self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
+    fn link_node(&mut self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
         let link = |binding: &Binding| Binding {
             references: binding.references.iter().flat_map(|r| self.link_one(r, node, problems)).collect(),
             ..binding.clone()
@@ -100,21 +139,33 @@ impl Targets {
         node.from.iter().map(link).collect()
     }
 
-    fn link_one(&self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
+    fn link_one(&mut self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
         let text = reference.node.as_str();
-        let family = self.families.get(base(text));
-        let (id, wanted, port) = take_apart(text, family);
+        let family = self.families.get_mut(base(text));
+        let (id, wanted, port) = take_apart(text, family.as_deref().map_or(&[], |family| &family.members));
         let to = |id: &str| Reference { node: id.to_owned(), port: port.clone(), span: reference.span };
         let Some(family) = family else { return vec![to(id)] };
-        let members = family.iter().filter(|member| match &wanted {
-            Some(wanted) => contains(&member.coordinates, wanted),
-            None => agree(&member.coordinates, &node.matrix),
-        });
-        let found: Vec<_> = members.map(|member| to(&member.id)).collect();
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let coordinates: Vec<_> = match &wanted {
+            Some(wanted) => wanted.iter().map(owned).collect(),
+            None => node.matrix.clone(),
+        };
+        let known = wanted.iter().flatten().all(|(key, _)| family.keys.contains(*key));
+        let found: Vec<_> = if known { family.agreeing(&coordinates) } else { Vec::new() };
+        let found: Vec<_> = found.iter().map(|member| to(&member.id)).collect();
         if found.is_empty() {
-            problems.push(no_match(reference, node, family));
+            problems.push(no_match(reference, node, &family.members));
         }
-        found
+        let had_spent = self.budget.spent();
+        if self.budget.charge(found.len()) {
+            return found;
+        }
+        if !had_spent {
+            let fault =
+                Diagnostic::error("too-many-values", "references to nodes with a matrix unfold to too many edges");
+            problems.push(fault.at(reference.span, "here at the latest"));
+        }
+        Vec::new()
     }
 }
 
@@ -122,14 +173,12 @@ type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
 
 /// Node, coordinates and port. Coordinates may hold dots (`train@lr=0.5.model`): what follows the last dot is a port
 /// if the coordinates before it exist and those with it do not.
-fn take_apart<'r>(text: &'r str, family: Option<&Vec<Member>>) -> Parts<'r> {
+fn take_apart<'r>(text: &'r str, family: &[Member]) -> Parts<'r> {
     let Some((_, coordinates)) = text.split_once('@') else {
         let (node, port) = text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
         return (node, None, port.map(str::to_owned));
     };
-    let exists = |wanted: &[(&str, &str)]| {
-        family.is_some_and(|family| family.iter().any(|member| contains(&member.coordinates, wanted)))
-    };
+    let exists = |wanted: &[(&str, &str)]| family.iter().any(|member| contains(&member.coordinates, wanted));
     let whole = pairs(coordinates);
     if let Some((before, port)) = coordinates.rsplit_once('.').filter(|_| !exists(&whole)) {
         let wanted = pairs(before);
@@ -147,11 +196,6 @@ fn pairs(coordinates: &str) -> Vec<(&str, &str)> {
 /// Are all those coordinates among the node's?
 fn contains(coordinates: &[(String, String)], wanted: &[(&str, &str)]) -> bool {
     wanted.iter().all(|(key, value)| coordinates.iter().any(|(name, own)| name == key && own == value))
-}
-
-/// Do two sets of coordinates agree where they share a key?
-fn agree(theirs: &[(String, String)], ours: &[(String, String)]) -> bool {
-    theirs.iter().all(|(key, value)| ours.iter().find(|(name, _)| name == key).is_none_or(|(_, own)| own == value))
 }
 
 fn no_match(reference: &Reference, node: &NodeSpec, family: &[Member]) -> Diagnostic {
@@ -174,7 +218,7 @@ mod tests {
             Member { id: format!("t@lr={lr},rank=8"), coordinates }
         };
         let family = vec![member("0.5"), member("0.5.1")];
-        let apart = |text| take_apart(text, Some(&family));
+        let apart = |text| take_apart(text, &family);
         let port = Some("model".to_owned());
         assert_eq!(apart("t.model"), ("t", None, port.clone()));
         assert_eq!(apart("t@lr=0.5"), ("t@lr=0.5", Some(vec![("lr", "0.5")]), None));

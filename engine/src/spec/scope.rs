@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
+use super::matrix::Coordinate;
 use super::scalar;
 use super::suggest;
 use super::template::{self, Part, Target};
@@ -11,6 +12,8 @@ use crate::diagnostic::{Diagnostic, SourceMap, Span};
 
 /// Deepest recursion through params that refer to each other.
 const MAX_FRAMES: usize = 256;
+/// Most findings that are kept.
+const MAX_KEPT: usize = 2000;
 
 /// What all files of one pipeline share while it is read.
 pub(super) struct Shared<'s> {
@@ -18,8 +21,9 @@ pub(super) struct Shared<'s> {
     pub(super) problems: Vec<Diagnostic>,
     pub(super) secrets: BTreeSet<String>,
     pub(super) budget: Budget,
-    /// Files included so far.
+    /// Files included so far, and their bytes.
     pub(super) included: usize,
+    pub(super) included_bytes: usize,
     pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
 }
 
@@ -31,21 +35,27 @@ impl<'s> Shared<'s> {
             secrets: BTreeSet::new(),
             budget: Budget::default(),
             included: 0,
+            included_bytes: 0,
             environment,
         }
     }
 
+    /// Keeps a finding; beyond a few thousand nobody reads on.
     pub(super) fn report(&mut self, problem: Diagnostic) {
-        self.problems.push(problem);
+        if self.problems.len() < MAX_KEPT {
+            self.problems.push(problem);
+        }
     }
 }
 
 /// Coordinates of a node in its matrix.
-pub(super) type Coordinates = [(String, Spanned)];
+pub(super) type Coordinates = [Coordinate];
 
 /// The names that one file's `${…}` may refer to.
 pub(super) struct Scope<'a> {
     params: &'a Spanned,
+    /// The params at the top, by name.
+    index: BTreeMap<&'a str, &'a Spanned>,
     resolved: BTreeMap<String, Option<Spanned>>,
     active: Vec<String>,
     frames: usize,
@@ -54,7 +64,8 @@ pub(super) struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// A scope over params as written.
     pub(super) fn new(params: &'a Spanned) -> Self {
-        Self { params, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
+        let index = params.entries().iter().map(|(key, value)| (key.text.as_str(), value)).collect();
+        Self { params, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
     }
 
     /// All params, resolved.
@@ -155,7 +166,12 @@ impl<'a> Scope<'a> {
                     value.and_then(|value| piece(&value, at, shared))
                 }
             };
-            whole = whole.zip(piece).map(|(whole, piece)| whole + &piece).filter(|whole| whole.len() <= MAX_STRING);
+            whole = whole.zip(piece).map(|(whole, piece)| whole + &piece);
+            if whole.as_ref().is_some_and(|whole| whole.len() > MAX_STRING) {
+                let message = format!("`${{…}}` makes this string longer than {MAX_STRING} bytes");
+                shared.report(Diagnostic::error("too-many-values", message).at(span, ""));
+                return None;
+            }
         }
         whole.map(|whole| Spanned::new(Value::String(whole), span))
     }
@@ -188,7 +204,8 @@ impl<'a> Scope<'a> {
                 let around = self.lookup(&path[..depth], span, shared)?;
                 return descend(&around, path, depth, span, shared).cloned();
             }
-            here = child(here, step).or_else(|| unknown(here, path, depth, span, shared))?;
+            let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { child(here, step) };
+            here = next.or_else(|| unknown(here, path, depth, span, shared))?;
         }
         let mut value = here.clone();
         self.apply_at(&mut value, 1, None, shared);
@@ -221,6 +238,9 @@ fn child<'v>(value: &'v Spanned, step: &str) -> Option<&'v Spanned> {
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
+    if shared.problems.len() >= MAX_KEPT {
+        return None;
+    }
     let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
     shared.report(match param_advice(here, path, depth) {
         Some(help) => fault.help(help),
@@ -231,7 +251,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
 
 /// What the step of a path that does not exist might have meant.
 pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
-    let keys: Vec<_> = here.entries().iter().map(|(key, _)| key.text.as_str()).collect();
+    let keys: Vec<_> = here.entries().iter().take(suggest::MAX_CANDIDATES).map(|(key, _)| key.text.as_str()).collect();
     if let Some(near) = suggest::closest(&path[depth], keys.iter().copied()) {
         let mut meant = path.to_vec();
         near.clone_into(&mut meant[depth]);
@@ -270,11 +290,11 @@ fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
 }
 
 fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
-    let found = matrix.unwrap_or_default().iter().find(|(name, _)| name == key);
-    if let Some((_, value)) = found {
-        return Some(value.clone());
+    let found = matrix.unwrap_or_default().iter().find(|coordinate| coordinate.key == key);
+    if let Some(coordinate) = found {
+        return Some(coordinate.value.clone());
     }
-    let keys: Vec<_> = matrix.unwrap_or_default().iter().map(|(name, _)| name.as_str()).collect();
+    let keys: Vec<_> = matrix.unwrap_or_default().iter().map(|coordinate| coordinate.key.as_str()).collect();
     let fault = Diagnostic::error("unknown-matrix-key", format!("there is no `{key}` in a matrix here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
     shared.report(fault.help(help));
@@ -315,6 +335,7 @@ fn elsewhere(value: &Spanned, at: Span) -> Option<Span> {
 /// Keeps what `${…}` unfolds to within bounds.
 fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> bool {
     if shared.budget.spent() {
+        // The first excess was reported.
         return false;
     }
     if !shared.budget.charge(weight(value)) {

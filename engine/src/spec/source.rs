@@ -3,11 +3,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
 /// Largest file that is read.
-pub(super) const MAX_BYTES: usize = 16 << 20;
+pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// Reads a file into the map. `asked` is the place that names it, if any.
 pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
@@ -55,8 +58,8 @@ fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId
 }
 
 fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
-    let control = text.char_indices().find(|(_, ch)| !is_printable(*ch));
-    let blank = text.trim_start_matches('\u{feff}').lines().all(is_blank);
+    let control = UNPRINTABLE.find(&text).and_then(|found| Some((found.start(), found.as_str().chars().next()?)));
+    let blank = !CONTENT.is_match(&text);
     let file = sources.add(path, text);
     match control {
         Some((at, ch)) => Err(unprintable(Span::new(file, at, at + ch.len_utf8()), ch)),
@@ -65,13 +68,14 @@ fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, D
     }
 }
 
-fn is_printable(ch: char) -> bool {
-    matches!(ch, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..) && !matches!(ch, '\u{fffe}' | '\u{ffff}')
-}
+/// What YAML does not count as printable (<https://yaml.org/spec/1.2.2/#51-character-set>).
+static UNPRINTABLE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"[^\t\n\r -~\x{85}\x{a0}-\x{d7ff}\x{e000}-\x{fffd}\x{10000}-\x{10ffff}]"));
+/// A line that is neither blank nor a comment.
+static CONTENT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\x{feff}?[ \t\r]*[^ \t\r\n#\x{feff}]"));
 
-fn is_blank(line: &str) -> bool {
-    let line = line.trim();
-    line.is_empty() || line.starts_with('#')
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is constant")
 }
 
 fn unprintable(span: Span, ch: char) -> Diagnostic {

@@ -1,10 +1,13 @@
 //! "Did you mean": the nearest of the words that would have been right.
 
+/// Most candidates that are looked at.
+pub(super) const MAX_CANDIDATES: usize = 1000;
+
 /// The candidate that the user most likely meant, if any is near.
 pub(super) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
-    let near = candidates.into_iter().filter_map(|candidate| {
+    let near = candidates.into_iter().take(MAX_CANDIDATES).filter_map(|candidate| {
         let distance = distance(&wanted, &fold(candidate), limit)?;
         Some((distance, candidate))
     });

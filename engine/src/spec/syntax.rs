@@ -29,7 +29,12 @@ pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Ve
             return None;
         }
     }
-    tree.root
+    let root = tree.root;
+    if root.is_none() {
+        let fault = Diagnostic::error("empty-file", "this holds no YAML document");
+        problems.push(fault.at(Span::new(file, start, start), ""));
+    }
+    root
 }
 
 /// The parser counts characters, spans count bytes.
@@ -63,8 +68,12 @@ impl<'t> Marks<'t> {
     fn span(&self, span: saphyr_parser::Span) -> Span {
         let start = self.offset(span.start.index());
         let end = self.offset(span.end.index()).max(start);
-        let trimmed = self.text[start..end].trim_end();
-        Span::new(self.file, self.start + start, self.start + start + trimmed.len())
+        let bytes = self.text.as_bytes();
+        let mut end = end;
+        while end > start && bytes[end - 1].is_ascii_whitespace() {
+            end -= 1;
+        }
+        Span::new(self.file, self.start + start, self.start + end)
     }
 
     fn fault(&self, error: &ScanError) -> Diagnostic {
@@ -143,7 +152,10 @@ impl<'t, 'p> Tree<'t, 'p> {
                 let items = Items::Map { entries: Vec::new(), key: None, merged: Vec::new() };
                 self.start(span, anchor, tag.as_deref(), items)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.end(span);
+                Ok(())
+            }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
         }
     }
@@ -213,8 +225,8 @@ impl<'t, 'p> Tree<'t, 'p> {
         Ok(())
     }
 
-    fn end(&mut self, span: Span) -> Step {
-        let Some(Open { span: start, anchor, items }) = self.open.pop() else { return Ok(()) };
+    fn end(&mut self, span: Span) {
+        let Some(Open { span: start, anchor, items }) = self.open.pop() else { return };
         let value = match items {
             Items::List(items) => {
                 let last = items.last().map(|item| item.span);
@@ -227,7 +239,6 @@ impl<'t, 'p> Tree<'t, 'p> {
             }
         };
         self.complete(value, anchor);
-        Ok(())
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Step {
@@ -270,7 +281,7 @@ fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
     if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
 }
 
-fn too_deep(span: Span) -> Diagnostic {
+pub(super) fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
 }
 

@@ -2,11 +2,15 @@
 
 use saphyr_parser::ScanError;
 
+use super::syntax::too_deep;
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// A syntax error with advice, at a byte of the text.
 pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str) -> Diagnostic {
     let place = Place::new(file, text, offset);
+    if error.info().contains("recursion limit") {
+        return too_deep(place.span());
+    }
     tabs(&place).or_else(|| reference(error, &place)).unwrap_or_else(|| other(error, &place))
 }
 
@@ -70,7 +74,7 @@ fn wording(info: &str) -> (String, Option<&'static str>) {
         (
             "mapping values are not allowed",
             "a `:` where none may stand",
-            Some("quote a value that holds `: `; keys of one map stand in one column"),
+            Some("quote a value that holds `: `; is a `:` missing on the line before?"),
         ),
         ("unexpected character", "a value may not start with this character", Some("quote the value")),
         ("unknown anchor", "this alias refers to nothing", Some("an anchor (`&name`) must stand before its alias")),
@@ -88,8 +92,17 @@ fn wording(info: &str) -> (String, Option<&'static str>) {
         ("simple key expect", "`:` is missing after this key", Some("a key and its value: `key: value`")),
         ("unknown escape character", "this escape is unknown", Some("in single quotes, `\\` stands for itself")),
         ("invalid trailing content", "something follows a quoted string", Some("quote all of it, or none")),
+        (
+            "invalid indentation in flow",
+            "this line should stand further right",
+            Some("is a `}` or `]` missing on a line before it?"),
+        ),
+        (
+            "invalid indentation in quoted",
+            "this quoted string does not end where it should",
+            Some("close the quote, or indent its further lines"),
+        ),
         ("invalid indentation", "this line is not indented as what it belongs to", None),
-        ("recursion limit", "lists and maps nest too deep", None),
         ("the handle wasn't declared", "this tag is unknown", Some("leave the tag out")),
         ("unexpected eof", "the file ends too early", None),
     ];

@@ -44,6 +44,9 @@ pub(super) fn whole(parts: &[Part]) -> Option<&Target> {
     }
 }
 
+/// Most pieces of a string.
+const MAX_PARTS: usize = 1000;
+
 /// Takes a string apart.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
     let mut parts = Vec::new();
@@ -59,6 +62,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
         literal.push_str(&text[at..found]);
         if !literal.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut literal)));
+        }
+        if parts.len() > MAX_PARTS {
+            return Err(fault(found..found + 2, "one string holds too many `${…}`"));
         }
         let end = close(text, found)?;
         let target = target(&text[found + 2..end - 1]).map_err(|message| Fault { range: found..end, message })?;

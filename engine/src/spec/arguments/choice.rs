@@ -109,16 +109,14 @@ impl Reader<'_> {
         };
         let text = tag.scalar_text().unwrap_or_default();
         let branch = branches.iter().find(|branch| tag_word(**branch, key) == Some(&text));
-        match branch {
-            Some(branch) => self.read(value, *branch, place),
-            None => {
-                let help = suggest::advice(&text, &tag_words(branches, key));
-                let below = place.below(key, tag.span, tag);
-                let message = format!("{} cannot be `{text}`", self.name(&below));
-                self.report("bad-value", message, tag.span, &below, help);
-                Json::Null
-            }
+        if let Some(branch) = branch {
+            return self.read(value, *branch, place);
         }
+        let help = suggest::advice(&text, &tag_words(branches, key));
+        let below = place.below(key, tag.span, tag);
+        let message = format!("{} cannot be `{text}`", self.name(&below));
+        self.report("bad-value", message, tag.span, &below, help);
+        Json::Null
     }
 
     /// The first alternative that fits; else the faults of the only one of the right shape; else one fault for all.

@@ -48,8 +48,10 @@ impl Reader<'_> {
     }
 }
 
+type Read = fn(&Spanned) -> Option<Json>;
+
 fn typed(value: &Spanned, schema: Schema<'_>) -> Option<Json> {
-    let by_type: [(&str, fn(&Spanned) -> Option<Json>); 4] =
+    let by_type: [(&str, Read); 4] =
         [("boolean", boolean), ("integer", integer), ("number", number), ("string", string)];
     by_type.iter().filter(|(name, _)| schema.allows(name)).find_map(|(name, read)| {
         let wants_whole = *name == "integer" && !schema.types().is_empty() && !schema.types().contains(&"integer");
