@@ -167,6 +167,17 @@ struct Collected {
 }
 
 impl Collected {
+    /// Notes the question of a trajectory; false when it has no golden answers and cannot be scored.
+    fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
+        let kind = trajectory.question_type.as_deref();
+        if self.answered.insert(trajectory.question_id.clone()) {
+            self.retrieval.expect(&trajectory.question_id, &type_name(kind), &trajectory.evidence);
+        }
+        self.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
+        self.without_gold += usize::from(trajectory.golden_answers.is_empty());
+        !trajectory.golden_answers.is_empty()
+    }
+
     fn note_question(&mut self, id: &str, answers: &[String], question_type: Option<&str>) {
         if !answers.is_empty() && !self.gold.contains_key(id) {
             let gold = Gold { answers: answers.to_vec(), question_type: type_name(question_type) };
@@ -199,23 +210,14 @@ impl EvaluateKernel {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
-        let with_hits = inputs.rows_optional("hits").is_some();
         let mut showcase = Showcase::new(self.params.examples as usize);
         for batch in input.batches() {
             context.check_cancelled()?;
             let mut rows = Vec::new();
             for trajectory in from_batch::<Trajectory>(&batch?)? {
-                if with_hits && !collected.answered.contains(&trajectory.question_id) {
-                    let kind = type_name(trajectory.question_type.as_deref());
-                    collected.retrieval.expect(&trajectory.question_id, &kind, &trajectory.evidence);
-                }
-                collected.answered.insert(trajectory.question_id.clone());
-                if trajectory.golden_answers.is_empty() {
-                    collected.without_gold += 1;
+                if !collected.note_trajectory(&trajectory) {
                     continue;
                 }
-                let kind = trajectory.question_type.as_deref();
-                collected.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
                 let scored = Scored::of(&trajectory, self.params.success_threshold);
                 rows.push(scored.row(&trajectory));
                 showcase.offer(&scored, &trajectory);
