@@ -25,6 +25,11 @@ use crate::evaluation::{page, terminal};
 /// Scores trajectories, or ranked lists, or both.
 pub struct Evaluate;
 
+const METRICS: &str = "Every figure with its interval. Groups: `all`, `<column>=<value>`, and before either \
+    `baseline:best_constant` or `baseline:majority_by_type`. Names: em, f1, acc, precision, recall, success, grounded, \
+    f1_over_best_constant, f1_over_majority_by_type (paired differences), rounds, tool_calls, total_tokens, \
+    seen_document_recall, seen_all_documents, pass@k; from hits: hits@4, hits@10, map@10, mrr@10, recall@k, all_found@k.";
+
 /// Parameters of `evaluate`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case", default)]
@@ -110,7 +115,7 @@ impl Operator for Evaluate {
                 "Rollouts that failed: counted apart, never scored as wrong answers.",
             )
             .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
-            .rows_out("metrics", RecordKind::Metric, "Every figure with its interval, by group, baselines included.")
+            .rows_out("metrics", RecordKind::Metric, METRICS)
             .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
     }
 
