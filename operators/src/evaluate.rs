@@ -25,6 +25,11 @@ use crate::evaluation::{page, terminal};
 /// Scores trajectories, or ranked lists, or both.
 pub struct Evaluate;
 
+const METRICS: &str = "Every figure with its interval. Groups: `all`, `<column>=<value>`, and before either \
+    `baseline:best_constant` or `baseline:majority_by_type`. Names: em, f1, acc, precision, recall, success, grounded, \
+    f1_over_best_constant, f1_over_majority_by_type (paired differences), rounds, tool_calls, total_tokens, \
+    seen_document_recall, seen_all_documents, pass@k; from hits: hits@4, hits@10, map@10, mrr@10, recall@k, all_found@k.";
+
 /// Parameters of `evaluate`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case", default)]
@@ -110,7 +115,7 @@ impl Operator for Evaluate {
                 "Rollouts that failed: counted apart, never scored as wrong answers.",
             )
             .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
-            .rows_out("metrics", RecordKind::Metric, "Every figure with its interval, by group, baselines included.")
+            .rows_out("metrics", RecordKind::Metric, METRICS)
             .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
     }
 
@@ -167,6 +172,17 @@ struct Collected {
 }
 
 impl Collected {
+    /// Notes the question of a trajectory; false when it has no golden answers and cannot be scored.
+    fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
+        let kind = trajectory.question_type.as_deref();
+        if self.answered.insert(trajectory.question_id.clone()) {
+            self.retrieval.expect(&trajectory.question_id, &type_name(kind), &trajectory.evidence);
+        }
+        self.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
+        self.without_gold += usize::from(trajectory.golden_answers.is_empty());
+        !trajectory.golden_answers.is_empty()
+    }
+
     fn note_question(&mut self, id: &str, answers: &[String], question_type: Option<&str>) {
         if !answers.is_empty() && !self.gold.contains_key(id) {
             let gold = Gold { answers: answers.to_vec(), question_type: type_name(question_type) };
@@ -199,23 +215,14 @@ impl EvaluateKernel {
         context: &Context,
     ) -> Result<(), OperatorError> {
         let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
-        let with_hits = inputs.rows_optional("hits").is_some();
         let mut showcase = Showcase::new(self.params.examples as usize);
         for batch in input.batches() {
             context.check_cancelled()?;
             let mut rows = Vec::new();
             for trajectory in from_batch::<Trajectory>(&batch?)? {
-                if with_hits && !collected.answered.contains(&trajectory.question_id) {
-                    let kind = type_name(trajectory.question_type.as_deref());
-                    collected.retrieval.expect(&trajectory.question_id, &kind, &trajectory.evidence);
-                }
-                collected.answered.insert(trajectory.question_id.clone());
-                if trajectory.golden_answers.is_empty() {
-                    collected.without_gold += 1;
+                if !collected.note_trajectory(&trajectory) {
                     continue;
                 }
-                let kind = trajectory.question_type.as_deref();
-                collected.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
                 let scored = Scored::of(&trajectory, self.params.success_threshold);
                 rows.push(scored.row(&trajectory));
                 showcase.offer(&scored, &trajectory);

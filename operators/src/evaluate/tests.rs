@@ -109,6 +109,9 @@ fn baselines_of_multihop_rag() {
         assert_eq!(metric.value, self::metric(&outcome, &format!("{own}/{}", metric.name)).value, "{}", metric.id);
     }
     assert_eq!(metric(&outcome, "all/em").value, 0.3);
+    let paired = metric(&outcome, "all/f1_over_best_constant");
+    assert_eq!((paired.value, paired.low, paired.high), (0.0, Some(0.0), Some(0.0)));
+    assert!(metric(&outcome, "all/f1_over_majority_by_type").high.unwrap() < 0.0, "worse than guessing by type");
     assert_eq!(metric(&outcome, "all/grounded").value, 0.0);
     assert_eq!(metric(&outcome, "baseline:majority_by_type/f1").count, 200);
 }

@@ -145,6 +145,8 @@ impl AnswerSets {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn questions(rows: &[(&str, &str)]) -> BTreeMap<String, Gold> {
@@ -183,6 +185,21 @@ mod tests {
     fn no_questions_no_baselines() {
         let baselines = Baselines::of(&BTreeMap::new());
         assert!(baselines.constant.is_empty() && baselines.majority.is_empty() && baselines.scores.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_golden_answer_is_a_better_constant(
+            rows in proptest::collection::vec(("(yes|no|[ab]( [abc]){0,2})(\\|[abc])?", "[xy]"), 1..25),
+        ) {
+            let rows: Vec<_> = rows.iter().map(|(answer, kind)| (answer.as_str(), kind.as_str())).collect();
+            let questions = questions(&rows);
+            let best = mean_f1(&Baselines::of(&questions), 0);
+            for answer in questions.values().flat_map(|gold| &gold.answers) {
+                let total: f64 = questions.values().map(|gold| answer_scores(answer, &gold.answers).f1).sum();
+                prop_assert!(total / questions.len() as f64 <= best + 1e-9, "{}", answer);
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) fn render(shown: &Shown) -> String {
     let verdict = if scored.success { "good" } else { "bad" };
     let mut out = format!(
         r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">F1 {:.3}</b> · EM {:.0} · {} · {} rounds · {} tool calls · {} · <code>{}</code></p>"#,
-        escape(&trajectory.question),
+        escape(&cut(&trajectory.question)),
         scored.scores.f1,
         scored.scores.em,
         if scored.grounded { "grounded" } else { "not grounded" },
@@ -29,8 +29,9 @@ pub(crate) fn render(shown: &Shown) -> String {
         escape(&trajectory.finish_reason),
         escape(&trajectory.id),
     );
-    let golden: Vec<_> = trajectory.golden_answers.iter().map(|answer| escape(answer)).collect();
-    let prediction = if trajectory.prediction.is_empty() { "(none)".into() } else { escape(&trajectory.prediction) };
+    let golden: Vec<_> = trajectory.golden_answers.iter().map(|answer| escape(&cut(answer))).collect();
+    let prediction =
+        if trajectory.prediction.is_empty() { "(none)".into() } else { escape(&cut(&trajectory.prediction)) };
     let golden = golden.join(" | ");
     write!(out, r#"<p>Golden: <mark>{golden}</mark> · Predicted: <b class="{verdict}">{prediction}</b></p>"#).ok();
     out.push_str(&evidence(trajectory));
@@ -96,7 +97,7 @@ fn evidence(trajectory: &Trajectory) -> String {
     for gold in &trajectory.evidence {
         let title = gold.title.as_deref().or(gold.document_id.as_deref()).unwrap_or("");
         let fact = gold.fact.as_deref().unwrap_or("");
-        write!(out, "<li><b>{}</b> {}</li>", escape(title), escape(fact)).ok();
+        write!(out, "<li><b>{}</b> {}</li>", escape(title), escape(&cut(fact))).ok();
     }
     out + "</ul></details>"
 }

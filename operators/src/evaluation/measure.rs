@@ -41,20 +41,34 @@ impl Group {
     }
 }
 
-/// Measures beside the five answer metrics.
-const FURTHER: [&str; 7] =
-    ["success", "grounded", "rounds", "tool_calls", "total_tokens", "seen_document_recall", "seen_all_documents"];
+/// Measures beside the five answer metrics. `f1_over_…` is the paired difference to a baseline: where its interval
+/// holds 0, the score shows no retrieval at work.
+const FURTHER: [&str; 9] = [
+    "success",
+    "grounded",
+    "f1_over_best_constant",
+    "f1_over_majority_by_type",
+    "rounds",
+    "tool_calls",
+    "total_tokens",
+    "seen_document_recall",
+    "seen_all_documents",
+];
 
 fn names() -> Vec<String> {
     AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned()).collect()
 }
 
-fn values(row: &Scored) -> Vec<Option<f64>> {
+fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
     let flag = |value: bool| Some(f64::from(u8::from(value)));
+    let known = baselines.scores.get(&row.question_id);
+    let over = |which: usize| known.map(|scores| row.scores.f1 - scores[which].f1);
     let mut values: Vec<_> = row.scores.values().into_iter().map(Some).collect();
     values.extend([
         flag(row.success),
         flag(row.grounded),
+        over(0),
+        over(1),
         Some(f64::from(row.rounds)),
         Some(f64::from(row.tool_calls)),
         Some(row.all_tokens.iter().sum::<i64>() as f64),
@@ -82,7 +96,7 @@ pub(crate) fn measure_groups(
     }
     let measured = groups.into_iter().enumerate().map(|(place, (column, label, members))| {
         let stream = place as u64 * 4;
-        let mut group = measure_group(column, label, &members, bootstrap, stream);
+        let mut group = measure_group((column, label), &members, baselines, bootstrap, stream);
         if matches!(column, None | Some(GroupBy::QuestionType)) {
             group.measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
         }
@@ -94,14 +108,14 @@ pub(crate) fn measure_groups(
 }
 
 fn measure_group(
-    column: Option<GroupBy>,
-    label: String,
+    (column, label): (Option<GroupBy>, String),
     members: &[&Scored],
+    baselines: &Baselines,
     bootstrap: &Bootstrap,
     stream: u64,
 ) -> Group {
     let names = names();
-    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row)));
+    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, baselines)));
     let clusters = Clusters::new(names.len(), rows);
     let estimates = clusters.estimates(bootstrap, stream);
     let measures = names.into_iter().zip(estimates).filter(|(_, estimate)| estimate.count > 0).collect();

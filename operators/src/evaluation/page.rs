@@ -42,47 +42,51 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
 
 /// The figures that a reader looks for first.
 fn cards(evaluation: &Evaluation) -> String {
-    let mut cards = Vec::new();
+    let cards =
+        answer_cards(evaluation).into_iter().chain(baseline_cards(evaluation)).chain(retrieval_card(evaluation));
+    let card = |Card(title, value, detail): Card| {
+        let (value, detail) = (escape(&value), escape(&detail));
+        format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
+    };
+    format!("<div class=\"cards\">{}</div>", cards.map(card).collect::<Vec<_>>().concat())
+}
+
+/// Title, figure, and what it is.
+struct Card(&'static str, String, String);
+
+fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
     let all = evaluation.all();
+    let score = |(name, title): (&str, &'static str)| {
+        let estimate = all.measure(name)?;
+        let range = estimate.low.zip(estimate.high).map(|(low, high)| format!("{low:.3} – {high:.3}"));
+        Some(Card(title, format!("{:.3}", estimate.value), range.unwrap_or_default()))
+    };
+    let mut cards: Vec<_> = [("f1", "F1"), ("em", "Exact match")].into_iter().filter_map(score).collect();
     let total = &evaluation.dynamics.total;
-    for (name, title) in [("f1", "F1"), ("em", "Exact match")] {
-        if let Some(estimate) = all.measure(name) {
-            let range = estimate.low.zip(estimate.high).map(|(low, high)| format!("{low:.3} – {high:.3}"));
-            cards.push((title, format!("{:.3}", estimate.value), range.unwrap_or_default()));
-        }
-    }
     if evaluation.has_trajectories {
-        cards.push(("Success", share(total.success, total.all), format!("{} of {}", total.success, total.all)));
+        cards.push(Card("Success", share(total.success, total.all), format!("{} of {}", total.success, total.all)));
     }
     if let Some(estimate) = all.measure("grounded") {
-        cards.push(("Grounded", format!("{:.1}%", estimate.value * 100.0), "evidence or answer seen".into()));
+        let value = format!("{:.1}%", estimate.value * 100.0);
+        cards.push(Card("Grounded", value, "evidence or answer seen".into()));
     }
-    for (which, title) in [(0, "Best constant"), (1, "Majority by type")] {
-        if let Some(estimate) = all.baseline(which, "f1").filter(|estimate| estimate.count > 0) {
-            let detail = if which == 0 {
-                format!("F1 of “{}”", evaluation.baselines.constant)
-            } else {
-                "F1, no retrieval".into()
-            };
-            cards.push((title, format!("{:.3}", estimate.value), detail));
-        }
-    }
-    if let Some((name, estimate)) = evaluation.retrieval.as_ref().and_then(|r| r.groups.first()?.measures.last()) {
-        cards.push((
-            "Retrieval",
-            format!("{:.3}", estimate.value),
-            name.replace("all_found@", "all documents in top "),
-        ));
-    }
-    let card = |(title, value, detail): &(&str, String, String)| {
-        format!(
-            "<div class=\"card\"><span>{}</span><b>{}</b><small>{}</small></div>",
-            escape(title),
-            escape(value),
-            escape(detail)
-        )
+    cards
+}
+
+fn baseline_cards(evaluation: &Evaluation) -> Vec<Card> {
+    let constant = format!("F1 of “{}”", evaluation.baselines.constant);
+    let titled = [("Best constant", constant), ("Majority by type", "F1, no retrieval".to_owned())];
+    let card = |(which, (title, detail)): (usize, (&'static str, String))| {
+        let estimate = evaluation.all().baseline(which, "f1").filter(|estimate| estimate.count > 0)?;
+        Some(Card(title, format!("{:.3}", estimate.value), detail))
     };
-    format!("<div class=\"cards\">{}</div>", cards.iter().map(card).collect::<String>())
+    titled.into_iter().enumerate().filter_map(card).collect()
+}
+
+fn retrieval_card(evaluation: &Evaluation) -> Option<Card> {
+    let (name, estimate) = evaluation.retrieval.as_ref()?.groups.first()?.measures.last()?;
+    let detail = name.replace("all_found@", "all documents in top ");
+    Some(Card("Retrieval", format!("{:.3}", estimate.value), detail))
 }
 
 fn plots(evaluation: &Evaluation) -> String {

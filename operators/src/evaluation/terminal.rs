@@ -166,13 +166,25 @@ pub(crate) fn headline(evaluation: &Evaluation) -> Table {
         let [constant, majority] = [0, 1].map(|which| value_cell(all.baseline(which, name)));
         table.row([(*title).to_owned(), score, range, constant, majority]);
     }
-    let passes =
-        all.measures.iter().filter(|(name, _)| name.starts_with("pass@") || name == "success" || name == "grounded");
-    for (name, estimate) in passes {
-        let [score, range] = estimate_cells(Some(*estimate));
-        table.row([name.clone(), score, range, "–".into(), "–".into()]);
+    let further = all.measures.iter().filter_map(|(name, estimate)| Some((further_title(name)?, *estimate)));
+    for (title, estimate) in further {
+        let [score, range] = estimate_cells(Some(estimate));
+        table.row([title, score, range, "–".into(), "–".into()]);
     }
     table
+}
+
+/// Title of a measure that the headline shows below the answer metrics.
+fn further_title(name: &str) -> Option<String> {
+    match name {
+        "success" => Some("Success".into()),
+        "grounded" => Some("Grounded".into()),
+        "f1_over_best_constant" => Some("F1 over best constant".into()),
+        "f1_over_majority_by_type" => Some("F1 over majority by type".into()),
+        "seen_document_recall" => Some("Gold documents seen".into()),
+        "seen_all_documents" => Some("All gold documents seen".into()),
+        _ => name.starts_with("pass@").then(|| name.to_owned()),
+    }
 }
 
 /// One table for each grouping.
