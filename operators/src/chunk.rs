@@ -175,7 +175,7 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
     }
     match (params.by, params.min_characters) {
         (By::Recursive, Some(0)) => {
-            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2")
+            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2");
         }
         (By::Token | By::Sentence, Some(_)) => {
             issue("min_characters", "is for `by: recursive` only".to_owned(), "leave it out");
@@ -341,7 +341,7 @@ impl ChunkRows {
         for (position, piece) in pieces.iter().enumerate() {
             let text = &document.text[piece.start..piece.end];
             let wrote = write!(self.id, "{}#{position}", document.id).and_then(|()| match prefix {
-                Some(title) => write!(self.contents, "{title}\n"),
+                Some(title) => writeln!(self.contents, "{title}"),
                 None => Ok(()),
             });
             wrote.map_err(|_| OperatorError::engine("a chunk's id could not be written"))?;
