@@ -175,7 +175,7 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
     }
     match (params.by, params.min_characters) {
         (By::Recursive, Some(0)) => {
-            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2")
+            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2");
         }
         (By::Token | By::Sentence, Some(_)) => {
             issue("min_characters", "is for `by: recursive` only".to_owned(), "leave it out");
@@ -276,9 +276,9 @@ impl Chunker {
 /// The columns of a batch of documents.
 struct Documents<'a> {
     id: &'a StringArray,
-    title: Option<&'a StringArray>,
+    title: &'a StringArray,
     text: &'a StringArray,
-    metadata: Option<&'a StringArray>,
+    metadata: &'a StringArray,
 }
 
 /// One document.
@@ -293,18 +293,18 @@ impl<'a> Documents<'a> {
     fn of(batch: &'a RecordBatch) -> Result<Self, OperatorError> {
         Ok(Self {
             id: text_column(batch, "id")?,
-            title: text_column(batch, "title").ok(),
+            title: text_column(batch, "title")?,
             text: text_column(batch, "text")?,
-            metadata: text_column(batch, "metadata").ok(),
+            metadata: text_column(batch, "metadata")?,
         })
     }
 
     fn row(&self, row: usize) -> Document<'a> {
         Document {
             id: self.id.value(row),
-            title: self.title.and_then(|column| text_value(column, row)),
+            title: text_value(self.title, row),
             text: self.text.value(row),
-            metadata: self.metadata.and_then(|column| text_value(column, row)),
+            metadata: text_value(self.metadata, row),
         }
     }
 }
@@ -341,7 +341,7 @@ impl ChunkRows {
         for (position, piece) in pieces.iter().enumerate() {
             let text = &document.text[piece.start..piece.end];
             let wrote = write!(self.id, "{}#{position}", document.id).and_then(|()| match prefix {
-                Some(title) => write!(self.contents, "{title}\n"),
+                Some(title) => writeln!(self.contents, "{title}"),
                 None => Ok(()),
             });
             wrote.map_err(|_| OperatorError::engine("a chunk's id could not be written"))?;

@@ -144,10 +144,8 @@ fn many_threads_share_one_kernel() {
     let harness = harness_with_tokenizer();
     let bound = (operator().bind)(settings("tokenizer.json")[2].clone()).expect("params");
     let bound_inputs = inputs([("documents", rows_input(&documents))]);
-    let kernel = match bound.open(&bound_inputs, &harness.context()).expect("a kernel") {
-        super::Kernel::Map(kernel) => kernel,
-        _ => panic!("chunk is a map"),
-    };
+    let opened = bound.open(&bound_inputs, &harness.context()).expect("a kernel");
+    let super::Kernel::Map(kernel) = opened else { panic!("chunk is a map") };
     let batch = bound_inputs.rows("documents").unwrap().batches().next().unwrap().unwrap();
     let map = || {
         let mut output = super::MapOutput::default();
@@ -222,4 +220,13 @@ fn only_the_tokenizer_file_is_a_source() {
     assert!(sources(json!({})).is_empty());
     let wanted = [Source::Path("models/e5/tokenizer.json".to_owned())];
     assert_eq!(sources(json!({"count": {"tokenizer": "models/e5"}})), wanted);
+}
+
+#[test]
+fn the_examples_bind() {
+    for example in operator().examples {
+        let node: Value = serde_yaml::from_str(example.yaml).expect("YAML");
+        let bound = (operator().bind)(node["chunks"]["with"].clone()).expect(example.title);
+        assert!(bound.check().is_empty(), "{}", example.title);
+    }
 }
