@@ -249,9 +249,15 @@ fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Operato
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use arrow::array::{Int64Array, StringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
-    use searchmill_engine::operator::{InputArtifact, RowsInput, entry};
+    use searchmill_engine::operator::{
+        Blame, ContextParts, InputArtifact, OutputSink, ProgressSink, RetryPolicy, RowsInput, entry,
+    };
     use searchmill_schemas::Document;
     use serde_json::json;
 
@@ -351,6 +357,65 @@ mod tests {
     fn a_program_that_takes_too_long_is_stopped_with_all_that_it_started() {
         let failure = shell("sleep 600 & wait", json!({"timeout_seconds": 1}), None).unwrap_err();
         assert!(failure.message.contains("stopped after 1 seconds"), "{failure}");
+    }
+
+    /// Collects log lines, and cancels the run at the first one that says so.
+    struct Listener {
+        lines: Mutex<Vec<String>>,
+        cancelled: Arc<AtomicBool>,
+    }
+
+    impl ProgressSink for Listener {
+        fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
+
+        fn log(&self, line: &str) {
+            self.lines.lock().unwrap().push(line.to_owned());
+            self.cancelled.fetch_or(line == "ready", Ordering::Relaxed);
+        }
+    }
+
+    struct Nowhere;
+
+    impl OutputSink for Nowhere {
+        fn write(&mut self, _port: &str, _batch: &RecordBatch) -> Result<(), OperatorError> {
+            Ok(())
+        }
+
+        fn tree(&mut self, _port: &str) -> Result<PathBuf, OperatorError> {
+            Err(OperatorError::engine("no folders here"))
+        }
+
+        fn figure(&mut self, _name: &str, _value: f64) {}
+
+        fn summary(&mut self, _text: &str) {}
+    }
+
+    #[test]
+    fn cancelling_the_run_stops_the_program_and_stderr_is_logged() {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listener = Arc::new(Listener { lines: Mutex::default(), cancelled: Arc::clone(&cancelled) });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let context = Context::new(ContextParts {
+            seed: 0,
+            cancelled,
+            scratch: std::env::temp_dir(),
+            directory: std::env::temp_dir(),
+            threads: 1,
+            concurrency: 1,
+            retry: RetryPolicy::default(),
+            secrets: Arc::new(|_| None),
+            runtime: runtime.handle().clone(),
+            progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
+            http: reqwest::Client::new(),
+        });
+        let script = "echo loading >&2; echo ready >&2; sleep 600 & wait";
+        let params = serde_json::from_value(json!({"command": ["/bin/sh", "-c", script]})).unwrap();
+        let Kernel::Whole(kernel) = Exec::open(&params, &Inputs::new(), &context).unwrap() else {
+            panic!("exec needs everything at once")
+        };
+        let failure = kernel.run(&Inputs::new(), &mut Outputs::new(&mut Nowhere), &context).unwrap_err();
+        assert_eq!(failure.blame, Blame::Cancelled);
+        assert_eq!(*listener.lines.lock().unwrap(), ["loading", "ready"]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Params {
     /// How many documents, 100 to 1,000,000. Another number makes another world, not a longer one.
     #[schemars(range(min = 100, max = 1_000_000))]
     pub documents: u64,
-    /// How many questions, 0 to 1,000,000. More questions leave the earlier ones nearly always as they are.
+    /// How many questions, 0 to 1,000,000. More questions leave the earlier ones as they are.
     #[schemars(range(max = 1_000_000))]
     pub questions: u64,
     /// Shares of the question types; they need not add up to one.
@@ -395,6 +395,12 @@ mod tests {
         let world = World::new(9, 3_000, Params::default().distractors);
         let alone: Vec<RecordBatch> = (0..3_000).step_by(1024).map(|start| block_of(&world, start).unwrap()).collect();
         assert_eq!(first.0, arrow::compute::concat_batches(&alone[0].schema(), &alone).unwrap());
+    }
+
+    #[test]
+    fn more_questions_leave_the_earlier_ones_as_they_are() {
+        let asked = |questions: usize| made(6, json!({"questions": questions})).read::<Question>("questions");
+        assert_eq!(asked(40), asked(400)[..40]);
     }
 
     #[test]

@@ -116,6 +116,20 @@ fn chains_followed_through_the_documents_end_at_the_golden_answer() {
 }
 
 #[test]
+fn null_questions_look_like_the_others() {
+    let world = World::new(4, 1_000, 4);
+    let texts = |kind| (0..300).filter_map(|number| draft(&world, kind, 2..=3, number, 0)).collect::<Vec<_>>();
+    let null = texts(QuestionType::Null);
+    let opening = |text: &str| text.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let others = [QuestionType::Inference, QuestionType::Comparison].into_iter().flat_map(texts);
+    let openings: BTreeSet<_> = others.map(|draft| opening(&draft.text)).collect();
+    assert!(null.len() > 150, "{}", null.len());
+    let odd: Vec<_> = null.iter().filter(|draft| !openings.contains(&opening(&draft.text))).collect();
+    assert!(odd.len() * 50 < null.len(), "{:?}", odd.iter().map(|draft| &draft.text).collect::<Vec<_>>());
+    assert!(null.iter().all(|draft| !draft.text.contains("employer of the mayor")));
+}
+
+#[test]
 fn articles_have_no_gaps_and_no_wrong_articles() {
     let world = World::new(8, 3_000, 6);
     for position in 0..world.documents {

@@ -67,20 +67,28 @@ impl Description {
     }
 }
 
-/// Something that no document mentions: its kind, and the words for it `steps` relations on.
-pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<(Kind, String)> {
+/// Something that no document mentions: a question for what comes after `steps` relations.
+pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<String> {
     let mut kind = *draws.pick(&Kind::ALL);
+    let mut last = None;
     let mut form: &'static Form = draws.pick(&FORMS);
     let mut words = mention(kind, &world.phantom(kind, draws), form);
     for _ in 0..steps {
-        let relation = bridge(kind, draws)?;
+        let relation = bridge(kind, draws).filter(|next| follows(last, *next))?;
         words = worded(relation.spec().noun, &words, form);
         if let Object::Entity(next) = relation.spec().object {
             kind = next;
         }
+        last = Some(relation);
         form = draws.pick(&FORMS);
     }
-    Some((kind, words))
+    let relation = choose(askable(kind), draws).filter(|next| follows(last, *next))?;
+    Some(worded(relation.spec().ask, &words, form))
+}
+
+/// Can that relation hold after the other? Mayors have no employer, so asking for one would give the question away.
+fn follows(last: Option<Relation>, next: Relation) -> bool {
+    last != Some(Relation::Mayor) || next != Relation::Employer
 }
 
 /// A relation of that kind that leads on to an entity.
@@ -100,7 +108,7 @@ pub(super) fn askable(kind: Kind) -> impl Iterator<Item = Relation> {
 }
 
 /// A question's words for something of that kind.
-pub(super) fn worded(template: &str, words: &str, form: &Form) -> String {
+fn worded(template: &str, words: &str, form: &Form) -> String {
     fill(template, &[("s", words), ("verb", form.verb), ("released", form.released)])
 }
 

@@ -2,9 +2,8 @@
 
 use super::Draft;
 use super::comparison::{any_measure, pair};
-use super::description::{Description, askable, choose, phantom, worded};
+use super::description::{Description, askable, choose, phantom};
 use crate::world::draw::Draws;
-use crate::world::entity::FORMS;
 use crate::world::fact::Fact;
 use crate::world::layout::World;
 use crate::world::phrase::fill;
@@ -32,9 +31,7 @@ fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
 
 /// The chain begins with a name that no document mentions.
 fn unknown(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
-    let (kind, words) = phantom(world, hops.max(1) - 1, draws)?;
-    let relation = choose(askable(kind), draws)?;
-    Some(Draft::null("unknown", worded(relation.spec().ask, &words, draws.pick(&FORMS))))
+    Some(Draft::null("unknown", phantom(world, hops.max(1) - 1, draws)?))
 }
 
 /// One of two numbers is withheld.
