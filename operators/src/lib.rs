@@ -2,6 +2,7 @@
 
 pub mod read;
 mod source;
+pub mod split;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 

@@ -285,12 +285,10 @@ fn tables_infer_nested_columns_and_reject_what_does_not_fit() {
     text.push_str("{\"n\":\"three\"}\n{\"n\":4,\"late\":1}\n{\"n\":5,\"who\":{\"name\":null}}\n");
     let outcome = read_text("in.jsonl", &text, json!({"infer_rows": 0})).unwrap();
     assert_eq!(outcome.rejects(), []);
-    let mut rest = String::new();
-    for number in 0..200 {
-        rest.push_str(&format!("{{\"n\":{number}}}\n"));
-    }
-    let first: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
-    let outcome = read_text("in.jsonl", format!("{first}{rest}{text}"), json!({"infer_rows": 100})).unwrap();
+    let rest = "{\"n\":0}\n".repeat(200);
+    let first: Vec<&str> = text.lines().take(2).collect();
+    let outcome =
+        read_text("in.jsonl", format!("{}\n{rest}{text}", first.join("\n")), json!({"infer_rows": 100})).unwrap();
     let table = outcome.batch("rows");
     assert_eq!(table.num_rows(), 2 + 200 + 3);
     assert_eq!(table.column_by_name("mixed").unwrap().as_string::<i32>().value(1), r#"{"b":[1]}"#);
