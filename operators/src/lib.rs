@@ -3,6 +3,7 @@
 pub mod read;
 mod source;
 pub mod split;
+pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 

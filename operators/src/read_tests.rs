@@ -10,6 +10,7 @@ use searchmill_schemas::{Document, Question};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::source::test_server::TestServer;
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
 
@@ -331,4 +332,23 @@ fn params_are_checked_before_anything_runs() {
     assert!(refused(json!({"path": "hf://datasets/x"})).starts_with("path: "));
     assert!(refused(json!({"path": "a", "limit": 0})).starts_with("limit: "));
     assert!(refused(json!({"path": "nowhere.jsonl"})).contains("there is no file `nowhere.jsonl`"));
+}
+
+#[test]
+fn http_servers_are_read_like_files() {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    let zst = zstd::encode_all(&b"{\"text\":\"a\"}\n{\"text\":\"b\"}\n"[..], 3).unwrap();
+    let table = run(&harness, json!({"path": shared("layouts/research.parquet").unwrap_or_default()})).ok();
+    let parquet = shared("layouts/research.parquet").map(|path| std::fs::read(path).unwrap()).unwrap_or_default();
+    let server = TestServer::new(&[("/d/in.jsonl.zst", &zst), ("/d/t.parquet", &parquet)]);
+    let outcome =
+        run(&harness, json!({"path": format!("{}/d/in.jsonl.zst", server.address), "as": "document"})).unwrap();
+    assert_eq!(outcome.read::<Document>("rows").len(), 2);
+    if let Some(table) = table {
+        let outcome = run(&harness, json!({"path": format!("{}/d/t.parquet", server.address)})).unwrap();
+        assert_eq!(outcome.batch("rows"), table.batch("rows"));
+    }
+    let error = run(&harness, json!({"path": format!("{}/d/none.jsonl", server.address)})).unwrap_err();
+    assert!(error.message.contains("there is nothing at"), "{error}");
 }
