@@ -253,18 +253,18 @@ impl SplitKernel {
                 PartSize::Share(share) => format!("{:.1} %", 100.0 * share),
                 PartSize::Rest(_) => "rest".to_owned(),
             };
-            text.push_str(&format!("{name:<12} {count:>7} {:>6.1} %  {wanted}\n", share(*count)));
+            text += &format!("{name:<12} {count:>7} {:>6.1} %  {wanted}\n", share(*count));
             outputs.figure(&format!("rows_{name}"), *count as f64);
         }
         let left = total - counts.iter().sum::<u64>();
         if left > 0 {
-            text.push_str(&format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", share(left)));
+            text += &format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", share(left));
         }
         if self.params.by != By::Row {
             let linked = units.iter().filter(|unit| unit.linked);
             let largest = linked.clone().map(|unit| unit.rows).max().unwrap_or(0);
             let count = linked.count();
-            text.push_str(&format!("{count} groups kept together, the largest of {largest} rows\n"));
+            text += &format!("{count} groups kept together, the largest of {largest} rows\n");
             outputs.figure("largest_group", largest as f64);
         }
         outputs.summary(&text);

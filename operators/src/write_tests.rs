@@ -27,7 +27,7 @@ fn questions() -> Vec<Question> {
         id: format!("q{number}"),
         question: "Who said \"no\",\nand when?\tÄ".to_owned(),
         golden_answers: vec!["a, b".to_owned(), number.to_string()],
-        question_type: (number % 2 == 0).then(|| "bridge".to_owned()),
+        question_type: number.is_multiple_of(2).then(|| "bridge".to_owned()),
         evidence: vec![Evidence { title: Some("T".to_owned()), ..Evidence::default() }],
         metadata: Some(json!({"level": number}).to_string()),
     };

@@ -134,7 +134,7 @@ async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result
     let failed = |error: object_store::Error| OperatorError::machine(format!("cannot write `{destination}`: {error}"));
     let path = |file: &str| {
         let parts = file.split('/');
-        if manifest.folder { parts.fold(base.clone(), |path, part| path.join(part)) } else { base.clone() }
+        if manifest.folder { parts.fold(base.clone(), StorePath::join) } else { base.clone() }
     };
     let text = manifest.text()?;
     let beside = StorePath::from(format!("{base}.manifest.json"));
