@@ -352,3 +352,34 @@ fn http_servers_are_read_like_files() {
     let error = run(&harness, json!({"path": format!("{}/d/none.jsonl", server.address)})).unwrap_err();
     assert!(error.message.contains("there is nothing at"), "{error}");
 }
+
+#[test]
+fn the_examples_bind() {
+    for entry in [entry::<Read>(), entry::<crate::split::Split>(), entry::<crate::write::Write>()] {
+        assert!(entry.examples.len() >= 2, "{}", entry.name);
+        for example in entry.examples {
+            let node: Value = serde_yaml::from_str(example.yaml).unwrap();
+            let node = node.as_object().unwrap().values().next().unwrap();
+            assert_eq!(node["op"], entry.name);
+            let bound = (entry.bind)(node["with"].clone()).map_err(|issue| issue.message).unwrap();
+            assert_eq!(bound.check(), [], "{}", example.title);
+        }
+    }
+}
+
+#[test]
+fn bytes_do_not_depend_on_the_number_of_files_or_blocks() {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    let row = |n: usize| format!("{{\"id\":\"d{n}\",\"text\":\"{}\",\"lang\":\"en\"}}\n", "word ".repeat(n % 200));
+    let rows: Vec<String> = (0..30_000).map(row).collect();
+    std::fs::write(harness.path().join("all.jsonl"), rows.concat()).unwrap();
+    for (number, part) in rows.chunks(7_000).enumerate() {
+        std::fs::write(harness.path().join(format!("part-{number}.jsonl")), part.concat()).unwrap();
+    }
+    let whole = run(&harness, json!({"path": "all.jsonl", "as": "document"})).unwrap();
+    let parts = run(&harness, json!({"path": "part-*.jsonl", "as": "document"})).unwrap();
+    assert!(whole.rows["rows"].len() > 3, "several blocks");
+    assert_eq!(whole.batch("rows"), parts.batch("rows"));
+    assert_eq!(whole.batch("rows").num_rows(), 30_000);
+}
