@@ -35,6 +35,8 @@ pub mod text;
 mod world;
 #[cfg(test)]
 mod examples;
+pub mod split;
+pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 

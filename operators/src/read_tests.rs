@@ -10,6 +10,7 @@ use searchmill_schemas::{Document, Question};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::source::test_server::TestServer;
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
 
@@ -285,12 +286,10 @@ fn tables_infer_nested_columns_and_reject_what_does_not_fit() {
     text.push_str("{\"n\":\"three\"}\n{\"n\":4,\"late\":1}\n{\"n\":5,\"who\":{\"name\":null}}\n");
     let outcome = read_text("in.jsonl", &text, json!({"infer_rows": 0})).unwrap();
     assert_eq!(outcome.rejects(), []);
-    let mut rest = String::new();
-    for number in 0..200 {
-        rest.push_str(&format!("{{\"n\":{number}}}\n"));
-    }
-    let first: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
-    let outcome = read_text("in.jsonl", format!("{first}{rest}{text}"), json!({"infer_rows": 100})).unwrap();
+    let rest = "{\"n\":0}\n".repeat(200);
+    let first: Vec<&str> = text.lines().take(2).collect();
+    let outcome =
+        read_text("in.jsonl", format!("{}\n{rest}{text}", first.join("\n")), json!({"infer_rows": 100})).unwrap();
     let table = outcome.batch("rows");
     assert_eq!(table.num_rows(), 2 + 200 + 3);
     assert_eq!(table.column_by_name("mixed").unwrap().as_string::<i32>().value(1), r#"{"b":[1]}"#);
@@ -333,4 +332,54 @@ fn params_are_checked_before_anything_runs() {
     assert!(refused(json!({"path": "hf://datasets/x"})).starts_with("path: "));
     assert!(refused(json!({"path": "a", "limit": 0})).starts_with("limit: "));
     assert!(refused(json!({"path": "nowhere.jsonl"})).contains("there is no file `nowhere.jsonl`"));
+}
+
+#[test]
+fn http_servers_are_read_like_files() {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    let zst = zstd::encode_all(&b"{\"text\":\"a\"}\n{\"text\":\"b\"}\n"[..], 3).unwrap();
+    let table = run(&harness, json!({"path": shared("layouts/research.parquet").unwrap_or_default()})).ok();
+    let parquet = shared("layouts/research.parquet").map(|path| std::fs::read(path).unwrap()).unwrap_or_default();
+    let server = TestServer::new(&[("/d/in.jsonl.zst", &zst), ("/d/t.parquet", &parquet)]);
+    let outcome =
+        run(&harness, json!({"path": format!("{}/d/in.jsonl.zst", server.address), "as": "document"})).unwrap();
+    assert_eq!(outcome.read::<Document>("rows").len(), 2);
+    if let Some(table) = table {
+        let outcome = run(&harness, json!({"path": format!("{}/d/t.parquet", server.address)})).unwrap();
+        assert_eq!(outcome.batch("rows"), table.batch("rows"));
+    }
+    let error = run(&harness, json!({"path": format!("{}/d/none.jsonl", server.address)})).unwrap_err();
+    assert!(error.message.contains("there is nothing at"), "{error}");
+}
+
+#[test]
+fn the_examples_bind() {
+    for entry in [entry::<Read>(), entry::<crate::split::Split>(), entry::<crate::write::Write>()] {
+        assert!(entry.examples.len() >= 2, "{}", entry.name);
+        for example in entry.examples {
+            let node: Value = serde_yaml::from_str(example.yaml).unwrap();
+            let node = node.as_object().unwrap().values().next().unwrap();
+            assert_eq!(node["op"], entry.name);
+            let bound = (entry.bind)(node["with"].clone()).map_err(|issue| issue.message).unwrap();
+            assert_eq!(bound.check(), [], "{}", example.title);
+        }
+    }
+}
+
+#[test]
+fn bytes_do_not_depend_on_the_number_of_files_or_blocks() {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    let row = |n: usize| format!("{{\"id\":\"d{n}\",\"text\":\"{}\",\"lang\":\"en\"}}\n", "word ".repeat(n % 200));
+    let rows: Vec<String> = (0..30_000).map(row).collect();
+    std::fs::write(harness.path().join("all.jsonl"), rows.concat()).unwrap();
+    for (number, part) in rows.chunks(7_000).enumerate() {
+        std::fs::write(harness.path().join(format!("part-{number}.jsonl")), part.concat()).unwrap();
+    }
+    let whole = run(&harness, json!({"path": "all.jsonl", "as": "document"})).unwrap();
+    let parts = run(&harness, json!({"path": "part-*.jsonl", "as": "document"})).unwrap();
+    assert!(whole.rows["rows"].len() > 3, "several blocks");
+    assert_eq!(whole.batch("rows"), parts.batch("rows"));
+    assert_eq!(whole.batch("rows").num_rows(), 30_000);
 }

@@ -101,12 +101,12 @@ impl Direct {
         let mut rest = Map::new();
         let collect = self.rest.is_some().then_some(&mut rest);
         let mut parser = serde_json::Deserializer::from_slice(record);
-        let seed = Row { columns, row, fit: self.fit, null_is_missing: self.numbered, rest: collect };
+        let seed = Row { columns, place: row, fit: self.fit, null_is_missing: self.numbered, rest: collect };
         seed.deserialize(&mut parser).and_then(|()| parser.end())?;
         self.complete(columns, row, number, rest)
     }
 
-    fn cells(&self, columns: &mut [Column], row: usize, cells: &[(&str, &str)]) -> Result<(), Fault> {
+    fn cells(columns: &mut [Column], row: usize, cells: &[(&str, &str)]) -> Result<(), Fault> {
         for (name, text) in cells {
             let found = columns.iter_mut().find(|column| column.name() == *name);
             let column = found.ok_or_else(|| Fault::row(unknown_field(name)))?;
@@ -144,7 +144,7 @@ fn keep_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> R
 
 struct Row<'a> {
     columns: &'a mut [Column],
-    row: usize,
+    place: usize,
     fit: Fit,
     /// A null counts as if the field were not there.
     null_is_missing: bool,
@@ -172,8 +172,8 @@ impl<'de> Visitor<'de> for Row<'_> {
             match (found, &mut self.rest) {
                 (Found::Column(place), _) => {
                     let column = &mut self.columns[place];
-                    if column.len() > self.row {
-                        column.truncate(self.row);
+                    if column.len() > self.place {
+                        column.truncate(self.place);
                     }
                     if self.null_is_missing && place == 0 {
                         parts.next_value_seed(OptionalFill(column))?;
@@ -237,7 +237,7 @@ impl Decoder {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
                 Raw::Json(bytes) => direct.json(columns, row, number, bytes),
                 Raw::Member(bytes) => direct.json(columns, row, number, &[b"{", bytes, b"}"].concat()),
-                Raw::Cells(cells) => direct.cells(columns, row, &cells?),
+                Raw::Cells(cells) => Direct::cells(columns, row, &cells?),
             }),
             Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
                 mapped.value(columns, row, number, &record.value()?)
@@ -309,7 +309,9 @@ fn by_row(
         match read(&mut columns, row, number, record) {
             Ok(()) => lines.push(line),
             Err(fault) => {
-                columns.iter_mut().for_each(|column| column.truncate(row));
+                for column in &mut columns {
+                    column.truncate(row);
+                }
                 rejects.push(fault.reject(&block.file, line, bytes));
             }
         }

@@ -261,3 +261,98 @@ fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::location::Place;
+    use crate::source::test_server::TestServer;
+    use searchmill_engine::operator::testing::Harness;
+
+    const LOCATION: &str = "hf://datasets/org/name/data/a b.jsonl";
+    const ADDRESS: &str = "/datasets/org/name/resolve/main/data/a%20b.jsonl";
+
+    fn hub(endpoint: &str, harness: &Harness) -> Hub {
+        Hub {
+            endpoint: endpoint.to_owned(),
+            home: harness.path().join("home"),
+            token: Some("t0ken".into()),
+            offline: false,
+        }
+    }
+
+    fn text(file: &SourceFile) -> String {
+        let Place::Local(path) = &file.place else { panic!("a local file") };
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    fn server(body: &str, commit: char, tag: &str) -> TestServer {
+        let server = TestServer::new(&[(ADDRESS, body.as_bytes())]);
+        let commit = commit.to_string().repeat(40);
+        server.shelf.lock().unwrap().headers = vec![("x-repo-commit", commit), ("etag", format!("\"{tag}\""))];
+        server
+    }
+
+    #[test]
+    fn locations_name_repository_revision_and_path() {
+        let file = |repository: &str, revision: &str, path: &str| {
+            Ok(HubFile { repository: repository.into(), revision: revision.into(), path: path.into() })
+        };
+        assert_eq!(HubFile::parse("hf://datasets/o/n/a/b.csv"), file("o/n", "main", "a/b.csv"));
+        assert_eq!(HubFile::parse("hf://datasets/o/n/a/b.csv@v1.0"), file("o/n", "v1.0", "a/b.csv"));
+        assert_eq!(HubFile::parse("hf://datasets/o/n@v1.0/a/b.csv"), file("o/n", "v1.0", "a/b.csv"));
+        for wrong in [
+            "hf://o/n/a",
+            "hf://datasets/o/n",
+            "hf://datasets/o/n/",
+            "hf://datasets/o/n/../../x",
+            "hf://datasets/o/n/a@..",
+        ] {
+            assert!(HubFile::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_are_fetched_once_and_kept_as_the_hub_keeps_them() {
+        let harness = Harness::new();
+        let server = server("{\"a\":1}\n", 'c', "tag1");
+        server.shelf.lock().unwrap().failures = 1;
+        let hub = hub(&server.address, &harness);
+        assert_eq!(text(&hub.fetch(LOCATION, &harness.context()).unwrap()), "{\"a\":1}\n");
+        assert_eq!(server.requests(), [format!("GET {ADDRESS} Bearer t0ken"), format!("GET {ADDRESS} Bearer t0ken")]);
+        let folder = harness.path().join("home/hub/datasets--org--name");
+        assert_eq!(std::fs::read_to_string(folder.join("refs/main")).unwrap(), "c".repeat(40));
+        assert!(folder.join("blobs/tag1").is_file());
+        let link = folder.join("snapshots").join("c".repeat(40)).join("data/a b.jsonl");
+        assert_eq!(std::fs::read_link(link).unwrap(), Path::new("../../../blobs/tag1"));
+        let pinned = format!("{LOCATION}@{}", "c".repeat(40));
+        assert_eq!(text(&hub.fetch(&pinned, &harness.context()).unwrap()), "{\"a\":1}\n");
+        assert_eq!(server.requests().len(), 2, "a cached commit needs no request");
+    }
+
+    #[test]
+    fn a_moved_branch_is_fetched_again_and_an_unreachable_hub_is_bridged() {
+        let harness = Harness::new();
+        let old = server("old", 'a', "one");
+        assert_eq!(text(&hub(&old.address, &harness).fetch(LOCATION, &harness.context()).unwrap()), "old");
+        let new = server("new", 'b', "two");
+        assert_eq!(text(&hub(&new.address, &harness).fetch(LOCATION, &harness.context()).unwrap()), "new");
+        let gone = hub("http://127.0.0.1:9", &harness);
+        assert_eq!(text(&gone.fetch(LOCATION, &harness.context()).unwrap()), "new");
+        let offline = Hub { offline: true, ..gone };
+        assert_eq!(text(&offline.fetch(LOCATION, &harness.context()).unwrap()), "new");
+        let error = offline.fetch("hf://datasets/org/name/other", &harness.context()).unwrap_err();
+        assert!(error.message.contains("HF_HUB_OFFLINE"), "{error}");
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let harness = Harness::new();
+        let server = server("", 'a', "one");
+        let error =
+            hub(&server.address, &harness).fetch("hf://datasets/org/name/none", &harness.context()).unwrap_err();
+        assert!(error.message.contains("404") && error.help.unwrap().contains("revision"));
+        let error = hub("http://127.0.0.1:9", &harness).fetch(LOCATION, &harness.context()).unwrap_err();
+        assert!(error.help.unwrap().contains("HF_ENDPOINT"));
+    }
+}

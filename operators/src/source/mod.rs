@@ -16,4 +16,6 @@ pub(crate) mod shape;
 pub(crate) mod store;
 pub(crate) mod stream;
 pub(crate) mod table;
+#[cfg(test)]
+pub(crate) mod test_server;
 pub(crate) mod values;

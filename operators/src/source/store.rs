@@ -94,4 +94,28 @@ mod tests {
         let url = Url::parse("ftp://host/a").unwrap();
         assert!(open(&url).unwrap_err().message.contains("ftp://host/a"));
     }
+
+    #[test]
+    fn an_s3_endpoint_is_read_and_listed() {
+        let listing =
+            b"<ListBucketResult><Contents><Key>a/2.jsonl</Key><LastModified>2026-01-01T00:00:00Z</LastModified>\
+            <Size>1</Size></Contents><Contents><Key>a/1.jsonl</Key><LastModified>2026-01-01T00:00:00Z</LastModified>\
+            <Size>2</Size></Contents></ListBucketResult>";
+        let server = crate::source::test_server::TestServer::new(&[
+            ("/bucket/a/1.jsonl", b"{}"),
+            ("/bucket?list-type=2&prefix=a%2F", listing),
+        ]);
+        server.shelf.lock().unwrap().headers = vec![("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_owned())];
+        let variables = [("AWS_ENDPOINT", server.address.as_str()), ("AWS_REGION", "r"), ("AWS_ACCESS_KEY_ID", "id")];
+        let variables = variables.into_iter().chain([("AWS_SECRET_ACCESS_KEY", "key")]);
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let url = Url::parse("s3://bucket/a/1.jsonl").unwrap();
+        let (store, path) = open_with(&url, variables).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let found = runtime.block_on(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+        assert_eq!(found, "{}");
+        let listed = runtime.block_on(list(store.as_ref(), &Path::from("a"))).unwrap();
+        assert_eq!(listed, [Path::from("a/1.jsonl"), Path::from("a/2.jsonl")]);
+        assert!(server.requests()[0].contains("AWS4-HMAC-SHA256 Credential=id/"), "{:?}", server.requests());
+    }
 }

@@ -201,19 +201,8 @@ impl<R: Read> ValueBlocks<R> {
 mod tests {
     use super::*;
 
-    struct Trickle<'a>(&'a [u8]);
-
-    impl Read for Trickle<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            let take = buffer.len().min(1).min(self.0.len());
-            buffer[..take].copy_from_slice(&self.0[..take]);
-            self.0 = &self.0[take..];
-            Ok(take)
-        }
-    }
-
     fn split(text: &str, split_objects: bool) -> Vec<(u64, String)> {
-        let mut blocks = ValueBlocks::new(Trickle(text.as_bytes()), split_objects);
+        let mut blocks = ValueBlocks::new(text.as_bytes(), split_objects);
         let mut found = Vec::new();
         while let Some((bytes, places)) = blocks.next().unwrap() {
             found.extend(
@@ -249,5 +238,30 @@ mod tests {
     fn what_is_not_closed_is_kept_for_its_reject() {
         assert_eq!(split("[{\"a\":1}, {\"b\":", false), owned(&[(1, "{\"a\":1}"), (1, "{\"b\":")]));
         assert_eq!(split("[1]]]", false), owned(&[(1, "1")]));
+    }
+
+    /// Strings full of brackets, commas, quotes and backslashes, in an array several blocks long, broken into lines.
+    #[test]
+    fn values_stay_whole_across_blocks() {
+        let tricky = ["]},[{", "\\", "\"", "\\\"", "a,b", "Ä\n", ""];
+        let row = |n: usize| serde_json::json!({"n": n, "deep": [[tricky[n % 7]], {"k": tricky[n % 5]}], "pad": "x,]".repeat(n % 90)});
+        let rows: Vec<serde_json::Value> = (0..60_000).map(row).collect();
+        let array = serde_json::to_string_pretty(&rows).unwrap();
+        assert!(array.len() > 3 * BLOCK_BYTES);
+        let lines: Vec<String> = rows.iter().map(ToString::to_string).collect();
+        for text in [array, lines.join("\n"), lines.concat()] {
+            let mut blocks = ValueBlocks::new(text.as_bytes(), false);
+            let (mut found, mut blocks_seen) = (0, 0);
+            while let Some((bytes, places)) = blocks.next().unwrap() {
+                for place in places {
+                    let value: serde_json::Value = serde_json::from_slice(&bytes[place.range]).unwrap();
+                    assert_eq!(value, rows[found]);
+                    found += 1;
+                }
+                blocks_seen += 1;
+            }
+            assert_eq!(found, rows.len());
+            assert!(blocks_seen > 2);
+        }
     }
 }

@@ -1,0 +1,330 @@
+//! `split`: rows to disjoint parts (train, dev, test).
+
+mod assignment;
+mod components;
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow::array::{Array, AsArray, BooleanArray, ListArray, RecordBatch, StringArray};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::DataType;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, RowsInput,
+    WholeKernel,
+};
+use serde::{Deserialize, Serialize};
+
+use assignment::{Unit, balanced, by_position};
+use components::Components;
+
+/// Rows to disjoint parts.
+pub struct Split;
+
+/// Parameters of `split`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct SplitParams {
+    /// The parts by name, each an output port: a share (`0.9`), a number of rows (`200`), or `rest`. Numbers of rows
+    /// are taken first; shares are of the rows that are left and add up to 1 unless a part is `rest`. With numbers
+    /// alone, the other rows are in no part.
+    pub parts: BTreeMap<String, PartSize>,
+    /// What stays together.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// The size of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PartSize {
+    /// So many rows.
+    Rows(u64),
+    /// That share of the rows, above 0 and at most 1.
+    Share(f64),
+    /// `rest`: whatever no other part takes.
+    Rest(Rest),
+}
+
+/// The word `rest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Rest {
+    /// Whatever no other part takes.
+    Rest,
+}
+
+/// What stays together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Nothing: each row goes where its id and the seed put it, whatever other rows there are, so rows added later
+    /// leave the others where they were (with shares; a number of rows is filled up by rank).
+    #[default]
+    Row,
+    /// Rows with the same value in that column.
+    Group(String),
+    /// Rows that share a document: no evidence document or title (for chunks and hits: no document) is in two parts.
+    /// Linked rows go to the part that lacks most rows, largest links first; rows without evidence fill the gaps.
+    Document,
+}
+
+impl Operator for Split {
+    type Params = SplitParams;
+    const NAME: &'static str = "split";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Splits rows into disjoint parts: by row, by group, or so that no document is shared.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Nine tenths for training, one for testing",
+            yaml: "parts: {op: split, from: questions, with: {parts: {train: 0.9, test: 0.1}}}",
+        },
+        Example {
+            title: "200 test questions whose evidence is in no training question",
+            yaml: "parts: {op: split, from: questions, with: {parts: {test: 200, train: rest}, by: document}}",
+        },
+        Example {
+            title: "Question types kept together",
+            yaml: "parts: {op: split, from: questions, with: {parts: {seen: 0.8, unseen: 0.2}, by: {group: question_type}}}",
+        },
+    ];
+
+    fn ports(params: &SplitParams) -> Ports {
+        let ports = Ports::new().any_rows_in("rows", "rows with an `id` (or the column that `by` names)");
+        params
+            .parts
+            .keys()
+            .fold(ports, |ports, part| ports.same_out(part, "rows", "the rows of this part, in input order"))
+    }
+
+    fn check(params: &SplitParams) -> Vec<ParamIssue> {
+        let mut issues: Vec<ParamIssue> =
+            params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
+        if params.parts.is_empty() {
+            issues
+                .push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
+        }
+        issues.extend(check_shares(&params.parts));
+        if params.by == By::Group(String::new()) {
+            issues.push(ParamIssue::new("by.group", "no column is named"));
+        }
+        issues
+    }
+
+    fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        check_input(params, inputs.rows("rows")?)?;
+        Ok(Kernel::Whole(Box::new(SplitKernel { params: params.clone() })))
+    }
+}
+
+fn check_part(name: &str, size: PartSize) -> Option<ParamIssue> {
+    let path = format!("parts.{name}");
+    let first = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if !first || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-') {
+        return Some(ParamIssue::new(path, "a part's name is an output port: lower-case letters, digits, `_` and `-`"));
+    }
+    match size {
+        _ if name == "rejects" => Some(ParamIssue::new(path, "`rejects` is taken by the rows that fail")),
+        PartSize::Rows(0) => Some(ParamIssue::new(path, "a part of no rows")),
+        PartSize::Share(share) if !(share > 0.0 && share <= 1.0) => {
+            Some(ParamIssue::new(path, format!("a share is above 0 and at most 1, not {share}")))
+        }
+        _ => None,
+    }
+}
+
+fn check_shares(parts: &BTreeMap<String, PartSize>) -> Option<ParamIssue> {
+    let shares: Vec<f64> = parts.values().filter_map(|size| share_of(*size)).collect();
+    let sum: f64 = shares.iter().sum();
+    let rests = parts.values().filter(|size| matches!(size, PartSize::Rest(_))).count();
+    let message = match rests {
+        0 if !shares.is_empty() && (sum - 1.0).abs() > 1e-9 => format!("the shares add up to {sum}, not to 1"),
+        1 if sum > 1.0 - 1e-9 => format!("the shares add up to {sum}: nothing is left for `rest`"),
+        0 | 1 => return None,
+        _ => "only one part can be `rest`".to_owned(),
+    };
+    Some(ParamIssue::new("parts", message).with_help("write one part as `rest`, for example `train: rest`"))
+}
+
+fn share_of(size: PartSize) -> Option<f64> {
+    match size {
+        PartSize::Share(share) => Some(share),
+        _ => None,
+    }
+}
+
+fn check_input(params: &SplitParams, rows: &RowsInput) -> Result<(), OperatorError> {
+    let has = |name: &str| rows.schema.field_with_name(name).is_ok();
+    let names = || rows.schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
+    let missing =
+        |what: &str| Err(OperatorError::pipeline(format!("{what}; the {} rows have: {}", rows.kind, names())));
+    match &params.by {
+        By::Row if !has("id") => missing("`by: row` needs a column `id`"),
+        By::Group(column) if !has(column) => missing(&format!("there is no column `{column}` to split by")),
+        By::Document if !has("evidence") && !has("document_id") => {
+            missing("`by: document` needs a column `evidence` or `document_id`")
+        }
+        _ => Ok(()),
+    }
+}
+
+struct SplitKernel {
+    params: SplitParams,
+}
+
+impl WholeKernel for SplitKernel {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let rows = inputs.rows("rows")?;
+        let (units, unit_of_row) = self.units(rows, context)?;
+        let sizes: Vec<PartSize> = self.params.parts.values().copied().collect();
+        let assigned = match self.params.by {
+            By::Document => balanced(&units, &sizes),
+            By::Row | By::Group(_) => by_position(&units, &sizes),
+        };
+        let counts = self.write(rows, &unit_of_row, &assigned, outputs, context)?;
+        self.report(&units, &counts, rows.rows, outputs);
+        Ok(())
+    }
+}
+
+impl SplitKernel {
+    /// What stays together, and which row belongs to which unit.
+    fn units(&self, rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
+        let column = match &self.params.by {
+            By::Row => "id",
+            By::Group(column) => column,
+            By::Document => return linked_units(rows, context),
+        };
+        let mut names: HashMap<String, u32> = HashMap::new();
+        let (mut units, mut unit_of_row) = (Vec::new(), Vec::new());
+        for batch in rows.batches() {
+            let values = texts(&batch?, column)?;
+            for row in 0..values.len() {
+                let name = if values.is_null(row) { "\0" } else { values.value(row) };
+                let unit = *names.entry(name.to_owned()).or_insert_with(|| {
+                    units.push(Unit::new(context.seed(), name, true));
+                    units.len() as u32 - 1
+                });
+                units[unit as usize].rows += 1;
+                unit_of_row.push(unit);
+            }
+        }
+        Ok((units, unit_of_row))
+    }
+
+    fn write(
+        &self,
+        rows: &RowsInput,
+        unit_of_row: &[u32],
+        assigned: &[Option<usize>],
+        outputs: &mut Outputs,
+        context: &Context,
+    ) -> Result<Vec<u64>, OperatorError> {
+        let mut counts = vec![0; self.params.parts.len()];
+        let mut first = 0;
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            let parts: Vec<Option<usize>> =
+                unit_of_row[first..first + batch.num_rows()].iter().map(|unit| assigned[*unit as usize]).collect();
+            first += batch.num_rows();
+            for (place, name) in self.params.parts.keys().enumerate() {
+                let mask: BooleanArray = parts.iter().map(|part| Some(*part == Some(place))).collect();
+                let kept = filter_record_batch(&batch, &mask)?;
+                counts[place] += kept.num_rows() as u64;
+                if kept.num_rows() > 0 {
+                    outputs.write(name, &kept)?;
+                }
+            }
+        }
+        for (name, _) in self.params.parts.keys().zip(&counts).filter(|(_, count)| **count == 0) {
+            outputs.write(name, &RecordBatch::new_empty(rows.schema.clone()))?;
+        }
+        Ok(counts)
+    }
+
+    fn report(&self, units: &[Unit], counts: &[u64], total: u64, outputs: &mut Outputs) {
+        let share = |count: u64| 100.0 * count as f64 / total.max(1) as f64;
+        let mut text = String::from("part            rows    share  wanted\n");
+        for ((name, size), count) in self.params.parts.iter().zip(counts) {
+            let wanted = match size {
+                PartSize::Rows(rows) => format!("{rows} rows"),
+                PartSize::Share(share) => format!("{:.1} %", 100.0 * share),
+                PartSize::Rest(_) => "rest".to_owned(),
+            };
+            text += &format!("{name:<12} {count:>7} {:>6.1} %  {wanted}\n", share(*count));
+            outputs.figure(&format!("rows_{name}"), *count as f64);
+        }
+        let left = total - counts.iter().sum::<u64>();
+        if left > 0 {
+            text += &format!("{:<12} {left:>7} {:>6.1} %\n", "(no part)", share(left));
+        }
+        if self.params.by != By::Row {
+            let linked = units.iter().filter(|unit| unit.linked);
+            let largest = linked.clone().map(|unit| unit.rows).max().unwrap_or(0);
+            let count = linked.count();
+            text += &format!("{count} groups kept together, the largest of {largest} rows\n");
+            outputs.figure("largest_group", largest as f64);
+        }
+        outputs.summary(&text);
+    }
+}
+
+/// A column as text.
+fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray, OperatorError> {
+    let column = batch.column_by_name(name);
+    let column = column.ok_or_else(|| OperatorError::data(format!("there is no column `{name}`")))?;
+    Ok(cast(column, &DataType::Utf8)?.as_string::<i32>().clone())
+}
+
+/// Rows that share a document, directly or through others.
+fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
+    let mut components = Components::default();
+    let mut ids = Vec::new();
+    for batch in rows.batches() {
+        context.check_cancelled()?;
+        let batch = batch?;
+        let keys = document_keys(&batch)?;
+        let named = if batch.column_by_name("id").is_some() { Some(texts(&batch, "id")?) } else { None };
+        for (row, keys) in keys.iter().enumerate() {
+            components.add(keys);
+            ids.push(named.as_ref().map_or_else(|| ids.len().to_string(), |named| named.value(row).to_owned()));
+        }
+    }
+    let (component_of_row, linked) = components.finish();
+    let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
+    for (row, component) in component_of_row.iter().enumerate() {
+        // Components are numbered by their first row, whose id gives the unit its place in the order.
+        if *component as usize == units.len() {
+            units.push(Unit::new(context.seed(), &ids[row], linked[units.len()]));
+        }
+        units[*component as usize].rows += 1;
+    }
+    Ok((units, component_of_row))
+}
+
+/// The documents that each row stands on: `d` and an id, or `t` and a title.
+fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError> {
+    let Some(evidence) = batch.column_by_name("evidence").and_then(|column| column.as_list_opt::<i32>()) else {
+        let ids = texts(batch, "document_id")?;
+        return Ok(ids.iter().map(|id| id.map(|id| format!("d{id}")).into_iter().collect()).collect());
+    };
+    (0..batch.num_rows()).map(|row| evidence_keys(evidence, row)).collect()
+}
+
+fn evidence_keys(evidence: &ListArray, row: usize) -> Result<Vec<String>, OperatorError> {
+    let entries = evidence.value(row);
+    let entries = entries.as_struct_opt().ok_or_else(|| OperatorError::data("`evidence` is not a list of objects"))?;
+    let mut keys = Vec::new();
+    for (field, mark) in [("document_id", 'd'), ("title", 't')] {
+        let values = entries.column_by_name(field).and_then(|column| column.as_string_opt::<i32>().cloned());
+        let values = values.iter().flat_map(StringArray::iter).flatten();
+        keys.extend(values.map(|value| format!("{mark}{value}")).collect::<Vec<_>>());
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! Which unit (a row, or rows that stay together) goes to which part.
+
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::PartSize;
+
+/// Rows that stay together.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    /// How many.
+    pub rows: u64,
+    /// Did something tie them together? Rows without evidence are free.
+    pub linked: bool,
+    rank: u64,
+    share: f64,
+}
+
+impl Unit {
+    /// A unit of no rows yet. Its place depends on the seed and its name alone: the first two words of ChaCha8 keyed
+    /// with the seed, the name's length and two 64-bit FNV-1a sums of the name.
+    pub(super) fn new(seed: u64, name: &str, linked: bool) -> Self {
+        let mut key = [0; 32];
+        let words = [seed, name.len() as u64, fnv(FNV_OFFSET, name), fnv(!FNV_OFFSET, name)];
+        for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let mut stream = ChaCha8Rng::from_seed(key);
+        let rank = stream.next_u64();
+        Self { rows: 0, linked, rank, share: (stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 }
+    }
+}
+
+/// Offset basis and prime of 64-bit FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv).
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+fn fnv(offset: u64, text: &str) -> u64 {
+    text.bytes().fold(offset, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+}
+
+/// Each unit by its own place: numbers of rows take the units of lowest rank that fit, shares cut the unit interval.
+pub(super) fn by_position(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>> {
+    let mut assigned = vec![None; units.len()];
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_by_key(|unit| (units[*unit].rank, *unit));
+    for (part, size) in sizes.iter().enumerate() {
+        let PartSize::Rows(wanted) = *size else { continue };
+        let mut left = wanted;
+        for unit in order.iter().copied() {
+            if assigned[unit].is_none() && units[unit].rows <= left {
+                assigned[unit] = Some(part);
+                left -= units[unit].rows;
+            }
+        }
+    }
+    let bounds = bounds(sizes);
+    for (unit, part) in assigned.iter_mut().enumerate().filter(|(_, part)| part.is_none()) {
+        let found = bounds.iter().find(|(_, upper)| units[unit].share < *upper);
+        *part = found.or(bounds.last()).map(|(part, _)| *part);
+    }
+    assigned
+}
+
+/// Upper bounds of the parts that have a share, in their order.
+fn bounds(sizes: &[PartSize]) -> Vec<(usize, f64)> {
+    let mut upper = 0.0;
+    let shares = shares(sizes);
+    let with_share = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+    with_share
+        .map(|(part, share)| {
+            upper += share;
+            (part, upper)
+        })
+        .collect()
+}
+
+/// Shares of the rows that numbers of rows leave; `rest` has what the others do not take.
+fn shares(sizes: &[PartSize]) -> Vec<f64> {
+    let sum: f64 = sizes.iter().filter_map(|size| super::share_of(*size)).sum();
+    let share = |size: &PartSize| match size {
+        PartSize::Rows(_) => 0.0,
+        PartSize::Share(share) => *share,
+        PartSize::Rest(_) => 1.0 - sum,
+    };
+    sizes.iter().map(share).collect()
+}
+
+/// Each unit to the part that lacks most rows: the largest first, free rows last, ties by rank; equal lacks go to the
+/// earlier part. Where only numbers of rows are wanted, what is left over is a part of its own that is dropped.
+pub(super) fn balanced(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>> {
+    let mut lacks = targets(units, sizes);
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_by_key(|unit| (!units[*unit].linked, u64::MAX - units[*unit].rows, units[*unit].rank, *unit));
+    let mut assigned = vec![None; units.len()];
+    for unit in order {
+        let part = (0..lacks.len()).max_by(|a, b| lacks[*a].total_cmp(&lacks[*b]).then(b.cmp(a))).unwrap_or(0);
+        lacks[part] -= units[unit].rows as f64;
+        assigned[unit] = Some(part).filter(|part| *part < sizes.len());
+    }
+    assigned
+}
+
+fn targets(units: &[Unit], sizes: &[PartSize]) -> Vec<f64> {
+    let total: u64 = units.iter().map(|unit| unit.rows).sum();
+    let counted = |size: &PartSize| if let PartSize::Rows(rows) = size { *rows } else { 0 };
+    let left = total.saturating_sub(sizes.iter().map(counted).sum()) as f64;
+    let shares = shares(sizes);
+    let mut targets: Vec<f64> =
+        sizes.iter().zip(&shares).map(|(size, share)| counted(size) as f64 + share * left).collect();
+    if shares.iter().all(|share| *share <= 0.0) {
+        targets.push(left);
+    }
+    targets
+}

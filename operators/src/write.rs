@@ -1,0 +1,164 @@
+//! `write`: an artifact to a path or URL, with a manifest beside it.
+
+mod encode;
+mod export;
+mod manifest;
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, RowsInput, TreeInput, TreeKind, WholeKernel,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::source::format::{Compression, Format};
+use crate::source::location::{SCHEMES, scheme};
+
+pub use export::{Exported, export};
+pub use manifest::{Manifest, WrittenFile};
+
+/// An artifact to a path or URL.
+pub struct Write;
+
+/// Parameters of `write`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct WriteParams {
+    /// Where to: a path, or a URL (`s3://`, `gs://`, `az://`, `http(s)://` by PUT). Rows are written to one file, a
+    /// folder artifact (index, model, report) to a folder. `<path>.manifest.json` beside it says what was written.
+    pub path: String,
+    /// Format of rows; by the extension unless given. Example rows are written as the lines they hold; in Parquet their
+    /// fields become (nested) columns. CSV and TSV hold lists and objects as JSON text.
+    #[serde(default)]
+    pub format: Format,
+    /// Compression of the file; by the extension unless given. Parquet is compressed inside: snappy, or `zst`, or `none`.
+    #[serde(default)]
+    pub compression: Compression,
+}
+
+impl Operator for Write {
+    type Params = WriteParams;
+    const NAME: &'static str = "write";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest beside it.";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "A training file", yaml: "file: {op: write, from: examples, with: {path: out/train.jsonl}}" },
+        Example {
+            title: "A compressed table in an object store",
+            yaml: "file: {op: write, from: scores, with: {path: \"s3://bucket/runs/scores.csv.gz\"}}",
+        },
+        Example {
+            title: "A report for people",
+            yaml: "page: {op: write, from: evaluate.report, with: {path: out/report}}",
+        },
+    ];
+
+    fn ports(_params: &WriteParams) -> Ports {
+        Ports::new().input_of("input", Accept::Any, Arity::One, "the rows or the folder to write").tree_out(
+            "files",
+            TreeKind::Files,
+            "what was written, and `manifest.json`",
+        )
+    }
+
+    fn check(params: &WriteParams) -> Vec<ParamIssue> {
+        let issue = match scheme(&params.path) {
+            _ if params.path.is_empty() => Some("the path is empty".to_owned()),
+            Some("hf") => Some("files cannot be written to the Hugging Face Hub from here".to_owned()),
+            Some(found) if !SCHEMES.contains(&found) => Some(format!("`{found}://` cannot be written")),
+            _ => None,
+        };
+        issue.map(|message| ParamIssue::new("path", message)).into_iter().collect()
+    }
+
+    fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
+    }
+}
+
+struct WriteKernel {
+    params: WriteParams,
+}
+
+impl WholeKernel for WriteKernel {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let tree = outputs.tree("files")?;
+        let manifest = match inputs.many("input").first() {
+            Some(InputArtifact::Rows(rows)) => self.rows(rows, &tree, context)?,
+            Some(InputArtifact::Tree(input)) => copy_tree(input, &tree)?,
+            None => return Err(OperatorError::engine("nothing is bound to the port `input`")),
+        };
+        manifest.save(&tree)?;
+        let exported = export(&tree, &self.params.path, context)?;
+        outputs.figure("bytes", manifest.bytes() as f64);
+        let rows = manifest.rows.map_or_else(String::new, |rows| format!("{rows} rows, "));
+        let state = if exported.unchanged { "was there already" } else { "written" };
+        outputs.summary(&format!("{}: {rows}{} bytes, {state}\n", exported.destination, manifest.bytes()));
+        Ok(())
+    }
+}
+
+impl WriteKernel {
+    fn rows(&self, rows: &RowsInput, tree: &Path, context: &Context) -> Result<Manifest, OperatorError> {
+        let name = export::file_name(&self.params.path)?;
+        let format = self.params.format.or_of_name(&name).ok_or_else(|| {
+            OperatorError::pipeline(format!("the format of `{name}` cannot be told from its name"))
+                .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")
+        })?;
+        let compression = match self.params.compression {
+            Compression::Auto if format == Format::Parquet => Compression::Auto,
+            Compression::Auto => Compression::of_name(&name),
+            given => given,
+        };
+        let path = tree.join(&name);
+        let target = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let mut target = if format == Format::Parquet {
+            encode::parquet(rows, compression, target, context)?
+        } else {
+            encode::text(rows, format, compression, target, context)?
+        };
+        target.flush()?;
+        let bytes = std::fs::metadata(&path)?.len();
+        Ok(Manifest::of_rows(rows, format, compression, WrittenFile { path: name, bytes }))
+    }
+}
+
+fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> {
+    let mut files = Vec::new();
+    for path in files_below(&input.path, Path::new(""))? {
+        let target = tree.join(&path);
+        if let Some(folder) = target.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let bytes = std::fs::copy(input.path.join(&path), &target)?;
+        files.push(WrittenFile { path: path.to_string_lossy().into_owned(), bytes });
+    }
+    Ok(Manifest::of_tree(input, files))
+}
+
+/// Files below a folder, as relative paths in order.
+fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
+    let mut names = std::fs::read_dir(root.join(folder))?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    names.sort();
+    let mut files = Vec::new();
+    for name in names {
+        let path = folder.join(name);
+        if root.join(&path).is_dir() {
+            files.extend(files_below(root, &path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

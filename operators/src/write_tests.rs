@@ -1,0 +1,163 @@
+//! Tests of `write`: every format comes back as it went out, and destinations are whole or untouched.
+
+use std::path::PathBuf;
+
+use arrow::array::AsArray;
+use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input, tree_input};
+use searchmill_engine::operator::{InputArtifact, entry};
+use searchmill_schemas::{Document, Evidence, Example as ExampleRow, Question, RecordKind};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::read::Read;
+use crate::source::test_server::TestServer;
+
+fn harness() -> Harness {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    harness
+}
+
+fn write(harness: &Harness, input: InputArtifact, params: Value) -> Result<Outcome, OperatorError> {
+    harness.run(&entry::<Write>(), params, &inputs([("input", input)]))
+}
+
+fn questions() -> Vec<Question> {
+    let question = |number: usize| Question {
+        id: format!("q{number}"),
+        question: "Who said \"no\",\nand when?\tÄ".to_owned(),
+        golden_answers: vec!["a, b".to_owned(), number.to_string()],
+        question_type: number.is_multiple_of(2).then(|| "bridge".to_owned()),
+        evidence: vec![Evidence { title: Some("T".to_owned()), ..Evidence::default() }],
+        metadata: Some(json!({"level": number}).to_string()),
+    };
+    (0..20_000).map(question).collect()
+}
+
+fn examples() -> Vec<ExampleRow> {
+    let rows = ["{\"b\": 1,  \"a\":[{\"x\": \"é\"}]}", "{\"b\": 2, \"a\": [], \"c\": \"late\"}"];
+    let example = |(number, row): (usize, &&str)| ExampleRow {
+        id: number.to_string(),
+        trajectory_id: None,
+        question_id: "q".to_owned(),
+        format: "swift".to_owned(),
+        row: (*row).to_owned(),
+        text: None,
+    };
+    rows.iter().enumerate().map(example).collect()
+}
+
+#[test]
+fn every_format_is_read_back_as_it_was() {
+    let rows = questions();
+    for name in ["q.jsonl", "q.jsonl.gz", "q.json", "q.json.zst", "q.csv", "q.tsv.gz", "q.parquet"] {
+        let harness = harness();
+        let outcome = write(&harness, rows_input(&rows), json!({"path": format!("out/{name}")})).unwrap();
+        let back =
+            harness.run(&entry::<Read>(), json!({"path": format!("out/{name}"), "as": "question"}), &Inputs::new());
+        let back = back.unwrap();
+        assert_eq!(back.rejects(), [], "{name}");
+        assert_eq!(back.read::<Question>("rows"), rows, "{name}");
+        let manifest = Manifest::load(&outcome.trees["files"]).unwrap();
+        assert_eq!((manifest.rows, manifest.kind.as_str()), (Some(20_000), "question"));
+        let written = harness.path().join("out").join(name);
+        assert_eq!(manifest.bytes(), std::fs::metadata(&written).unwrap().len());
+        let beside = std::fs::read_to_string(harness.path().join(format!("out/{name}.manifest.json"))).unwrap();
+        assert_eq!(beside, manifest.text().unwrap());
+        assert_eq!(std::fs::read(outcome.trees["files"].join(name)).unwrap(), std::fs::read(written).unwrap());
+    }
+}
+
+#[test]
+fn metadata_is_an_object_in_json() {
+    let harness = harness();
+    write(&harness, rows_input(&questions()[..1]), json!({"path": "q.jsonl"})).unwrap();
+    let line: Value = serde_json::from_str(&std::fs::read_to_string(harness.path().join("q.jsonl")).unwrap()).unwrap();
+    assert_eq!(line["metadata"], json!({"level": 0}));
+    assert_eq!(line["evidence"][0], json!({"document_id": null, "title": "T", "fact": null}));
+}
+
+#[test]
+fn example_rows_are_written_exactly() {
+    let harness = harness();
+    let rows = examples();
+    write(&harness, rows_input(&rows), json!({"path": "train.jsonl"})).unwrap();
+    let lines = std::fs::read_to_string(harness.path().join("train.jsonl")).unwrap();
+    assert_eq!(lines, format!("{}\n{}\n", rows[0].row, rows[1].row));
+    write(&harness, rows_input(&rows), json!({"path": "train.json"})).unwrap();
+    let list: Value =
+        serde_json::from_str(&std::fs::read_to_string(harness.path().join("train.json")).unwrap()).unwrap();
+    assert_eq!(list[1]["c"], "late");
+    write(&harness, rows_input(&rows), json!({"path": "train.parquet", "compression": "zst"})).unwrap();
+    let table = harness.run(&entry::<Read>(), json!({"path": "train.parquet"}), &Inputs::new()).unwrap().batch("rows");
+    let names: Vec<_> = table.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+    assert_eq!(table.column(1).as_list::<i32>().value(0).len(), 1);
+}
+
+#[test]
+fn no_rows_make_a_valid_file() {
+    let empty = searchmill_schemas::to_batch::<Document>(&[]).unwrap();
+    for (name, expected) in [("a.jsonl", ""), ("a.json", "[\n]\n"), ("a.csv", "id,title,text,metadata\n")] {
+        let harness = harness();
+        write(&harness, batch_input(RecordKind::Document, empty.clone()), json!({"path": name})).unwrap();
+        assert_eq!(std::fs::read_to_string(harness.path().join(name)).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_destination_is_mended_when_it_differs_and_left_alone_when_not() {
+    let harness = harness();
+    let outcome = write(&harness, rows_input(&examples()), json!({"path": "train.jsonl"})).unwrap();
+    let (tree, path) = (&outcome.trees["files"], harness.path().join("train.jsonl"));
+    let good = std::fs::read(&path).unwrap();
+    let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+    assert!(export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), written);
+    std::fs::write(&path, "someone was here").unwrap();
+    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    assert_eq!(std::fs::read(&path).unwrap(), good);
+    std::fs::remove_file(harness.path().join("train.jsonl.manifest.json")).unwrap();
+    assert!(!export(tree, "train.jsonl", &harness.context()).unwrap().unchanged);
+    let left: Vec<PathBuf> = std::fs::read_dir(harness.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.iter().all(|path| !path.to_string_lossy().contains(".writing-")), "{left:?}");
+}
+
+#[test]
+fn folders_are_copied_with_all_that_is_in_them() {
+    let harness = harness();
+    let source = harness.path().join("source");
+    std::fs::create_dir_all(source.join("plots")).unwrap();
+    std::fs::write(source.join("report.html"), "<html>").unwrap();
+    std::fs::write(source.join("plots/a.svg"), "<svg>").unwrap();
+    write(&harness, tree_input(TreeKind::Report, &source), json!({"path": "out/report"})).unwrap();
+    assert_eq!(std::fs::read_to_string(harness.path().join("out/report/plots/a.svg")).unwrap(), "<svg>");
+    let manifest = std::fs::read_to_string(harness.path().join("out/report.manifest.json")).unwrap();
+    assert!(manifest.contains("plots/a.svg") && manifest.contains("\"report\""), "{manifest}");
+}
+
+#[test]
+fn urls_are_written_once() {
+    let harness = harness();
+    let server = TestServer::new(&[]);
+    let path = format!("{}/out/train.jsonl", server.address);
+    let outcome = write(&harness, rows_input(&examples()), json!({"path": path})).unwrap();
+    let stored = server.shelf.lock().unwrap().files["/out/train.jsonl"].clone();
+    assert_eq!(stored, std::fs::read(outcome.trees["files"].join("train.jsonl")).unwrap());
+    assert!(server.shelf.lock().unwrap().files.contains_key("/out/train.jsonl.manifest.json"));
+    let puts = |server: &TestServer| server.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    assert_eq!(puts(&server), 2);
+    assert!(export(&outcome.trees["files"], &path, &harness.context()).unwrap().unchanged);
+    assert_eq!(puts(&server), 2);
+}
+
+#[test]
+fn wrong_destinations_are_explained() {
+    let harness = harness();
+    let refused = |params: Value| write(&harness, rows_input(&examples()), params).unwrap_err();
+    assert!(refused(json!({"path": "out/"})).message.contains("name of a file"));
+    assert!(refused(json!({"path": "train.swift"})).message.contains("cannot be told"));
+    assert!(refused(json!({"path": "hf://datasets/o/n/x.jsonl"})).message.starts_with("path: "));
+    std::fs::write(harness.path().join("file"), "").unwrap();
+    assert!(refused(json!({"path": "file/below.jsonl"})).message.contains("cannot write"));
+}
