@@ -27,6 +27,7 @@ pub use bm25::Bm25Params;
 pub use dense::{DenseParams, Metric};
 pub use descriptor::IndexKind;
 pub(crate) use descriptor::build;
+pub use faiss_index::{FaissIndex, Neighbours};
 pub use fuse::Fusion;
 pub use search::Search;
 
