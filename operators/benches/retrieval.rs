@@ -48,7 +48,8 @@ fn bm25(corpus: &[String], questions: &[String]) {
     let harness = Harness::new();
     let chunks: Vec<Chunk> = corpus.iter().zip(0..).map(|(text, row)| chunk(row, text)).collect();
     let bound = inputs([("chunks", rows_input(&chunks))]);
-    let build = || harness.run(&entry::<Index>(), json!({"kind": "bm25"}), &bound).expect("an index").trees["index"].clone();
+    let build =
+        || harness.run(&entry::<Index>(), json!({"kind": "bm25"}), &bound).expect("an index").trees["index"].clone();
     let (timing, path) = measure(build);
     emit("bm25_index", "bm25", corpus.len(), "docs/s", &timing, &json!({}));
     let tree = TreeInput { kind: TreeKind::Index, path, digest: String::new() };
@@ -181,7 +182,8 @@ fn emit(task: &str, index: &str, n: usize, unit: &str, seconds: &[f64], extra: &
 
 fn lines(path: &Path, field: &str, most: usize) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let field = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")[field].as_str().unwrap_or_default().to_owned();
+    let field =
+        |line: &str| serde_json::from_str::<Value>(line).expect("JSON")[field].as_str().unwrap_or_default().to_owned();
     text.lines().take(most).map(field).collect()
 }
 
@@ -201,5 +203,6 @@ fn text_env(name: &str) -> Option<String> {
 }
 
 fn number_option(name: &str, default: usize) -> usize {
-    text_option(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not {text}")))
+    text_option(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not {text}")))
 }
