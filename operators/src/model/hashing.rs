@@ -138,7 +138,9 @@ fn feature(kind: u8, bytes: &[u8]) -> u64 {
 pub(super) fn normalize(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x /= length);
+        for x in vector {
+            *x /= length;
+        }
     }
 }
 

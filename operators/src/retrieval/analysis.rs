@@ -89,7 +89,7 @@ impl Language {
 pub(crate) fn analyzer(language: Language) -> TextAnalyzer {
     let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
     if language == Language::Cjk {
-        return TextAnalyzer::builder(CjkTokenizer::default()).filter(long).filter(LowerCaser).build();
+        return TextAnalyzer::builder(CjkTokenizer).filter(long).filter(LowerCaser).build();
     }
     let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
     match (language.snowball(), language.snowball().and_then(StopWordFilter::new)) {

@@ -119,9 +119,9 @@ pub(crate) fn build(
         let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
         let vectors = encoder.encode(&texts, Role::Passage)?;
         if index.is_trained() {
-            index.add(&vectors)?
+            index.add(&vectors)?;
         } else {
-            untrained.extend(vectors)
+            untrained.extend(vectors);
         }
         done += waiting.len() as u64;
         context.progress().set(done, rows.rows, "chunks");
