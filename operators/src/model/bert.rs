@@ -1,11 +1,11 @@
 //! BERT encoders (MiniLM, E5, BGE, …) on candle: tokenise, run, pool, normalise.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 use serde::{Deserialize, Serialize};
@@ -153,6 +153,30 @@ impl BertEncoder {
         pooled.flatten_all()?.to_vec1()
     }
 
+    /// Runs all batches, each with its number, on threads of their own: candle's products use rayon's, and a rayon thread
+    /// that waits for a product would start the next batch inside the one at hand.
+    fn run_all(&self, tokens: &[Encoding], batches: &[&[usize]]) -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
+            let mut done = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(batch) = batches.get(number) else { return Ok(done) };
+                let batch: Vec<&Encoding> = batch.iter().map(|text| &tokens[*text]).collect();
+                done.push((number, self.run(&batch).map_err(failed)?));
+            }
+        };
+        let workers = rayon::current_num_threads().min(batches.len());
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let mut all = Vec::with_capacity(batches.len());
+            for thread in threads {
+                all.extend(thread.join().map_err(|_| OperatorError::engine("an encoding thread panicked"))??);
+            }
+            Ok(all)
+        })
+    }
+
     /// Cuts texts, ordered by length, into batches of at most `batch_tokens` tokens with padding.
     fn batches<'a>(&self, order: &'a [usize], lengths: &[usize]) -> Vec<&'a [usize]> {
         let mut batches = Vec::new();
@@ -187,13 +211,15 @@ impl Encoder for BertEncoder {
         let lengths: Vec<usize> = tokens.iter().map(Encoding::len).collect();
         let mut order: Vec<usize> = (0..tokens.len()).collect();
         order.sort_by_key(|text| lengths[*text]);
-        let batches = self.batches(&order, &lengths);
-        let run = |batch: &&[usize]| self.run(&batch.iter().map(|text| &tokens[*text]).collect::<Vec<_>>());
-        let found: Vec<Vec<f32>> = batches.par_iter().map(run).collect::<Result<_, _>>().map_err(failed)?;
+        let batches = match role {
+            Role::Query => order.chunks(1).collect(),
+            Role::Passage => self.batches(&order, &lengths),
+        };
         let mut vectors = vec![0.0f32; tokens.len() * self.dimensions];
-        let places = batches.iter().flat_map(|batch| batch.iter());
-        for (text, vector) in places.zip(found.iter().flat_map(|batch| batch.chunks(self.dimensions))) {
-            vectors[text * self.dimensions..][..self.dimensions].copy_from_slice(vector);
+        for (batch, found) in self.run_all(&tokens, &batches)? {
+            for (text, vector) in batches[batch].iter().zip(found.chunks(self.dimensions)) {
+                vectors[text * self.dimensions..][..self.dimensions].copy_from_slice(vector);
+            }
         }
         if self.params.normalize {
             vectors.chunks_mut(self.dimensions).for_each(normalize);
