@@ -22,7 +22,7 @@ use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
 pub use analysis::Language;
-pub(crate) use analysis::{analyzer, terms};
+pub(crate) use analysis::analyzer;
 pub use bm25::Bm25Params;
 pub use dense::{DenseParams, Metric};
 pub use descriptor::IndexKind;
