@@ -145,7 +145,7 @@ mod tests {
         let context = harness.context();
         let listener = context.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
-        context.block_on(async { tokio::spawn(async { axum::serve(listener, app).await }) });
+        context.block_on(async { drop(tokio::spawn(async { axum::serve(listener, app).await })) });
         let token = token.map(str::to_owned);
         (Hub { endpoint, cache: harness.path().join("cache"), token, offline: false }, asked)
     }
