@@ -15,6 +15,7 @@ mod maxscore;
 mod search;
 #[cfg(test)]
 mod tests;
+mod word_cache;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
