@@ -1,15 +1,66 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
+// One operator each, in the order of a pipeline.
+pub mod generate_world;
+pub mod read;
+pub mod chunk;
 pub mod index;
-pub mod model;
-pub mod retrieval;
 pub mod retrieve;
+pub mod rollout;
+pub mod evaluate;
+mod filter_by_f1;
+mod filter;
+mod sql;
+mod join;
+mod dedup;
+mod sample;
+mod rebalance;
+mod convert_to_swift;
+mod convert_to_trl;
+mod convert_to_openai;
+mod convert_to_sharegpt;
+mod convert_to_verl;
+pub mod exec;
+// What two or more of them share.
+pub mod agent;
+pub mod chunking;
+mod conversion;
+mod evaluation;
+pub mod model;
+mod relation;
+pub mod retrieval;
 mod shorthand;
+mod source;
+pub mod text;
+mod world;
+#[cfg(test)]
+mod examples;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
-    vec![entry::<index::Index>(), entry::<retrieve::Retrieve>()]
+    vec![
+        entry::<generate_world::GenerateWorld>(),
+        entry::<read::Read>(),
+        entry::<chunk::Chunk>(),
+        entry::<index::Index>(),
+        entry::<retrieve::Retrieve>(),
+        entry::<rollout::Rollout>(),
+        entry::<evaluate::Evaluate>(),
+        entry::<filter_by_f1::FilterByF1>(),
+        entry::<filter::Filter>(),
+        entry::<sql::Sql>(),
+        entry::<join::Join>(),
+        entry::<dedup::Dedup>(),
+        entry::<sample::Sample>(),
+        entry::<rebalance::Rebalance>(),
+        entry::<convert_to_swift::ConvertToSwift>(),
+        entry::<convert_to_trl::ConvertToTrl>(),
+        entry::<convert_to_openai::ConvertToOpenai>(),
+        entry::<convert_to_sharegpt::ConvertToSharegpt>(),
+        entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<exec::Exec>(),
+    ]
 }

@@ -1,0 +1,115 @@
+//! `matrix:` — one node written, one for each combination of values meant.
+
+use std::collections::BTreeMap;
+
+use super::field::Problems;
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+
+/// Most nodes that one matrix may give.
+const MAX_NODES: usize = 10_000;
+
+/// One value of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Coordinate {
+    pub(super) key: String,
+    /// The value as it stands in the node's id.
+    pub(super) name: String,
+    pub(super) value: Spanned,
+}
+
+/// All combinations of a matrix, the last key varying fastest; one empty combination when something is wrong.
+pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
+    let axes = axes(matrix, problems);
+    let size = axes.iter().try_fold(1_usize, |size, axis| size.checked_mul(axis.len()));
+    if size.is_none_or(|size| size > MAX_NODES) {
+        let fault = Diagnostic::error("matrix-too-large", format!("this matrix gives more than {MAX_NODES} nodes"));
+        problems.push(fault.at(matrix.span, ""));
+        return vec![Vec::new()];
+    }
+    axes.iter().fold(vec![Vec::new()], |rows, axis| cross(&rows, axis))
+}
+
+fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> {
+    let extend = |row: &Vec<Coordinate>, coordinate: &Coordinate| {
+        let mut row = row.clone();
+        row.push(coordinate.clone());
+        row
+    };
+    rows.iter().flat_map(|row| axis.iter().map(move |coordinate| extend(row, coordinate))).collect()
+}
+
+fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
+    let Value::Map(entries) = &matrix.value else {
+        if matrix.value != Value::Broken {
+            problems.push(bad(matrix.span, format!("`matrix` is a map of lists, not {}", matrix.kind())));
+        }
+        return Vec::new();
+    };
+    entries.iter().filter_map(|(key, value)| axis(key, value, problems)).collect()
+}
+
+fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coordinate>> {
+    match &value.value {
+        Value::Broken => None,
+        Value::List(_) if !is_word(&key.text) => {
+            problems.push(bad(key.span, format!("`{}` cannot be the key of a matrix", key.text)));
+            None
+        }
+        Value::List(items) if !items.is_empty() => Some(distinct(&key.text, items, problems)),
+        _ => {
+            problems.push(bad(value.span, format!("`matrix.{}` is a list of at least one value", key.text)));
+            None
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|ch| ch.is_alphanumeric() || matches!(ch, '_' | '-'))
+}
+
+fn bad(span: Span, message: String) -> Diagnostic {
+    Diagnostic::error("bad-matrix", message)
+        .at(span, "")
+        .help("a matrix is written `{lr: [1e-4, 2e-4], rank: [8, 64]}`")
+}
+
+/// The values of a key with their names, which must differ.
+fn distinct(key: &str, values: &[Spanned], problems: &mut Problems) -> Vec<Coordinate> {
+    let mut seen: BTreeMap<String, Span> = BTreeMap::new();
+    let mut axis = Vec::new();
+    for (position, value) in values.iter().enumerate() {
+        let name = coordinate_name(value, position);
+        if let Some(first) = seen.get(&name) {
+            let fault = Diagnostic::error("bad-matrix", format!("`matrix.{key}` has `{name}` twice"));
+            problems.push(fault.at(value.span, "again here").at(*first, "first here"));
+        } else {
+            seen.insert(name.clone(), value.span);
+            axis.push(Coordinate { key: key.to_owned(), name, value: value.clone() });
+        }
+    }
+    axis
+}
+
+/// A value in the id of its node: its text with everything odd replaced by `_`; lists and maps by their position.
+fn coordinate_name(value: &Spanned, position: usize) -> String {
+    let Some(text) = value.scalar_text() else {
+        return if value.value == Value::Null { "null".to_owned() } else { position.to_string() };
+    };
+    let keep = |ch: char| ch.is_alphanumeric() || matches!(ch, '_' | '-' | '.' | '+' | '/' | ':');
+    text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
+}
+
+/// The coordinates as text, as they stand in the node's id.
+pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
+    coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
+}
+
+/// `train@lr=1e-4,rank=64`.
+pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
+    if names.is_empty() {
+        return base.to_owned();
+    }
+    let coordinates: Vec<_> = names.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("{base}@{}", coordinates.join(","))
+}

@@ -1,0 +1,114 @@
+//! Whole pipelines: params, overrides, includes, matrices.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+
+fn spec(text: &str, overrides: &Overrides) -> Spec {
+    let mut sources = SourceMap::new();
+    load_text(Path::new("p.yaml"), text, overrides, &mut sources).unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+fn set(values: &[&str]) -> Overrides {
+    Overrides { set: values.iter().map(|text| (*text).to_owned()).collect(), params_files: Vec::new() }
+}
+
+fn edges(node: &NodeSpec) -> Vec<String> {
+    let references = node.from.iter().flat_map(|binding| &binding.references);
+    references.map(|r| r.port.as_ref().map_or(r.node.clone(), |port| format!("{}.{port}", r.node))).collect()
+}
+
+const PARAMS: &str = "params: {teacher: {model: m, key: \"${secret:K}\"}, n: 200, list: [1, 2], open: {}}\n\
+    nodes: {a: {op: x, with: {t: \"${params.teacher}\", n: \"${params.n}\", s: \"n=${params.n}\", o: \"${params.open}\"}}}\n";
+
+#[test]
+fn references_keep_the_type_and_text_keeps_the_spelling() {
+    let spec = spec(PARAMS, &Overrides::default());
+    let teacher = json!({"model": "m", "key": "${secret:K}"});
+    assert_eq!(spec.nodes[0].with.to_json(), json!({"t": teacher, "n": 200, "s": "n=200", "o": {}}));
+    assert_eq!(spec.secrets.into_iter().collect::<Vec<_>>(), ["K"]);
+}
+
+#[test]
+fn the_command_line_wins_with_the_same_types() {
+    let spec = spec(PARAMS, &set(&["teacher.model=q: 3", "n=007", "open.new=[a, 1e-4]", "list.1=\"2\""]));
+    let with = spec.nodes[0].with.to_json();
+    assert_eq!(with["t"]["model"], json!("q: 3"));
+    assert_eq!((&with["n"], &with["s"]), (&json!(7), &json!("n=007")));
+    assert_eq!(with["o"], json!({"new": ["a", 1e-4]}));
+    assert_eq!(spec.params["list"], json!([1, "2"]));
+}
+
+#[test]
+fn files_of_params_are_laid_over_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("a.yaml"), folder.path().join("b.json"));
+    std::fs::write(&first, "n: 1\nteacher: {model: first}\n").unwrap();
+    std::fs::write(&second, "{\"teacher\": {\"model\": \"second\"}}").unwrap();
+    let overrides = Overrides { set: vec!["list=[9]".into()], params_files: vec![first, second] };
+    let params = spec(PARAMS, &overrides).params;
+    assert_eq!(params["n"], json!(1));
+    assert_eq!(params["teacher"], json!({"model": "second", "key": "${secret:K}"}));
+    assert_eq!(params["list"], json!([9]));
+}
+
+#[test]
+fn included_nodes_take_params_and_a_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("part")).unwrap();
+    let part = "params: {size: 1, by: words}\nnodes:\n  chunks: {op: chunk, from: corpus, with: {size: \"${params.size}\"}}\n  \
+                bm25: {op: index, from: chunks.main, matrix: {k: [1, 2]}}\ninclude: deeper.yaml\n";
+    std::fs::write(folder.path().join("part/part.yaml"), part).unwrap();
+    std::fs::write(folder.path().join("part/deeper.yaml"), "nodes: {inner: {op: x, from: outer}}\n").unwrap();
+    let main = folder.path().join("main.yaml");
+    let text = "params: {n: 7}\ninclude:\n  - {path: part/part.yaml, prefix: a_, params: {size: \"${params.n}\"}}\n\
+                nodes:\n  corpus: {op: read}\n  find: {op: retrieve, from: [a_chunks, a_bm25]}\n";
+    std::fs::write(&main, text).unwrap();
+    let mut sources = SourceMap::new();
+    let spec = load(&main, &Overrides::default(), &mut sources).unwrap();
+    let ids: Vec<_> = spec.nodes.iter().map(|node| node.id.as_str()).collect();
+    assert_eq!(ids, ["a_inner", "a_chunks", "a_bm25@k=1", "a_bm25@k=2", "corpus", "find"]);
+    assert_eq!(spec.nodes[1].with.to_json(), json!({"size": 7}));
+    assert_eq!(edges(&spec.nodes[0]), ["outer"]);
+    assert_eq!(edges(&spec.nodes[1]), ["corpus"]);
+    assert_eq!(edges(&spec.nodes[2]), ["a_chunks.main"]);
+    assert_eq!(edges(&spec.nodes[5]), ["a_chunks", "a_bm25@k=1", "a_bm25@k=2"]);
+    assert!(sources.get(spec.nodes[1].id_span.file).unwrap().0.ends_with("part/part.yaml"));
+}
+
+#[test]
+fn nodes_of_equal_matrices_meet_at_their_coordinates() {
+    let text = "params: {lrs: [1e-4, 2e-4]}\nnodes:\n  \
+                t: {op: train, matrix: {lr: \"${params.lrs}\", rank: [8, 64]}, with: {lr: \"${matrix.lr}\", to: \"r${matrix.rank}\"}}\n  \
+                e: {op: evaluate, from: t.model, matrix: {rank: [8, 64], lr: \"${params.lrs}\"}}\n  \
+                r: {op: report, matrix: {rank: [64]}, from: e}\n  all: {op: report, from: t}\n  \
+                one: {op: report, from: [\"t@lr=2e-4,rank=8\", \"t@rank=64\"]}\n";
+    let spec = spec(text, &Overrides::default());
+    let node = |id: &str| spec.nodes.iter().find(|node| node.id == id).unwrap();
+    assert_eq!(node("t@lr=2e-4,rank=64").with.to_json(), json!({"lr": 2e-4, "to": "r64"}));
+    assert_eq!(edges(node("e@rank=8,lr=2e-4")), ["t@lr=2e-4,rank=8.model"]);
+    assert_eq!(edges(node("r@rank=64")), ["e@rank=64,lr=1e-4", "e@rank=64,lr=2e-4"]);
+    assert_eq!(edges(node("all")).len(), 4);
+    assert_eq!(edges(node("one")), ["t@lr=2e-4,rank=8", "t@lr=1e-4,rank=64", "t@lr=2e-4,rank=64"]);
+}
+
+#[test]
+fn what_was_understood_reads_the_same_again() {
+    let text = format!("{PARAMS}  \n").replace("o: \"${params.open}\"", "o: \"$${kept} ${params.n}\"");
+    let first = spec(&text, &Overrides::default());
+    let written = resolved_yaml(&first).unwrap();
+    let again = spec(&written, &Overrides::default());
+    assert_eq!(again.nodes[0].with.to_json(), first.nodes[0].with.to_json(), "{written}");
+    assert!(written.contains("$${kept} 200") && written.contains("${secret:K}"), "{written}");
+}
+
+#[test]
+fn a_long_pipeline_is_read() {
+    let nodes: Vec<_> =
+        (1..=10_000).map(|n| format!("  n{n}: {{op: x, from: n{}, with: {{k: {n}}}}}\n", n - 1)).collect();
+    let spec = spec(&format!("nodes:\n{}", nodes.concat()), &Overrides::default());
+    assert_eq!(spec.nodes.len(), 10_000);
+    assert_eq!(edges(&spec.nodes[9_999]), ["n9999"]);
+}

@@ -1,0 +1,373 @@
+//! `evaluate`: scores trajectories and ranked lists, with intervals, baselines and a report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    TreeKind, WholeKernel,
+};
+use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
+use serde::{Deserialize, Serialize};
+
+use crate::evaluation::baseline::{Baselines, Gold};
+use crate::evaluation::dynamics::Dynamics;
+use crate::evaluation::figures::Evaluation;
+use crate::evaluation::measure::{Group, measure_groups, measure_questions};
+use crate::evaluation::retrieval::{Retrieval, RetrievalFigures};
+pub use crate::evaluation::scored::GroupBy;
+use crate::evaluation::scored::{Scored, type_name};
+use crate::evaluation::showcase::{Showcase, Shown};
+use crate::evaluation::statistics::Bootstrap;
+use crate::evaluation::{page, terminal};
+
+/// Scores trajectories, or ranked lists, or both.
+pub struct Evaluate;
+
+const METRICS: &str = "Every figure with its interval. Groups: `all`, `<column>=<value>`, and before either \
+    `baseline:best_constant` or `baseline:majority_by_type`. Names: em, f1, acc, precision, recall, success, grounded, \
+    f1_over_best_constant, f1_over_majority_by_type (paired differences), rounds, tool_calls, total_tokens, \
+    seen_document_recall, seen_all_documents, pass@k; from hits: hits@4, hits@10, map@10, mrr@10, recall@k, all_found@k.";
+
+/// Parameters of `evaluate`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case", default)]
+pub struct EvaluateParams {
+    /// A trajectory succeeds when its F1 is this or more (0 to 1).
+    pub success_threshold: f64,
+    /// Columns to break the scores down by, each on its own.
+    pub group_by: Vec<GroupBy>,
+    /// Bootstrap resamples for the intervals; 0 for no intervals. Whole questions are drawn, with all their samples.
+    pub resamples: u32,
+    /// Coverage of the intervals, between 0 and 1.
+    pub confidence: f64,
+    /// Depths k for recall of supporting documents over `hits`.
+    pub ks: Vec<u32>,
+    /// The k of pass@k. Empty: 1, 2, 4, … up to the samples of the most-sampled question. A question with fewer
+    /// samples than k is left out of pass@k.
+    pub pass_at: Vec<u32>,
+    /// Trajectories of each sort (best, lucky, near miss, failure) shown in full in the report.
+    pub examples: u32,
+    /// Heading of the report.
+    pub title: String,
+}
+
+impl Default for EvaluateParams {
+    fn default() -> Self {
+        Self {
+            success_threshold: 0.8,
+            group_by: vec![GroupBy::QuestionType],
+            resamples: 1000,
+            confidence: 0.95,
+            ks: vec![2, 5, 10],
+            pass_at: Vec::new(),
+            examples: 2,
+            title: "Evaluation".to_owned(),
+        }
+    }
+}
+
+impl EvaluateParams {
+    fn depth_issues(&self) -> Vec<ParamIssue> {
+        let lists = [("ks", &self.ks), ("pass_at", &self.pass_at)];
+        let zero = |(name, list): (&str, &Vec<u32>)| {
+            let place = list.iter().position(|k| *k == 0)?;
+            Some(ParamIssue::new(format!("{name}.{place}"), "k counts from 1"))
+        };
+        lists.into_iter().filter_map(zero).collect()
+    }
+}
+
+impl Operator for Evaluate {
+    type Params = EvaluateParams;
+    const NAME: &'static str = "evaluate";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },
+        Example {
+            title: "Count outages apart and break down by tool calls",
+            yaml: "scores:\n  op: evaluate\n  from: {trajectories: rollouts, rejects: rollouts.rejects}\n  with: {group_by: [question_type, tool_calls], success_threshold: 0.8}",
+        },
+        Example {
+            title: "Evaluate retrieval alone",
+            yaml: "recall: {op: evaluate, from: {questions: questions, hits: hits}, with: {ks: [2, 5, 10, 20]}}",
+        },
+    ];
+
+    fn ports(_params: &Self::Params) -> Ports {
+        let rows = |kind| Accept::Rows(vec![kind]);
+        Ports::new()
+            .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Rollouts to score.")
+            .input_of(
+                "questions",
+                rows(RecordKind::Question),
+                Arity::Optional,
+                "The questions: needed for `hits` without trajectories; also tells which questions were never answered.",
+            )
+            .input_of("hits", rows(RecordKind::Hit), Arity::Optional, "Ranked lists, for the retrieval metrics.")
+            .input_of(
+                "rejects",
+                rows(RecordKind::Reject),
+                Arity::Optional,
+                "Rollouts that failed: counted apart, never scored as wrong answers.",
+            )
+            .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
+            .rows_out("metrics", RecordKind::Metric, METRICS)
+            .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
+    }
+
+    fn check(params: &Self::Params) -> Vec<ParamIssue> {
+        let mut issues = params.depth_issues();
+        if !(0.0..=1.0).contains(&params.success_threshold) {
+            issues.push(ParamIssue::new("success_threshold", "must be between 0 and 1"));
+        }
+        if !(params.confidence > 0.0 && params.confidence < 1.0) {
+            issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
+        }
+        if params.resamples > 1_000_000 {
+            issues.push(ParamIssue::new("resamples", "at most 1000000"));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
+            issues.push(ParamIssue::new(format!("group_by.{place}"), "is written twice"));
+        }
+        issues
+    }
+
+    fn open(params: &Self::Params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        let bound = |port: &str| inputs.rows_optional(port).is_some();
+        if !bound("trajectories") && !bound("questions") {
+            let missing = if bound("hits") {
+                OperatorError::pipeline(
+                    "`evaluate` has `hits`, but neither `questions` nor `trajectories` to say what they should be",
+                )
+                .with_help("add `questions:` with the questions that were searched for")
+            } else {
+                OperatorError::pipeline("`evaluate` has nothing to score")
+                    .with_help("give `trajectories`, or `questions` and `hits`")
+            };
+            return Err(missing);
+        }
+        Ok(Kernel::Whole(Box::new(EvaluateKernel { params: params.clone() })))
+    }
+}
+
+struct EvaluateKernel {
+    params: EvaluateParams,
+}
+
+/// What was collected while the inputs streamed by.
+#[derive(Default)]
+struct Collected {
+    scored: Vec<Scored>,
+    gold: BTreeMap<String, Gold>,
+    without_gold: usize,
+    answered: BTreeSet<String>,
+    shown: Vec<Shown>,
+    unanswered: usize,
+    retrieval: Retrieval,
+}
+
+impl Collected {
+    /// Notes the question of a trajectory; false when it has no golden answers and cannot be scored.
+    fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
+        let kind = trajectory.question_type.as_deref();
+        if self.answered.insert(trajectory.question_id.clone()) {
+            self.retrieval.expect(&trajectory.question_id, &type_name(kind), &trajectory.evidence);
+        }
+        self.note_question(&trajectory.question_id, &trajectory.golden_answers, kind);
+        self.without_gold += usize::from(trajectory.golden_answers.is_empty());
+        !trajectory.golden_answers.is_empty()
+    }
+
+    fn note_question(&mut self, id: &str, answers: &[String], question_type: Option<&str>) {
+        if !answers.is_empty() && !self.gold.contains_key(id) {
+            let gold = Gold { answers: answers.to_vec(), question_type: type_name(question_type) };
+            self.gold.insert(id.to_owned(), gold);
+        }
+    }
+}
+
+impl WholeKernel for EvaluateKernel {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let mut collected = Collected::default();
+        self.score_trajectories(&mut collected, inputs, outputs, context)?;
+        read_questions(&mut collected, inputs, context)?;
+        let bootstrap =
+            Bootstrap { resamples: self.params.resamples, confidence: self.params.confidence, seed: context.seed() };
+        let retrieval = self.search_hits(&mut collected, inputs, &bootstrap, context)?;
+        let failed = failed_rollouts(inputs)?;
+        context.check_cancelled()?;
+        let evaluation = self.evaluation(collected, retrieval, failed, bootstrap, inputs);
+        publish(&evaluation, outputs)
+    }
+}
+
+impl EvaluateKernel {
+    fn score_trajectories(
+        &self,
+        collected: &mut Collected,
+        inputs: &Inputs,
+        outputs: &mut Outputs,
+        context: &Context,
+    ) -> Result<(), OperatorError> {
+        let Some(input) = inputs.rows_optional("trajectories") else { return Ok(()) };
+        let mut showcase = Showcase::new(self.params.examples as usize);
+        for batch in input.batches() {
+            context.check_cancelled()?;
+            let mut rows = Vec::new();
+            for trajectory in from_batch::<Trajectory>(&batch?)? {
+                if !collected.note_trajectory(&trajectory) {
+                    continue;
+                }
+                let scored = Scored::of(&trajectory, self.params.success_threshold);
+                rows.push(scored.row(&trajectory));
+                showcase.offer(&scored, &trajectory);
+                collected.scored.push(scored);
+            }
+            outputs.write_rows("scores", &rows)?;
+            context.progress().set(collected.scored.len() as u64, input.rows, "trajectories");
+        }
+        collected.shown = showcase.into_shown();
+        // One order for every sum and draw, whatever the order of the input.
+        let key = |row: &Scored| (row.question_id.clone(), row.sample_index, row.id.clone());
+        collected.scored.sort_by_cached_key(key);
+        Ok(())
+    }
+
+    fn search_hits(
+        &self,
+        collected: &mut Collected,
+        inputs: &Inputs,
+        bootstrap: &Bootstrap,
+        context: &Context,
+    ) -> Result<Option<RetrievalFigures>, OperatorError> {
+        let Some(input) = inputs.rows_optional("hits") else { return Ok(None) };
+        let mut retrieval = std::mem::take(&mut collected.retrieval);
+        let mut done = 0;
+        for batch in input.batches() {
+            context.check_cancelled()?;
+            let hits = from_batch::<Hit>(&batch?)?;
+            for hit in &hits {
+                retrieval.add(hit);
+            }
+            done += hits.len() as u64;
+            context.progress().set(done, input.rows, "hits");
+        }
+        Ok(Some(retrieval.finish(&self.params.ks, bootstrap)))
+    }
+
+    fn evaluation(
+        &self,
+        collected: Collected,
+        retrieval: Option<RetrievalFigures>,
+        failed_rollouts: BTreeMap<String, usize>,
+        bootstrap: Bootstrap,
+        inputs: &Inputs,
+    ) -> Evaluation {
+        let baselines = Baselines::of(&collected.gold);
+        let has_trajectories = inputs.rows_optional("trajectories").is_some();
+        Evaluation {
+            title: self.params.title.clone(),
+            threshold: self.params.success_threshold,
+            bootstrap,
+            has_trajectories,
+            groups: self.groups(&collected, &baselines, &bootstrap, has_trajectories),
+            baselines,
+            dynamics: Dynamics::of(&collected.scored),
+            retrieval,
+            failed_rollouts,
+            without_gold: collected.without_gold,
+            unanswered: collected.unanswered,
+            shown: collected.shown,
+        }
+    }
+
+    fn groups(
+        &self,
+        collected: &Collected,
+        baselines: &Baselines,
+        bootstrap: &Bootstrap,
+        has_trajectories: bool,
+    ) -> Vec<Group> {
+        if has_trajectories {
+            let params = &self.params;
+            return measure_groups(&collected.scored, &params.group_by, &params.pass_at, baselines, bootstrap);
+        }
+        let questions: Vec<_> = collected.gold.iter().map(|(id, gold)| (id, gold.question_type.as_str())).collect();
+        measure_questions(&questions, baselines, bootstrap)
+    }
+}
+
+/// The question table: evidence for the hits, golden answers where there are no trajectories, and who is missing.
+fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
+    let Some(input) = inputs.rows_optional("questions") else { return Ok(()) };
+    let has_trajectories = inputs.rows_optional("trajectories").is_some();
+    for batch in input.batches() {
+        context.check_cancelled()?;
+        for question in from_batch::<Question>(&batch?)? {
+            let kind = question.question_type.as_deref();
+            collected.retrieval.expect(&question.id, &type_name(kind), &question.evidence);
+            if has_trajectories {
+                collected.unanswered += usize::from(!collected.answered.contains(&question.id));
+            } else {
+                collected.without_gold += usize::from(question.golden_answers.is_empty());
+                collected.note_question(&question.id, &question.golden_answers, kind);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorError> {
+    let mut kinds = BTreeMap::new();
+    let Some(input) = inputs.rows_optional("rejects") else { return Ok(kinds) };
+    for batch in input.batches() {
+        for reject in from_batch::<Reject>(&batch?)? {
+            *kinds.entry(reject.kind).or_default() += 1;
+        }
+    }
+    Ok(kinds)
+}
+
+fn publish(evaluation: &Evaluation, outputs: &mut Outputs) -> Result<(), OperatorError> {
+    outputs.write_rows("metrics", &evaluation.metrics())?;
+    let folder = outputs.tree("report")?;
+    write_file(&folder.join("report.html"), &page::render(evaluation))?;
+    let json = serde_json::to_string_pretty(&evaluation.json())
+        .map_err(|error| OperatorError::engine(format!("cannot write report.json: {error}")))?;
+    write_file(&folder.join("report.json"), &(json + "\n"))?;
+    outputs.summary(&terminal::summary(evaluation));
+    record_figures(evaluation, outputs);
+    Ok(())
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), OperatorError> {
+    std::fs::write(path, text)
+        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
+}
+
+fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
+    let all = evaluation.all();
+    for name in ["f1", "em", "success", "grounded"] {
+        if let Some(estimate) = all.measure(name) {
+            outputs.figure(name, estimate.value);
+        }
+    }
+    for (which, name) in crate::evaluation::baseline::BASELINES.iter().enumerate() {
+        if let Some(estimate) = all.baseline(which, "f1") {
+            outputs.figure(&format!("baseline_{name}_f1"), estimate.value);
+        }
+    }
+    for (name, estimate) in evaluation.retrieval.iter().filter_map(|r| r.groups.first()).flat_map(|g| &g.measures) {
+        outputs.figure(name, estimate.value);
+    }
+    outputs.figure("trajectories", evaluation.dynamics.total.all as f64);
+    outputs.figure("failed_rollouts", evaluation.failed() as f64);
+}
+
+#[cfg(test)]
+mod tests;

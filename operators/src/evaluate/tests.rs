@@ -1,0 +1,336 @@
+//! Runs of `evaluate` on real and synthetic rows.
+
+use std::path::Path;
+
+use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
+use searchmill_schemas::{Author, Evidence, Metric, Observation, Record, Score, Turn};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::evaluation::sample::{searched, trajectory};
+
+fn operator() -> OperatorEntry {
+    entry::<Evaluate>()
+}
+
+fn run(params: Value, bound: &[(&str, InputArtifact)]) -> Outcome {
+    try_run(params, bound).expect("evaluate runs")
+}
+
+fn try_run(params: Value, bound: &[(&str, InputArtifact)]) -> Result<Outcome, OperatorError> {
+    let mut harness = Harness::new();
+    harness.seed = 42;
+    let mut ports = Inputs::new();
+    for (port, artifact) in bound {
+        ports.bind(port, artifact.clone());
+    }
+    let mut outcome = harness.run(&operator(), params, &ports)?;
+    // The folder goes with the harness: keep what the tests read.
+    let read = |name: &str| std::fs::read_to_string(outcome.trees["report"].join(name)).unwrap();
+    let (page, figures) = (read("report.html"), read("report.json"));
+    outcome.trees.clear();
+    outcome.trees.insert("html".into(), page.into());
+    outcome.trees.insert("json".into(), figures.into());
+    Ok(outcome)
+}
+
+fn html(outcome: &Outcome) -> &str {
+    outcome.trees["html"].to_str().unwrap()
+}
+
+fn figures(outcome: &Outcome) -> Value {
+    serde_json::from_str(outcome.trees["json"].to_str().unwrap()).unwrap()
+}
+
+fn metric(outcome: &Outcome, id: &str) -> Metric {
+    let rows = outcome.read::<Metric>("metrics");
+    rows.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no metric {id}")).clone()
+}
+
+/// MultiHop-RAG's validation part, or `None` (said aloud) when it is not there.
+fn validation_questions() -> Option<Vec<Question>> {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/multihop_rag/val_200.jsonl"));
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("SKIPPED: {} is missing", path.display());
+        return None;
+    };
+    Some(text.lines().map(|line| question(&serde_json::from_str(line).unwrap())).collect())
+}
+
+fn question(row: &Value) -> Question {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let evidence = row["metadata"]["evidence_list"].as_array().unwrap().iter();
+    let gold = |item: &Value| Evidence { document_id: None, title: text(&item["title"]), fact: text(&item["fact"]) };
+    Question {
+        id: text(&row["id"]).unwrap(),
+        question: text(&row["question"]).unwrap(),
+        golden_answers: serde_json::from_value(row["golden_answers"].clone()).unwrap(),
+        question_type: text(&row["metadata"]["question_type"]),
+        evidence: evidence.map(gold).collect(),
+        metadata: None,
+    }
+}
+
+/// A rollout of a real question that answers `prediction` and is shown the first `seen` pieces of its evidence.
+fn answer(question: &Question, sample: i32, prediction: &str, seen: usize) -> Trajectory {
+    let mut made = trajectory(&question.id, sample, "", prediction);
+    made.question.clone_from(&question.question);
+    made.turns[1] = Turn::text(Author::User, question.question.clone());
+    made.golden_answers.clone_from(&question.golden_answers);
+    made.question_type.clone_from(&question.question_type);
+    made.evidence.clone_from(&question.evidence);
+    let shown = question.evidence.iter().take(seen);
+    let show = |made: Trajectory, gold: &Evidence| {
+        let title = gold.title.clone().unwrap_or_default();
+        let mut made = searched(made, &title, &format!("{title}\n{}", gold.fact.clone().unwrap_or_default()));
+        let observed = made.turns.iter_mut().rev().find(|turn| !turn.observations.is_empty()).unwrap();
+        observed.observations[0] =
+            Observation { chunk_id: "c".into(), document_id: "unknown".into(), title: Some(title), score: 0.5 };
+        made
+    };
+    shown.fold(made, show)
+}
+
+#[test]
+fn baselines_of_multihop_rag() {
+    let Some(questions) = validation_questions() else { return };
+    let alone = run(json!({}), &[("questions", rows_input(&questions))]);
+    let constant = metric(&alone, "baseline:best_constant/f1");
+    assert_eq!((constant.value, constant.count), (0.3, 200));
+    assert_eq!(metric(&alone, "baseline:majority_by_type/em").value, 0.545);
+    assert!(figures(&alone)["baselines"]["best_constant"]["answer"].as_str().unwrap().eq_ignore_ascii_case("yes"));
+    // An agent that always says Yes scores what the baseline promises, overall and in every group.
+    let rows: Vec<_> = questions.iter().map(|question| answer(question, 0, "Yes", 0)).collect();
+    let outcome = run(json!({}), &[("trajectories", rows_input(&rows))]);
+    for metric in outcome.read::<Metric>("metrics") {
+        let Some(group) = metric.group.strip_prefix("baseline:best_constant") else { continue };
+        let own = if group.is_empty() { "all" } else { group.trim() };
+        assert_eq!(metric.value, self::metric(&outcome, &format!("{own}/{}", metric.name)).value, "{}", metric.id);
+    }
+    assert_eq!(metric(&outcome, "all/em").value, 0.3);
+    let paired = metric(&outcome, "all/f1_over_best_constant");
+    assert_eq!((paired.value, paired.low, paired.high), (0.0, Some(0.0), Some(0.0)));
+    assert!(metric(&outcome, "all/f1_over_majority_by_type").high.unwrap() < 0.0, "worse than guessing by type");
+    assert_eq!(metric(&outcome, "all/grounded").value, 0.0);
+    assert_eq!(metric(&outcome, "baseline:majority_by_type/f1").count, 200);
+}
+
+#[test]
+fn scores_rows_and_tables_of_real_questions() {
+    let Some(questions) = validation_questions() else { return };
+    let right = |place: usize| !place.is_multiple_of(3);
+    let rows: Vec<_> = questions
+        .iter()
+        .enumerate()
+        .map(|(i, q)| answer(q, 0, if right(i) { &q.golden_answers[0] } else { "nonsense" }, i % 4))
+        .collect();
+    let outcome = run(json!({"group_by": ["question_type", "tool_calls"]}), &[("trajectories", rows_input(&rows))]);
+    let scores = outcome.read::<Score>("scores");
+    assert_eq!(
+        scores.iter().map(|row| &row.id).collect::<Vec<_>>(),
+        rows.iter().map(|row| &row.id).collect::<Vec<_>>()
+    );
+    let wins = (0..200).filter(|i| right(*i)).count();
+    let json = figures(&outcome);
+    assert_eq!(json["total"], 200);
+    assert_eq!(json["success_count"].as_u64().unwrap() as usize, wins);
+    assert_eq!(json["success_em"].as_u64().unwrap() as usize, wins);
+    assert_eq!(metric(&outcome, "all/f1").value, wins as f64 / 200.0);
+    assert_eq!(metric(&outcome, "all/success").value, outcome.figures["success"]);
+    let (low, high) = (metric(&outcome, "all/f1").low.unwrap(), metric(&outcome, "all/f1").high.unwrap());
+    assert!((0.58..0.64).contains(&low) && (0.69..0.75).contains(&high), "binomial ± 0.066: {low} {high}");
+    for title in [
+        "Dataset Summary",
+        "Performance Metrics",
+        "Conversation Dynamics",
+        "Token Usage (Last Turn)",
+        "Token Usage (All Turns - Cumulative)",
+        "Round Distribution",
+        "Tool Calls Distribution",
+        "F1 by question_type",
+        "F1 by tool_calls",
+    ] {
+        assert!(outcome.summary.contains(title), "{title}");
+    }
+    assert_eq!(
+        html(&outcome).matches("<svg").count(),
+        7,
+        "scores, two groupings, histogram, rounds, tool calls, tokens"
+    );
+}
+
+#[test]
+fn the_order_of_rows_changes_no_figure() {
+    let Some(questions) = validation_questions() else { return };
+    let mut rows: Vec<_> = (0..2)
+        .flat_map(|sample| {
+            questions.iter().map(move |q| answer(q, sample, ["Yes", "Sam Bankman-Fried"][sample as usize], 1))
+        })
+        .collect();
+    let before = run(json!({}), &[("trajectories", rows_input(&rows))]);
+    rows.reverse();
+    let after = run(json!({}), &[("trajectories", rows_input(&rows))]);
+    assert_eq!(before.read::<Metric>("metrics"), after.read::<Metric>("metrics"));
+    assert_eq!(before.trees, after.trees, "report.html and report.json");
+    assert_eq!(before.summary, after.summary);
+    assert_eq!(metric(&before, "all/pass@2").count, 200);
+}
+
+#[test]
+fn repeat_gives_the_same_bytes_and_the_seed_moves_the_intervals() {
+    let rows: Vec<_> =
+        (0..40).map(|i| trajectory(&format!("q{i}"), 0, "x", if i % 3 == 0 { "x" } else { "y" })).collect();
+    let bound = inputs([("trajectories", rows_input(&rows))]);
+    let mut harness = Harness::new();
+    let first = harness.run(&operator(), json!({}), &bound).unwrap();
+    let second = harness.run(&operator(), json!({}), &bound).unwrap();
+    assert_eq!(first.rows, second.rows);
+    harness.seed = 1;
+    let third = harness.run(&operator(), json!({}), &bound).unwrap();
+    assert_ne!(first.read::<Metric>("metrics"), third.read::<Metric>("metrics"));
+    assert_eq!(first.read::<Score>("scores"), third.read::<Score>("scores"));
+}
+
+fn hit(question: &str, rank: i32, title: &str, contents: &str) -> Hit {
+    Hit {
+        id: format!("{question}@{rank}"),
+        question_id: question.into(),
+        query: "q".into(),
+        rank,
+        score: 1.0 / f64::from(rank),
+        chunk_id: format!("{title}#0"),
+        document_id: format!("id of {title}"),
+        title: Some(title.to_owned()),
+        contents: contents.to_owned(),
+        sources: Vec::new(),
+    }
+}
+
+#[test]
+fn retrieval_without_trajectories() {
+    let Some(questions) = validation_questions() else { return };
+    // A perfect retriever: the evidence in its order, then noise.
+    let hits: Vec<_> = questions
+        .iter()
+        .flat_map(|q| {
+            let gold = q.evidence.iter().map(|e| (e.title.clone().unwrap(), e.fact.clone().unwrap()));
+            let noise = std::iter::repeat_n(("noise".to_owned(), "nothing".to_owned()), 3);
+            let ranked = gold.chain(noise).enumerate().collect::<Vec<_>>();
+            ranked.into_iter().map(|(i, (title, text))| hit(&q.id, i as i32 + 1, &title, &format!("{title}\n{text}")))
+        })
+        .collect();
+    let outcome = run(json!({}), &[("questions", rows_input(&questions)), ("hits", rows_input(&hits))]);
+    for name in ["hits@10", "hits@4", "mrr@10", "recall@5", "all_found@5"] {
+        let metric = metric(&outcome, &format!("all/{name}"));
+        assert_eq!((metric.value, metric.count), (1.0, 172), "{name}");
+    }
+    assert!(metric(&outcome, "all/map@10").value < 0.8, "the non-standard MAP: 0.75 at best for two facts");
+    assert!(!outcome.rows.contains_key("scores"));
+    let json = figures(&outcome);
+    assert_eq!(json["retrieval"]["questions_without_evidence"], 28);
+    assert!(html(&outcome).contains("first k hits") && outcome.summary.contains("Retrieval"));
+}
+
+#[test]
+fn trajectories_give_the_evidence_when_there_is_no_question_table() {
+    let mut made = trajectory("q", 0, "x", "x");
+    made.evidence = vec![Evidence { title: Some("Paris".into()), ..Evidence::default() }];
+    let hits = [hit("q", 1, "Lyon", ""), hit("q", 2, "Paris", "")];
+    let outcome = run(json!({"ks": [1, 2]}), &[("trajectories", rows_input(&[made])), ("hits", rows_input(&hits))]);
+    assert_eq!(metric(&outcome, "all/recall@1").value, 0.0);
+    assert_eq!(metric(&outcome, "all/recall@2").value, 1.0);
+    assert!(
+        !outcome.read::<Metric>("metrics").iter().any(|metric| metric.name == "map@10"),
+        "no facts, no fact metrics"
+    );
+}
+
+#[test]
+fn an_outage_is_no_wrong_answer() {
+    let rows = [trajectory("a", 0, "x", "x"), trajectory("b", 0, "x", "x")];
+    let mut questions = vec![];
+    for id in ["a", "b", "c"] {
+        let golden_answers = vec!["x".to_owned()];
+        questions.push(Question {
+            id: id.into(),
+            question: "?".into(),
+            golden_answers,
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        });
+    }
+    let reject = Reject { id: "c".into(), kind: "timeout".into(), message: "late".into(), attempts: 3, detail: None };
+    let bound = [
+        ("trajectories", rows_input(&rows)),
+        ("questions", rows_input(&questions)),
+        ("rejects", rows_input(&[reject])),
+    ];
+    let outcome = run(json!({}), &bound);
+    assert_eq!(metric(&outcome, "all/f1").value, 1.0);
+    assert_eq!(metric(&outcome, "baseline:best_constant/f1").count, 2, "the baselines answer the same questions");
+    assert_eq!(figures(&outcome)["failed_rollouts"], json!({"total": 1, "by_kind": {"timeout": 1}}));
+    assert_eq!(figures(&outcome)["questions_without_trajectory"], 1);
+    assert!(outcome.summary.contains("1 failed rollouts are not scored (timeout 1)."), "{}", outcome.summary);
+}
+
+fn none<R: Record>() -> InputArtifact {
+    rows_input::<R>(&[])
+}
+
+#[test]
+fn nothing_one_and_unscorable_rows() {
+    let empty = run(json!({}), &[("trajectories", none::<Trajectory>())]);
+    assert_eq!(figures(&empty)["total"], 0);
+    assert!(html(&empty).contains("Nothing was scored") && empty.summary.contains("Dataset Summary"));
+    let one = run(json!({}), &[("trajectories", rows_input(&[trajectory("q", 0, "谷歌", "谷歌 & <b>")]))]);
+    assert_eq!(metric(&one, "all/acc").value, 1.0);
+    assert_eq!((metric(&one, "all/f1").low, metric(&one, "all/pass@1").count), (None, 1));
+    assert!(html(&one).contains("谷歌 &amp; &lt;b&gt;"));
+    let mut bare = trajectory("q", 0, "x", "x");
+    bare.golden_answers.clear();
+    let mut untyped = trajectory("r", 0, "x", "");
+    untyped.question_type = None;
+    let mixed = run(json!({}), &[("trajectories", rows_input(&[bare, untyped]))]);
+    assert_eq!(figures(&mixed)["without_golden_answers"], 1);
+    assert_eq!(metric(&mixed, "question_type=unknown/f1").value, 0.0);
+    assert_eq!(mixed.read::<Score>("scores").len(), 1);
+}
+
+#[test]
+fn inputs_that_make_no_sense_are_refused() {
+    let refused = |bound: &[(&str, InputArtifact)]| try_run(json!({}), bound).unwrap_err();
+    assert!(refused(&[]).message.contains("nothing to score"));
+    let hits = refused(&[("hits", rows_input(&[hit("q", 1, "x", "x")]))]);
+    assert!(
+        hits.message.contains("neither `questions` nor `trajectories`") && hits.help.unwrap().contains("questions:")
+    );
+}
+
+#[test]
+fn params_are_checked_at_their_path() {
+    let rows = [("trajectories", none::<Trajectory>())];
+    for (params, path) in [
+        (json!({"success_threshold": 1.5}), "success_threshold"),
+        (json!({"confidence": 95}), "confidence"),
+        (json!({"ks": [2, 0]}), "ks.1"),
+        (json!({"pass_at": [0]}), "pass_at.0"),
+        (json!({"group_by": ["rounds", "rounds"]}), "group_by.1"),
+        (json!({"resamples": 2_000_000}), "resamples"),
+        (json!({"group_by": ["round"]}), "group_by"),
+    ] {
+        let message = try_run(params, &rows).unwrap_err().message;
+        assert!(message.starts_with(path), "{message}");
+    }
+}
+
+#[test]
+fn the_page_is_one_file_without_scripts() {
+    let made =
+        searched(trajectory("q", 0, "Ada", "</script><script>alert(1)</script>"), "d", "<img src=x onerror=y> Ada");
+    let outcome = run(json!({"title": "<T&>"}), &[("trajectories", rows_input(&[made]))]);
+    let page = html(&outcome);
+    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("href=") && !page.contains("src=\""));
+    assert!(page.contains("prefers-color-scheme:dark") && page.contains("&lt;T&amp;&gt;"));
+}

@@ -1,0 +1,188 @@
+//! A trajectory as a readable conversation in HTML, with gold evidence and golden answers highlighted.
+
+use std::fmt::Write;
+
+use searchmill_schemas::{Author, Trajectory, Turn};
+
+use super::plot::escape;
+use super::showcase::Shown;
+use crate::agent::grounding::{gold_documents, is_uninformative};
+use crate::text::normalize::normalize_answer;
+use crate::text::retrieval_metrics::GoldDocuments;
+
+/// Longer texts are cut, with a note of how much is missing.
+const SHOWN_CHARACTERS: usize = 6000;
+
+/// One trajectory: what was asked, said, found and answered.
+pub(crate) fn render(shown: &Shown) -> String {
+    let (trajectory, scored) = (&shown.trajectory, &shown.scored);
+    let gold = Gold::of(trajectory);
+    let verdict = if scored.success { "good" } else { "bad" };
+    let mut out = format!(
+        r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">F1 {:.3}</b> · EM {:.0} · {} · {} rounds · {} tool calls · {} · <code>{}</code></p>"#,
+        escape(&cut(&trajectory.question)),
+        scored.scores.f1,
+        scored.scores.em,
+        if scored.grounded { "grounded" } else { "not grounded" },
+        trajectory.rounds,
+        trajectory.tool_calls,
+        escape(&trajectory.finish_reason),
+        escape(&trajectory.id),
+    );
+    let golden: Vec<_> = trajectory.golden_answers.iter().map(|answer| escape(&cut(answer))).collect();
+    let prediction =
+        if trajectory.prediction.is_empty() { "(none)".into() } else { escape(&cut(&trajectory.prediction)) };
+    let golden = golden.join(" | ");
+    write!(out, r#"<p>Golden: <mark>{golden}</mark> · Predicted: <b class="{verdict}">{prediction}</b></p>"#).ok();
+    out.push_str(&evidence(trajectory));
+    out.push_str("</header>");
+    for turn in trajectory.turns.iter().filter(|turn| turn.author != Author::User.name()) {
+        out.push_str(&render_turn(turn, &gold));
+    }
+    out.push_str("</article>");
+    out
+}
+
+/// What is highlighted.
+struct Gold {
+    /// Facts, titles and informative answers, longest first.
+    texts: Vec<String>,
+    documents: GoldDocuments,
+}
+
+impl Gold {
+    fn of(trajectory: &Trajectory) -> Self {
+        let evidence = trajectory.evidence.iter();
+        let supporting = evidence.flat_map(|gold| [gold.fact.clone(), gold.title.clone()]).flatten();
+        let answers = trajectory.golden_answers.iter().filter(|answer| !is_uninformative(&normalize_answer(answer)));
+        let mut texts: Vec<_> = supporting.chain(answers.cloned()).map(|text| text.trim().to_owned()).collect();
+        texts.retain(|text| !text.is_empty());
+        texts.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        texts.dedup();
+        Self { texts, documents: gold_documents(trajectory) }
+    }
+
+    /// Escaped text with every occurrence marked, longer ones first, never one inside another.
+    fn highlight(&self, text: &str) -> String {
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        for wanted in &self.texts {
+            for (start, found) in text.match_indices(wanted.as_str()) {
+                let end = start + found.len();
+                if is_whole(text, start, end) && spans.iter().all(|(from, to)| end <= *from || start >= *to) {
+                    spans.push((start, end));
+                }
+            }
+        }
+        spans.sort_unstable();
+        let (mut out, mut at) = (String::new(), 0);
+        for (start, end) in spans {
+            write!(out, "{}<mark>{}</mark>", escape(&text[at..start]), escape(&text[start..end])).ok();
+            at = end;
+        }
+        out + &escape(&text[at..])
+    }
+}
+
+fn is_whole(text: &str, start: usize, end: usize) -> bool {
+    let before = text[..start].chars().next_back();
+    let after = text[end..].chars().next();
+    !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+}
+
+fn evidence(trajectory: &Trajectory) -> String {
+    if trajectory.evidence.is_empty() {
+        return "<p class=\"facts\">No gold evidence.</p>".to_owned();
+    }
+    let mut out = String::from("<details><summary>Gold evidence</summary><ul>");
+    for gold in &trajectory.evidence {
+        let title = gold.title.as_deref().or(gold.document_id.as_deref()).unwrap_or("");
+        let fact = gold.fact.as_deref().unwrap_or("");
+        write!(out, "<li><b>{}</b> {}</li>", escape(title), escape(&cut(fact))).ok();
+    }
+    out + "</ul></details>"
+}
+
+fn render_turn(turn: &Turn, gold: &Gold) -> String {
+    let (author, class) = (escape(&turn.author), author_class(&turn.author));
+    let mut body = String::new();
+    if let Some(reasoning) = turn.reasoning.as_deref().filter(|text| !text.is_empty()) {
+        let text = escape(&cut(reasoning));
+        write!(body, "<details><summary>Reasoning</summary><pre>{text}</pre></details>").ok();
+    }
+    if let Some(error) = &turn.error {
+        write!(body, r#"<p class="bad">Error told to the model: {}</p>"#, escape(error)).ok();
+    }
+    if !turn.content.is_empty() {
+        write!(body, "<pre>{}</pre>", gold.highlight(&cut(&turn.content))).ok();
+    }
+    for call in &turn.tool_calls {
+        write!(body, r#"<p class="call">{}({})</p>"#, escape(&call.name), escape(&cut(&call.arguments))).ok();
+    }
+    body.push_str(&observations(turn, gold));
+    if class == "system" {
+        body = format!("<details><summary>Instructions</summary>{body}</details>");
+    }
+    format!(r#"<section class="turn {class}"><h5>{author}</h5>{body}</section>"#)
+}
+
+fn author_class(author: &str) -> &'static str {
+    match author {
+        "assistant" => "assistant",
+        "tool" => "tool",
+        _ => "system",
+    }
+}
+
+fn observations(turn: &Turn, gold: &Gold) -> String {
+    if turn.observations.is_empty() {
+        return String::new();
+    }
+    let chip = |seen: &searchmill_schemas::Observation| {
+        let title = escape(seen.title.as_deref().unwrap_or(&seen.document_id));
+        let found = !gold.documents.found_in(&seen.document_id, seen.title.as_deref()).is_empty();
+        let class = if found { "chip gold" } else { "chip" };
+        let (id, score) = (escape(&seen.chunk_id), seen.score);
+        format!(r#"<span class="{class}" title="{id}, score {score:.4}">{title}</span>"#)
+    };
+    format!(r#"<p class="chips">{}</p>"#, turn.observations.iter().map(chip).collect::<String>())
+}
+
+fn cut(text: &str) -> String {
+    let Some((end, _)) = text.char_indices().nth(SHOWN_CHARACTERS) else { return text.to_owned() };
+    format!("{}… ({} more characters)", &text[..end], text[end..].chars().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::Evidence;
+
+    use super::*;
+    use crate::evaluation::sample::{searched, trajectory};
+    use crate::evaluation::scored::Scored;
+
+    fn rendered(content: &str) -> String {
+        let mut made = searched(trajectory("q", 0, "Ada <Lovelace>", "x"), "d1", content);
+        let evidence = |fact: &str| Evidence { document_id: Some("d1".into()), title: None, fact: Some(fact.into()) };
+        made.evidence = vec![evidence("Ada <Lovelace> wrote notes"), evidence("in 1843")];
+        render(&Shown { why: "", scored: Scored::of(&made, 0.8), trajectory: made })
+    }
+
+    #[test]
+    fn facts_and_answers_are_marked_once_and_escaped() {
+        let html = rendered("It is said that Ada <Lovelace> wrote notes in 1843, in 18434. Ada <Lovelace>!");
+        assert!(
+            html.contains(
+                "that <mark>Ada &lt;Lovelace&gt; wrote notes</mark> <mark>in 1843</mark>, in 18434. <mark>Ada"
+            )
+        );
+        assert!(!html.contains("<Lovelace>"));
+        assert!(html.contains("chip gold"));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = "ü".repeat(SHOWN_CHARACTERS + 5);
+        assert!(cut(&text).ends_with("ü… (5 more characters)"));
+        assert_eq!(cut("short"), "short");
+    }
+}

@@ -1,0 +1,145 @@
+//! Conversation dynamics by outcome: rounds, tool calls, tokens and reasoning of all, successful and failed rows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::scored::Scored;
+use super::statistics::Spread;
+
+/// One value for all rows, one for successes, one for failures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ByOutcome<T> {
+    pub(crate) all: T,
+    pub(crate) success: T,
+    pub(crate) failure: T,
+}
+
+impl<T> ByOutcome<T> {
+    /// The same computation over each of the three groups.
+    pub(crate) fn of(rows: &[Scored], compute: impl Fn(&[&Scored]) -> T) -> Self {
+        let (success, failure): (Vec<&Scored>, Vec<&Scored>) = rows.iter().partition(|row| row.success);
+        Self { all: compute(&rows.iter().collect::<Vec<_>>()), success: compute(&success), failure: compute(&failure) }
+    }
+
+    /// All, success, failure.
+    pub(crate) fn parts(&self) -> [&T; 3] {
+        [&self.all, &self.success, &self.failure]
+    }
+}
+
+/// Prompt, completion and total tokens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Tokens {
+    pub(crate) prompt: ByOutcome<Spread>,
+    pub(crate) completion: ByOutcome<Spread>,
+    pub(crate) total: ByOutcome<Spread>,
+}
+
+impl Tokens {
+    fn of(rows: &[Scored], usage: impl Fn(&Scored) -> [i64; 2]) -> Self {
+        let spread = |pick: &dyn Fn([i64; 2]) -> i64| spreads(rows, |row| pick(usage(row)) as f64);
+        Self { prompt: spread(&|u| u[0]), completion: spread(&|u| u[1]), total: spread(&|u| u[0] + u[1]) }
+    }
+}
+
+/// Rows by a count (rounds, tool calls).
+pub(crate) type Distribution = BTreeMap<i32, usize>;
+
+/// How conversations went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Dynamics {
+    /// Rows.
+    pub(crate) total: ByOutcome<usize>,
+    /// Rows with an exact match.
+    pub(crate) exact: usize,
+    /// The five answer metrics.
+    pub(crate) metrics: Vec<ByOutcome<Spread>>,
+    pub(crate) rounds: ByOutcome<Spread>,
+    pub(crate) round_distribution: ByOutcome<Distribution>,
+    pub(crate) tool_calls: ByOutcome<Spread>,
+    pub(crate) tool_call_total: ByOutcome<i64>,
+    pub(crate) tool_call_distribution: ByOutcome<Distribution>,
+    pub(crate) last_tokens: Tokens,
+    pub(crate) all_tokens: Tokens,
+    /// Characters of reasoning, over the rows that have any.
+    pub(crate) reasoning: ByOutcome<Spread>,
+    /// Rows with reasoning.
+    pub(crate) reasoning_rows: ByOutcome<usize>,
+    /// Rows by F1, in ten bins of 0.1; an F1 of 1 falls into the last.
+    pub(crate) f1_histogram: [usize; 10],
+}
+
+fn spreads(rows: &[Scored], value: impl Fn(&Scored) -> f64) -> ByOutcome<Spread> {
+    ByOutcome::of(rows, |part| Spread::of(part.iter().map(|row| value(row))))
+}
+
+fn distribution(rows: &[Scored], count: impl Fn(&Scored) -> i32) -> ByOutcome<Distribution> {
+    ByOutcome::of(rows, |part| {
+        let mut counts = Distribution::new();
+        for row in part {
+            *counts.entry(count(row)).or_default() += 1;
+        }
+        counts
+    })
+}
+
+impl Dynamics {
+    /// Of those rows.
+    pub(crate) fn of(rows: &[Scored]) -> Self {
+        Self {
+            total: ByOutcome::of(rows, |part| part.len()),
+            exact: rows.iter().filter(|row| row.scores.em == 1.0).count(),
+            metrics: (0..5).map(|metric| spreads(rows, |row| row.scores.values()[metric])).collect(),
+            rounds: spreads(rows, |row| f64::from(row.rounds)),
+            round_distribution: distribution(rows, |row| row.rounds),
+            tool_calls: spreads(rows, |row| f64::from(row.tool_calls)),
+            tool_call_total: ByOutcome::of(rows, |part| part.iter().map(|row| i64::from(row.tool_calls)).sum()),
+            tool_call_distribution: distribution(rows, |row| row.tool_calls),
+            last_tokens: Tokens::of(rows, |row| row.last_tokens),
+            all_tokens: Tokens::of(rows, |row| row.all_tokens),
+            reasoning: ByOutcome::of(rows, |part| Spread::of(reasoning(part))),
+            reasoning_rows: ByOutcome::of(rows, |part| reasoning(part).count()),
+            f1_histogram: histogram(rows),
+        }
+    }
+}
+
+fn reasoning<'a>(part: &'a [&Scored]) -> impl Iterator<Item = f64> + 'a {
+    part.iter().filter_map(|row| row.reasoning).map(|characters| characters as f64)
+}
+
+fn histogram(rows: &[Scored]) -> [usize; 10] {
+    let mut bins = [0; 10];
+    for row in rows {
+        bins[((row.scores.f1 * 10.0) as usize).min(9)] += 1;
+    }
+    bins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::sample::{searched, trajectory};
+
+    #[test]
+    fn groups_by_outcome() {
+        let won = Scored::of(&searched(trajectory("a", 0, "x", "x"), "d", "t"), 0.8);
+        let lost = Scored::of(&trajectory("b", 0, "x", "y"), 0.8);
+        let dynamics = Dynamics::of(&[won, lost]);
+        assert_eq!(dynamics.total, ByOutcome { all: 2, success: 1, failure: 1 });
+        assert_eq!(dynamics.rounds.all.mean, 1.5);
+        assert!((dynamics.rounds.all.stdev - 0.5_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(dynamics.rounds.success, Spread { mean: 2.0, stdev: 0.0 });
+        assert_eq!(dynamics.tool_call_total.all, 1);
+        assert_eq!(dynamics.round_distribution.failure, Distribution::from([(1, 1)]));
+        assert_eq!(dynamics.all_tokens.total.all.mean, 120.0);
+        assert_eq!((dynamics.f1_histogram[0], dynamics.f1_histogram[9]), (1, 1));
+        assert_eq!(dynamics.reasoning_rows.all, 0);
+    }
+
+    #[test]
+    fn nothing_gives_zeros() {
+        assert_eq!(Dynamics::of(&[]).metrics[0], ByOutcome::default());
+    }
+}

@@ -1,0 +1,183 @@
+//! Everything an evaluation found, and its forms as rows and JSON.
+
+use std::collections::BTreeMap;
+
+use searchmill_schemas::Metric;
+use serde_json::{Value, json};
+
+use super::baseline::{BASELINES, Baselines};
+use super::dynamics::{ByOutcome, Distribution, Dynamics, Tokens};
+use super::measure::{Group, Measure};
+use super::retrieval::RetrievalFigures;
+use super::showcase::Shown;
+use super::statistics::{Bootstrap, Spread};
+use crate::text::answer_metrics::AnswerScores;
+
+/// Everything an evaluation found.
+pub(crate) struct Evaluation {
+    /// Heading of the report.
+    pub(crate) title: String,
+    /// F1 from which a trajectory is a success.
+    pub(crate) threshold: f64,
+    /// How intervals were made.
+    pub(crate) bootstrap: Bootstrap,
+    /// Were trajectories evaluated, or questions alone?
+    pub(crate) has_trajectories: bool,
+    /// Group `all` first.
+    pub(crate) groups: Vec<Group>,
+    /// What the scores are to be compared with.
+    pub(crate) baselines: Baselines,
+    /// How conversations went.
+    pub(crate) dynamics: Dynamics,
+    /// Figures over ranked lists, when hits came.
+    pub(crate) retrieval: Option<RetrievalFigures>,
+    /// Rollouts that failed (outages), by kind: never scored.
+    pub(crate) failed_rollouts: BTreeMap<String, usize>,
+    /// Trajectories (or questions) without golden answers: not scored.
+    pub(crate) without_gold: usize,
+    /// Questions of the question table without any trajectory.
+    pub(crate) unanswered: usize,
+    /// Trajectories shown in full.
+    pub(crate) shown: Vec<Shown>,
+}
+
+impl Evaluation {
+    /// Group `all`.
+    pub(crate) fn all(&self) -> &Group {
+        &self.groups[0]
+    }
+
+    /// Rollouts that failed.
+    pub(crate) fn failed(&self) -> usize {
+        self.failed_rollouts.values().sum()
+    }
+
+    /// Questions with an answer metric or a baseline.
+    pub(crate) fn questions(&self) -> usize {
+        self.all().questions
+    }
+
+    /// Every figure as a row: groups in order, each with its measures, its baselines and its retrieval figures.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let mut rows = Vec::new();
+        for group in &self.groups {
+            rows.extend(metric_rows(&group.name, &group.measures));
+            for (name, measures) in BASELINES.iter().zip(&group.baselines) {
+                rows.extend(metric_rows(&baseline_group(&group.name, name), measures));
+            }
+        }
+        for group in self.retrieval.iter().flat_map(|retrieval| &retrieval.groups) {
+            rows.extend(metric_rows(&group.name, &group.measures));
+        }
+        rows
+    }
+
+    /// `report.json`: DeepSearch-RL's statistics under their names, and everything else.
+    pub(crate) fn json(&self) -> Value {
+        let mut figures = self.dynamics_json();
+        let further = json!({
+            "title": self.title,
+            "questions": self.questions(),
+            "success_threshold": self.threshold,
+            "confidence": self.bootstrap.confidence,
+            "resamples": self.bootstrap.resamples,
+            "seed": self.bootstrap.seed,
+            "failed_rollouts": {"total": self.failed(), "by_kind": self.failed_rollouts},
+            "without_golden_answers": self.without_gold,
+            "questions_without_trajectory": self.unanswered,
+            "groups": self.groups.iter().map(group_json).collect::<Vec<_>>(),
+            "baselines": {
+                "best_constant": {"answer": self.baselines.constant},
+                "majority_by_type": {"answers": self.baselines.majority},
+            },
+            "retrieval": self.retrieval.as_ref().map(retrieval_json),
+            "samples": self.shown.iter().map(|shown| json!({"why": shown.why, "id": shown.trajectory.id})).collect::<Vec<_>>(),
+        });
+        if let (Value::Object(all), Value::Object(further)) = (&mut figures, further) {
+            all.extend(further);
+        }
+        figures
+    }
+
+    fn dynamics_json(&self) -> Value {
+        let dynamics = &self.dynamics;
+        let metrics: BTreeMap<_, _> = AnswerScores::NAMES.iter().zip(&dynamics.metrics).collect();
+        let mut tool_calls = counted_json(&dynamics.tool_calls, &dynamics.tool_call_distribution);
+        tool_calls["total"] = json!(dynamics.tool_call_total);
+        json!({
+            "total": dynamics.total.all,
+            "success_count": dynamics.total.success,
+            "failure_count": dynamics.total.failure,
+            "success_em": dynamics.exact,
+            "metrics": metrics,
+            "rounds": counted_json(&dynamics.rounds, &dynamics.round_distribution),
+            "tool_calls": tool_calls,
+            "tokens_last_turn": tokens_json(&dynamics.last_tokens),
+            "tokens_all_turns": tokens_json(&dynamics.all_tokens),
+            "reasoning": {
+                "mean": dynamics.reasoning.all.mean,
+                "stdev": dynamics.reasoning.all.stdev,
+                "count": dynamics.reasoning_rows.all,
+            },
+            "f1_histogram": dynamics.f1_histogram,
+        })
+    }
+}
+
+/// The group of a baseline's figures in `metrics` rows.
+fn baseline_group(group: &str, baseline: &str) -> String {
+    if group == "all" { format!("baseline:{baseline}") } else { format!("baseline:{baseline} {group}") }
+}
+
+fn metric_rows(group: &str, measures: &[Measure]) -> Vec<Metric> {
+    let row = |(name, estimate): &Measure| Metric {
+        id: format!("{group}/{name}"),
+        name: name.clone(),
+        group: group.to_owned(),
+        value: estimate.value,
+        low: estimate.low,
+        high: estimate.high,
+        count: estimate.count as i64,
+    };
+    measures.iter().map(row).collect()
+}
+
+fn measures_json(measures: &[Measure]) -> Value {
+    measures.iter().map(|(name, estimate)| (name.clone(), json!(estimate))).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn group_json(group: &Group) -> Value {
+    let baselines: serde_json::Map<_, _> = BASELINES
+        .iter()
+        .zip(&group.baselines)
+        .map(|(name, measures)| ((*name).to_owned(), measures_json(measures)))
+        .collect();
+    json!({
+        "group": group.name,
+        "rows": group.rows,
+        "questions": group.questions,
+        "measures": measures_json(&group.measures),
+        "baselines": baselines,
+    })
+}
+
+fn retrieval_json(retrieval: &RetrievalFigures) -> Value {
+    let groups = retrieval.groups.iter();
+    json!({
+        "questions": retrieval.questions,
+        "questions_without_evidence": retrieval.without_evidence,
+        "questions_without_hits": retrieval.without_hits,
+        "hits_of_unknown_questions": retrieval.strangers,
+        "groups": groups.map(|g| json!({"group": g.name, "measures": measures_json(&g.measures)})).collect::<Vec<_>>(),
+        "recall_curve": retrieval.curve.iter().map(|point| point[0]).collect::<Vec<_>>(),
+        "all_found_curve": retrieval.curve.iter().map(|point| point[1]).collect::<Vec<_>>(),
+    })
+}
+
+fn counted_json(spread: &ByOutcome<Spread>, distribution: &ByOutcome<Distribution>) -> Value {
+    json!({"all": spread.all, "success": spread.success, "failure": spread.failure, "distribution": distribution})
+}
+
+fn tokens_json(tokens: &Tokens) -> Value {
+    json!({"prompt": tokens.prompt, "completion": tokens.completion, "total": tokens.total})
+}

@@ -1,0 +1,220 @@
+//! Measures by group: answer scores, pass@k and baselines, each with its interval.
+
+use std::collections::BTreeMap;
+
+use super::baseline::{BASELINES, Baselines};
+use super::scored::{GroupBy, Scored};
+use super::statistics::{Bootstrap, Clusters, Estimate, pass_at_k};
+use crate::text::answer_metrics::AnswerScores;
+
+/// A named estimate.
+pub(crate) type Measure = (String, Estimate);
+
+/// Measures of one group of scored rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// `all`, or `<column>=<value>`.
+    pub(crate) name: String,
+    /// The column, none for `all`.
+    pub(crate) column: Option<GroupBy>,
+    /// The value alone.
+    pub(crate) label: String,
+    /// Scored trajectories (questions, where only questions are known).
+    pub(crate) rows: usize,
+    /// Questions.
+    pub(crate) questions: usize,
+    /// Measures of the trajectories; empty without any.
+    pub(crate) measures: Vec<Measure>,
+    /// The five answer metrics of each baseline on the same rows, in the order of [`BASELINES`].
+    pub(crate) baselines: Vec<Vec<Measure>>,
+}
+
+impl Group {
+    /// The estimate of that name.
+    pub(crate) fn measure(&self, name: &str) -> Option<Estimate> {
+        self.measures.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
+    }
+
+    /// The estimate of that name for a baseline.
+    pub(crate) fn baseline(&self, which: usize, name: &str) -> Option<Estimate> {
+        self.baselines.get(which)?.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
+    }
+}
+
+/// Measures beside the five answer metrics. `f1_over_…` is the paired difference to a baseline: where its interval
+/// holds 0, the score shows no retrieval at work.
+const FURTHER: [&str; 9] = [
+    "success",
+    "grounded",
+    "f1_over_best_constant",
+    "f1_over_majority_by_type",
+    "rounds",
+    "tool_calls",
+    "total_tokens",
+    "seen_document_recall",
+    "seen_all_documents",
+];
+
+fn names() -> Vec<String> {
+    AnswerScores::NAMES.iter().chain(&FURTHER).map(|name| (*name).to_owned()).collect()
+}
+
+fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
+    let flag = |value: bool| Some(f64::from(u8::from(value)));
+    let known = baselines.scores.get(&row.question_id);
+    let over = |which: usize| known.map(|scores| row.scores.f1 - scores[which].f1);
+    let mut values: Vec<_> = row.scores.values().into_iter().map(Some).collect();
+    values.extend([
+        flag(row.success),
+        flag(row.grounded),
+        over(0),
+        over(1),
+        Some(f64::from(row.rounds)),
+        Some(f64::from(row.tool_calls)),
+        Some(row.all_tokens.iter().sum::<i64>() as f64),
+        row.seen_recall,
+        row.seen_recall.and_then(|recall| flag(recall >= 1.0)),
+    ]);
+    values
+}
+
+/// Measures everything: group `all` first, then each grouping's values in order. `rows` lie sorted by question.
+pub(crate) fn measure_groups(
+    rows: &[Scored],
+    group_by: &[GroupBy],
+    pass_at: &[u32],
+    baselines: &Baselines,
+    bootstrap: &Bootstrap,
+) -> Vec<Group> {
+    let mut groups: Vec<(Option<GroupBy>, String, Vec<&Scored>)> = vec![(None, "all".into(), rows.iter().collect())];
+    for &by in group_by {
+        let mut members: BTreeMap<(i32, String), Vec<&Scored>> = BTreeMap::new();
+        for row in rows {
+            members.entry(row.group(by)).or_default().push(row);
+        }
+        groups.extend(members.into_iter().map(|((_, label), members)| (Some(by), label, members)));
+    }
+    let measured = groups.into_iter().enumerate().map(|(place, (column, label, members))| {
+        let stream = place as u64 * 4;
+        let mut group = measure_group((column, label), &members, baselines, bootstrap, stream);
+        if matches!(column, None | Some(GroupBy::QuestionType)) {
+            group.measures.extend(measure_passes(&members, pass_at, bootstrap, stream + 1));
+        }
+        group.baselines =
+            measure_baselines(members.iter().map(|row| &row.question_id), baselines, bootstrap, stream + 2);
+        group
+    });
+    measured.collect()
+}
+
+fn measure_group(
+    (column, label): (Option<GroupBy>, String),
+    members: &[&Scored],
+    baselines: &Baselines,
+    bootstrap: &Bootstrap,
+    stream: u64,
+) -> Group {
+    let names = names();
+    let rows = members.iter().map(|row| (row.question_id.as_str(), values(row, baselines)));
+    let clusters = Clusters::new(names.len(), rows);
+    let estimates = clusters.estimates(bootstrap, stream);
+    let measures = names.into_iter().zip(estimates).filter(|(_, estimate)| estimate.count > 0).collect();
+    let name = column.map_or_else(|| label.clone(), |by| format!("{}={label}", by.name()));
+    Group { name, column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
+}
+
+/// Groups of questions without trajectories: only their baselines can be measured. `questions`: id and type.
+pub(crate) fn measure_questions(
+    questions: &[(&String, &str)],
+    baselines: &Baselines,
+    bootstrap: &Bootstrap,
+) -> Vec<Group> {
+    let mut types: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for (id, kind) in questions {
+        types.entry(kind).or_default().push(id);
+    }
+    let all = (None, "all", questions.iter().map(|(id, _)| *id).collect());
+    let typed = types.into_iter().map(|(kind, ids)| (Some(GroupBy::QuestionType), kind, ids));
+    let groups = std::iter::once(all).chain(typed).enumerate();
+    let measured = groups.map(|(place, (column, label, ids))| Group {
+        name: column.map_or_else(|| label.to_owned(), |by| format!("{}={label}", by.name())),
+        column,
+        label: label.to_owned(),
+        rows: ids.len(),
+        questions: ids.len(),
+        measures: Vec::new(),
+        baselines: measure_baselines(ids.into_iter(), baselines, bootstrap, place as u64 * 4 + 2),
+    });
+    measured.collect()
+}
+
+fn measure_baselines<'a>(
+    questions: impl Iterator<Item = &'a String>,
+    baselines: &Baselines,
+    bootstrap: &Bootstrap,
+    stream: u64,
+) -> Vec<Vec<Measure>> {
+    let known: Vec<_> = questions.filter_map(|id| Some((id.as_str(), baselines.scores.get(id)?))).collect();
+    let measure = |which: usize| {
+        let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().into_iter().map(Some).collect()));
+        let estimates = Clusters::new(AnswerScores::NAMES.len(), rows).estimates(bootstrap, stream);
+        AnswerScores::NAMES.iter().map(|name| (*name).to_owned()).zip(estimates).collect()
+    };
+    (0..BASELINES.len()).map(measure).collect()
+}
+
+/// pass@k: the mean over questions with at least k samples.
+fn measure_passes(members: &[&Scored], pass_at: &[u32], bootstrap: &Bootstrap, stream: u64) -> Vec<Measure> {
+    let mut questions: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for row in members {
+        let entry = questions.entry(&row.question_id).or_default();
+        *entry = (entry.0 + 1, entry.1 + usize::from(row.success));
+    }
+    let ks = if pass_at.is_empty() { doublings(questions.values().map(|(n, _)| *n).max()) } else { pass_at.to_vec() };
+    let rows = questions
+        .iter()
+        .map(|(id, (n, c))| (*id, ks.iter().map(|&k| pass_at_k(*n, *c, k as usize)).collect::<Vec<_>>()));
+    let estimates = Clusters::new(ks.len(), rows).estimates(bootstrap, stream);
+    let named = ks.iter().map(|k| format!("pass@{k}")).zip(estimates);
+    named.filter(|(_, estimate)| estimate.count > 0).collect()
+}
+
+/// 1, 2, 4, … up to `most`.
+fn doublings(most: Option<usize>) -> Vec<u32> {
+    let most = most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0);
+    std::iter::successors(Some(1_u32), |k| k.checked_mul(2)).take_while(|k| *k <= most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::sample::trajectory;
+
+    const BOOTSTRAP: Bootstrap = Bootstrap { resamples: 100, confidence: 0.95, seed: 0 };
+
+    fn rows() -> Vec<Scored> {
+        let made = [("a", 0, "x"), ("a", 1, "y"), ("b", 0, "x"), ("b", 1, "x")];
+        made.map(|(id, sample, prediction)| Scored::of(&trajectory(id, sample, "x", prediction), 0.8)).into()
+    }
+
+    #[test]
+    fn groups_and_passes() {
+        let groups = measure_groups(&rows(), &[GroupBy::Rounds], &[], &Baselines::default(), &BOOTSTRAP);
+        let names: Vec<_> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["all", "rounds=1"]);
+        let all = &groups[0];
+        assert_eq!((all.rows, all.questions), (4, 2));
+        assert_eq!(all.measure("em").unwrap().value, 0.75);
+        assert_eq!(all.measure("pass@1").unwrap().value, 0.75);
+        assert_eq!(all.measure("pass@2").unwrap().value, 1.0);
+        assert_eq!(all.measure("pass@2").unwrap().count, 2);
+        assert!(all.measure("pass@4").is_none() && all.measure("seen_document_recall").is_none());
+    }
+
+    #[test]
+    fn doubling_ends_at_the_most() {
+        assert_eq!(doublings(Some(8)), [1, 2, 4, 8]);
+        assert_eq!(doublings(Some(7)), [1, 2, 4]);
+        assert!(doublings(None).is_empty());
+    }
+}

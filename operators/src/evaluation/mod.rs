@@ -1,0 +1,16 @@
+//! What `evaluate` is made of: scored rows, statistics, baselines, retrieval figures, and the report in three forms.
+
+pub(crate) mod baseline;
+pub(crate) mod conversation;
+pub(crate) mod dynamics;
+pub(crate) mod figures;
+pub(crate) mod measure;
+pub(crate) mod page;
+pub(crate) mod plot;
+pub(crate) mod retrieval;
+#[cfg(test)]
+pub(crate) mod sample;
+pub(crate) mod scored;
+pub(crate) mod showcase;
+pub(crate) mod statistics;
+pub(crate) mod terminal;

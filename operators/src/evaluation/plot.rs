@@ -1,0 +1,262 @@
+//! Plots as inline SVG, without scripts; colours come from the page's CSS classes, so light and dark both work.
+
+use std::fmt::Write;
+
+use super::statistics::Estimate;
+
+/// Text that is safe in HTML and SVG, in content and in quoted attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Control characters are not allowed in HTML.
+            c if c.is_control() && !matches!(c, '\n' | '\t' | '\r') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// One series of a plot.
+pub(crate) struct Series {
+    /// Its name in the legend.
+    pub(crate) name: String,
+    /// CSS class that colours it.
+    pub(crate) class: &'static str,
+    /// One value for each category (bars) or x (lines).
+    pub(crate) values: Vec<Option<Estimate>>,
+}
+
+impl Series {
+    /// Values without intervals.
+    pub(crate) fn plain(name: &str, class: &'static str, values: impl IntoIterator<Item = f64>) -> Self {
+        let estimate = |value| Some(Estimate { value, ..Estimate::default() });
+        Self { name: name.to_owned(), class, values: values.into_iter().map(estimate).collect() }
+    }
+}
+
+/// A plot of several series over shared categories.
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) categories: Vec<String>,
+    pub(crate) series: Vec<Series>,
+    /// What the y axis counts.
+    pub(crate) unit: Unit,
+    /// Under the x axis.
+    pub(crate) x_title: String,
+}
+
+/// What the y axis counts.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Unit {
+    /// 0 to 1.
+    Score,
+    /// Shares of a whole, shown as percentages.
+    Share,
+    /// Whole numbers.
+    Count,
+}
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 46.0;
+const TOP: f64 = 14.0;
+const INNER_WIDTH: f64 = WIDTH - LEFT - 10.0;
+const INNER_HEIGHT: f64 = HEIGHT - TOP - 46.0;
+
+impl Plot {
+    /// Grouped bars with error bars.
+    pub(crate) fn bars(&self) -> String {
+        let top = self.top();
+        let slot = INNER_WIDTH / self.categories.len().max(1) as f64;
+        let width = (slot * 0.8 / self.series.len().max(1) as f64).min(44.0);
+        let mut marks = String::new();
+        for (s, series) in self.series.iter().enumerate() {
+            for (category, value) in series.values.iter().enumerate() {
+                let Some(estimate) = value else { continue };
+                let offset = (s as f64 - self.series.len() as f64 / 2.0) * width;
+                let x = LEFT + slot * (category as f64 + 0.5) + offset;
+                let name = format!("{}, {}: {}", series.name, self.categories[category], self.label(*estimate));
+                marks.push_str(&bar(x, width, *estimate, top, series.class, &name));
+            }
+        }
+        self.figure(&marks, top, |category| LEFT + slot * (category as f64 + 0.5), slot)
+    }
+
+    /// Lines over x = the categories.
+    pub(crate) fn lines(&self) -> String {
+        let top = self.top();
+        let step = INNER_WIDTH / self.categories.len().max(2) as f64;
+        let x = |category: usize| LEFT + step * (category as f64 + 0.5);
+        let mut marks = String::new();
+        for series in &self.series {
+            let points = series.values.iter().enumerate().filter_map(|(i, value)| Some((i, (*value)?)));
+            let path: Vec<_> = points.clone().map(|(i, e)| format!("{:.1},{:.1}", x(i), y(e.value, top))).collect();
+            write!(marks, r#"<polyline class="line {}" points="{}"/>"#, series.class, path.join(" ")).ok();
+            for (i, estimate) in points {
+                let label = escape(&format!("{} at {}: {}", series.name, self.categories[i], self.label(estimate)));
+                let (x, y) = (x(i), y(estimate.value, top));
+                let class = series.class;
+                write!(
+                    marks,
+                    r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.5"><title>{label}</title></circle>"#
+                )
+                .ok();
+            }
+        }
+        self.figure(&marks, top, x, step)
+    }
+
+    fn figure(&self, marks: &str, top: f64, x: impl Fn(usize) -> f64, slot: f64) -> String {
+        let title = escape(&self.title);
+        let mut out = format!("<figure><figcaption>{title}</figcaption>{}", self.legend());
+        write!(out, r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">"#).ok();
+        out.push_str(&self.axes(top));
+        out.push_str(marks);
+        // Labels that would overlap are thinned out; each keeps its full text as a tooltip.
+        let longest = self.categories.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let fits = (slot / 7.0) as usize;
+        let every = if longest <= 4 { (longest * 8 / slot as usize) + 1 } else { 1 };
+        for (category, name) in self.categories.iter().enumerate().step_by(every) {
+            let shown = escape(&shorten(name, fits.max(4)));
+            let full = escape(name);
+            let (x, y) = (x(category), TOP + INNER_HEIGHT + 19.0);
+            write!(out, r#"<text x="{x:.1}" y="{y:.1}" class="tick middle">{shown}<title>{full}</title></text>"#).ok();
+        }
+        let (x, y, name) = (LEFT + INNER_WIDTH / 2.0, HEIGHT - 8.0, escape(&self.x_title));
+        write!(out, r#"<text x="{x:.1}" y="{y:.1}" class="axis middle">{name}</text></svg></figure>"#).ok();
+        out
+    }
+
+    fn legend(&self) -> String {
+        let entry = |series: &Series| {
+            let class = series.class;
+            format!(r#"<span><i class="swatch {class}"></i>{}</span>"#, escape(&series.name))
+        };
+        format!(r#"<div class="legend">{}</div>"#, self.series.iter().map(entry).collect::<String>())
+    }
+
+    fn axes(&self, top: f64) -> String {
+        let mut out = String::new();
+        for value in self.ticks(top) {
+            let (right, y, label) = (LEFT + INNER_WIDTH, y(value, top), self.tick(value));
+            write!(out, r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#).ok();
+            let (x, y) = (LEFT - 6.0, y + 4.0);
+            write!(out, r#"<text x="{x}" y="{y:.1}" class="tick end">{label}</text>"#).ok();
+        }
+        out
+    }
+
+    fn ticks(&self, top: f64) -> Vec<f64> {
+        let step = match self.unit {
+            Unit::Score | Unit::Share => top / 5.0,
+            Unit::Count => (top / 5.0).max(1.0),
+        };
+        std::iter::successors(Some(0.0), |value| Some(value + step)).take_while(|value| *value <= top + 1e-9).collect()
+    }
+
+    fn tick(&self, value: f64) -> String {
+        match self.unit {
+            Unit::Score => format!("{value:.1}"),
+            Unit::Share => format!("{:.0}%", value * 100.0),
+            Unit::Count => format!("{value:.0}"),
+        }
+    }
+
+    fn label(&self, estimate: Estimate) -> String {
+        match (self.unit, estimate.low.zip(estimate.high)) {
+            (Unit::Score, Some((low, high))) => format!("{:.3} ({low:.3} – {high:.3})", estimate.value),
+            (Unit::Score, None) => format!("{:.3}", estimate.value),
+            (Unit::Share, _) => format!("{:.1}%", estimate.value * 100.0),
+            (Unit::Count, _) => format!("{:.0}", estimate.value),
+        }
+    }
+
+    /// Upper end of the y axis: 1 for scores, else a round number not below the highest value.
+    fn top(&self) -> f64 {
+        let values = self.series.iter().flat_map(|series| series.values.iter().flatten());
+        let highest = values.map(|estimate| estimate.value).fold(0.0, f64::max);
+        match self.unit {
+            Unit::Score => 1.0,
+            Unit::Share => [0.1, 0.25, 0.5].into_iter().find(|top| highest <= *top).unwrap_or(1.0),
+            Unit::Count => round_up(highest),
+        }
+    }
+}
+
+/// The next of 5, 10, 25, 50, 100, 250, …: each is five times a whole tick.
+fn round_up(highest: f64) -> f64 {
+    let mut top = 5.0;
+    let mut factors = [2.0, 2.5, 2.0].iter().cycle();
+    while top < highest {
+        top *= factors.next().copied().unwrap_or(2.0);
+    }
+    top
+}
+
+fn y(value: f64, top: f64) -> f64 {
+    TOP + INNER_HEIGHT * (1.0 - (value / top).clamp(0.0, 1.0))
+}
+
+fn bar(x: f64, width: f64, estimate: Estimate, top: f64, class: &str, name: &str) -> String {
+    let (high, base) = (y(estimate.value, top), y(0.0, top));
+    let (left, inner, height) = (x + 1.0, (width - 2.0).max(1.0), (base - high).max(0.5));
+    let mut out = format!(
+        r#"<g><rect class="{class}" x="{left:.1}" y="{high:.1}" width="{inner:.1}" height="{height:.1}" rx="2"/>"#
+    );
+    if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
+        let (middle, low, high) = (x + width / 2.0, y(low, top), y(high, top));
+        let (from, to) = (middle - 4.0, middle + 4.0);
+        write!(
+            out,
+            r#"<path class="error" d="M{middle:.1} {low:.1}V{high:.1}M{from:.1} {low:.1}H{to:.1}M{from:.1} {high:.1}H{to:.1}"/>"#
+        )
+        .ok();
+    }
+    write!(out, "<title>{}</title></g>", escape(name)).ok();
+    out
+}
+
+fn shorten(text: &str, characters: usize) -> String {
+    if text.chars().count() <= characters {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(characters.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("<b>\"R&D\"'\u{1}"), "&lt;b&gt;&quot;R&amp;D&quot;&#39;\u{fffd}");
+        let plot = Plot {
+            title: "<script>".into(),
+            categories: vec!["</svg>".into()],
+            series: vec![Series::plain("<s>", "c1", [0.5])],
+            unit: Unit::Score,
+            x_title: "<x>".into(),
+        };
+        for drawn in [plot.bars(), plot.lines()] {
+            assert!(!drawn.contains("<script>") && drawn.matches("</svg>").count() == 1 && !drawn.contains("<s>"));
+        }
+    }
+
+    #[test]
+    fn a_bar_is_as_high_as_its_value() {
+        let drawn = bar(0.0, 10.0, Estimate { value: 0.5, ..Estimate::default() }, 1.0, "c", "n");
+        assert!(drawn.contains(&format!(r#"height="{:.1}""#, INNER_HEIGHT / 2.0)), "{drawn}");
+    }
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        assert_eq!([0.0, 5.0, 6.0, 11.0, 26.0, 70.0, 101.0].map(round_up), [5.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0]);
+    }
+}

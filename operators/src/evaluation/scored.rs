@@ -1,0 +1,178 @@
+//! A trajectory boiled down to what the statistics need, so that a million of them fit in memory.
+
+use schemars::JsonSchema;
+use searchmill_schemas::{Score, Trajectory};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::grounding::{gold_documents, grounded, tool_results};
+use crate::text::answer_metrics::{AnswerScores, answer_scores};
+
+/// A column to group scores by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupBy {
+    /// The question's type.
+    QuestionType,
+    /// Number of tool calls.
+    ToolCalls,
+    /// Number of model calls.
+    Rounds,
+    /// Why the rollout ended.
+    FinishReason,
+    /// Who answered.
+    Policy,
+    /// The model, as the endpoint reported it.
+    Model,
+    /// The tool-call or tag grammar.
+    Protocol,
+    /// Whether gold evidence or the answer stood in an observation.
+    Grounded,
+}
+
+impl GroupBy {
+    /// The column's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::QuestionType => "question_type",
+            Self::ToolCalls => "tool_calls",
+            Self::Rounds => "rounds",
+            Self::FinishReason => "finish_reason",
+            Self::Policy => "policy",
+            Self::Model => "model",
+            Self::Protocol => "protocol",
+            Self::Grounded => "grounded",
+        }
+    }
+}
+
+/// The type of questions that have none.
+pub(crate) const UNKNOWN_TYPE: &str = "unknown";
+
+/// A scored trajectory.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Scored {
+    pub(crate) id: String,
+    pub(crate) question_id: String,
+    pub(crate) sample_index: i32,
+    pub(crate) question_type: String,
+    pub(crate) scores: AnswerScores,
+    pub(crate) success: bool,
+    pub(crate) grounded: bool,
+    /// Share of gold documents among all observations; none without gold documents.
+    pub(crate) seen_recall: Option<f64>,
+    pub(crate) rounds: i32,
+    pub(crate) tool_calls: i32,
+    pub(crate) last_tokens: [i64; 2],
+    pub(crate) all_tokens: [i64; 2],
+    /// Characters of reasoning over all turns; none where no turn has any.
+    pub(crate) reasoning: Option<usize>,
+    pub(crate) finish_reason: String,
+    pub(crate) policy: String,
+    pub(crate) model: String,
+    pub(crate) protocol: String,
+}
+
+impl Scored {
+    /// Scores a trajectory; a success is an F1 of `threshold` or more.
+    pub(crate) fn of(trajectory: &Trajectory, threshold: f64) -> Self {
+        let scores = answer_scores(&trajectory.prediction, &trajectory.golden_answers);
+        Self {
+            id: trajectory.id.clone(),
+            question_id: trajectory.question_id.clone(),
+            sample_index: trajectory.sample_index,
+            question_type: type_name(trajectory.question_type.as_deref()),
+            scores,
+            success: scores.f1 >= threshold,
+            grounded: grounded(trajectory),
+            seen_recall: seen_recall(trajectory),
+            rounds: trajectory.rounds,
+            tool_calls: trajectory.tool_calls,
+            last_tokens: [trajectory.last_prompt_tokens, trajectory.last_completion_tokens],
+            all_tokens: [trajectory.prompt_tokens, trajectory.completion_tokens],
+            reasoning: reasoning_characters(trajectory),
+            finish_reason: trajectory.finish_reason.clone(),
+            policy: trajectory.policy.clone(),
+            model: trajectory.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+            protocol: trajectory.protocol.clone(),
+        }
+    }
+
+    /// Its row in `scores`.
+    pub(crate) fn row(&self, trajectory: &Trajectory) -> Score {
+        Score {
+            id: trajectory.id.clone(),
+            trajectory_id: trajectory.id.clone(),
+            question_id: trajectory.question_id.clone(),
+            sample_index: trajectory.sample_index,
+            question_type: trajectory.question_type.clone(),
+            prediction: trajectory.prediction.clone(),
+            golden_answers: trajectory.golden_answers.clone(),
+            em: self.scores.em,
+            f1: self.scores.f1,
+            acc: self.scores.acc,
+            precision: self.scores.precision,
+            recall: self.scores.recall,
+            success: self.success,
+            grounded: self.grounded,
+        }
+    }
+
+    /// Where it belongs in a grouping: a key that sorts numbers as numbers, and the label.
+    pub(crate) fn group(&self, by: GroupBy) -> (i32, String) {
+        match by {
+            GroupBy::QuestionType => (0, self.question_type.clone()),
+            GroupBy::ToolCalls => (self.tool_calls, self.tool_calls.to_string()),
+            GroupBy::Rounds => (self.rounds, self.rounds.to_string()),
+            GroupBy::FinishReason => (0, self.finish_reason.clone()),
+            GroupBy::Policy => (0, self.policy.clone()),
+            GroupBy::Model => (0, self.model.clone()),
+            GroupBy::Protocol => (0, self.protocol.clone()),
+            GroupBy::Grounded => (i32::from(!self.grounded), self.grounded.to_string()),
+        }
+    }
+}
+
+/// The name of a question type.
+pub(crate) fn type_name(question_type: Option<&str>) -> String {
+    question_type.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TYPE).to_owned()
+}
+
+fn seen_recall(trajectory: &Trajectory) -> Option<f64> {
+    let gold = gold_documents(trajectory);
+    let observations = tool_results(trajectory).flat_map(|turn| &turn.observations);
+    let found: Vec<_> = observations.map(|seen| gold.found_in(&seen.document_id, seen.title.as_deref())).collect();
+    (!gold.is_empty()).then(|| gold.recall(&found, usize::MAX).recall)
+}
+
+fn reasoning_characters(trajectory: &Trajectory) -> Option<usize> {
+    let written = trajectory.turns.iter().filter_map(|turn| turn.reasoning.as_deref());
+    let characters: usize = written.map(|text| text.chars().count()).sum();
+    (characters > 0).then_some(characters)
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::Evidence;
+
+    use super::*;
+    use crate::evaluation::sample::{searched, trajectory};
+
+    #[test]
+    fn a_trajectory_is_boiled_down() {
+        let mut made = searched(trajectory("q", 1, "Ada Lovelace", "Lovelace"), "d1", "about Ada Lovelace");
+        made.evidence = ["d1", "d2"].map(|id| Evidence { document_id: Some(id.into()), ..Evidence::default() }).into();
+        made.question_type = None;
+        made.turns[2].reasoning = Some("schön".into());
+        let scored = Scored::of(&made, 0.8);
+        assert_eq!((scored.success, scored.grounded, scored.seen_recall), (false, true, Some(0.5)));
+        assert_eq!((scored.reasoning, scored.question_type.as_str()), (Some(5), "unknown"));
+        assert!(Scored::of(&made, 0.6).success, "F1 is 2/3");
+        assert_eq!(scored.row(&made).id, "q@1");
+    }
+
+    #[test]
+    fn without_gold_documents_or_reasoning_there_is_nothing_to_average() {
+        let scored = Scored::of(&trajectory("q", 0, "x", "x"), 0.8);
+        assert_eq!((scored.seen_recall, scored.reasoning), (None, None));
+    }
+}

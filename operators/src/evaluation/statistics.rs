@@ -1,0 +1,250 @@
+//! Means, spreads, percentile bootstrap over questions, and pass@k.
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// Mean and sample standard deviation (n − 1; 0 when there are fewer than two values).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    /// Arithmetic mean, 0 over nothing.
+    pub(crate) mean: f64,
+    /// Sample standard deviation.
+    pub(crate) stdev: f64,
+}
+
+impl Spread {
+    /// Of those values.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.into_iter().collect();
+        if values.is_empty() {
+            return Self::default();
+        }
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let stdev = if values.len() < 2 { 0.0 } else { (squares / (values.len() - 1) as f64).sqrt() };
+        Self { mean, stdev }
+    }
+}
+
+/// A mean with its interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Estimate {
+    /// Mean over rows.
+    pub(crate) value: f64,
+    /// Lower end of the interval; none with fewer than two questions or without resampling.
+    pub(crate) low: Option<f64>,
+    /// Upper end.
+    pub(crate) high: Option<f64>,
+    /// Rows that have the measure.
+    pub(crate) count: usize,
+}
+
+/// How intervals are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bootstrap {
+    /// Resamples; 0 for no intervals.
+    pub(crate) resamples: u32,
+    /// Coverage, between 0 and 1.
+    pub(crate) confidence: f64,
+    /// Seed of the node.
+    pub(crate) seed: u64,
+}
+
+/// Measures summed by question: resampling draws whole questions, so that several samples of one question do not pass
+/// for independent evidence.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clusters {
+    width: usize,
+    cells: Vec<(f64, f64)>,
+}
+
+impl Clusters {
+    /// Rows in the order of their questions; equal neighbouring questions form one cluster. A measure that does not
+    /// apply to a row is `None`.
+    pub(crate) fn new<'a>(width: usize, rows: impl IntoIterator<Item = (&'a str, Vec<Option<f64>>)>) -> Self {
+        let mut clusters = Self { width, cells: Vec::new() };
+        let mut last = None;
+        for (question, measures) in rows {
+            if last != Some(question) {
+                clusters.cells.resize(clusters.cells.len() + width, (0.0, 0.0));
+                last = Some(question);
+            }
+            let start = clusters.cells.len() - width;
+            for (cell, value) in clusters.cells[start..].iter_mut().zip(&measures) {
+                if let Some(value) = value {
+                    *cell = (cell.0 + value, cell.1 + 1.0);
+                }
+            }
+        }
+        clusters
+    }
+
+    /// How many questions.
+    pub(crate) fn len(&self) -> usize {
+        self.cells.len() / self.width.max(1)
+    }
+
+    /// The mean of each measure, with percentile intervals (Efron 1979). `stream` keeps the draws of different groups
+    /// apart; the same seed and stream draw the same questions on any number of threads.
+    pub(crate) fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
+        let means = self.means(0..self.len());
+        let mut estimates: Vec<Estimate> = (0..self.width)
+            .map(|column| Estimate {
+                value: means[column].unwrap_or(0.0),
+                count: self.weight(column),
+                ..Estimate::default()
+            })
+            .collect();
+        if self.len() >= 2 && bootstrap.resamples > 0 {
+            self.add_intervals(&mut estimates, bootstrap, stream);
+        }
+        estimates
+    }
+
+    fn add_intervals(&self, estimates: &mut [Estimate], bootstrap: &Bootstrap, stream: u64) {
+        let resampled: Vec<Vec<Option<f64>>> =
+            (0..bootstrap.resamples).into_par_iter().map(|draw| self.resample(bootstrap.seed, stream, draw)).collect();
+        let tail = (1.0 - bootstrap.confidence) / 2.0;
+        for (column, estimate) in estimates.iter_mut().enumerate() {
+            let mut means: Vec<f64> = resampled.iter().filter_map(|means| means[column]).collect();
+            means.sort_unstable_by(f64::total_cmp);
+            estimate.low = quantile(&means, tail);
+            estimate.high = quantile(&means, 1.0 - tail);
+        }
+    }
+
+    fn resample(&self, seed: u64, stream: u64, draw: u32) -> Vec<Option<f64>> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream((stream << 32) | u64::from(draw));
+        let count = u32::try_from(self.len()).unwrap_or(u32::MAX);
+        self.means((0..count).map(|_| rng.random_range(0..count) as usize))
+    }
+
+    fn means(&self, drawn: impl Iterator<Item = usize>) -> Vec<Option<f64>> {
+        let mut sums = vec![(0.0, 0.0); self.width];
+        for cluster in drawn {
+            let cells = &self.cells[cluster * self.width..(cluster + 1) * self.width];
+            for (sum, cell) in sums.iter_mut().zip(cells) {
+                *sum = (sum.0 + cell.0, sum.1 + cell.1);
+            }
+        }
+        sums.into_iter().map(|(sum, weight)| (weight > 0.0).then(|| sum / weight)).collect()
+    }
+
+    fn weight(&self, column: usize) -> usize {
+        self.cells.iter().skip(column).step_by(self.width).map(|cell| cell.1).sum::<f64>() as usize
+    }
+}
+
+/// Quantile of sorted values with linear interpolation (type 7 of Hyndman and Fan 1996).
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = share.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    Some(below + (above - below) * place.fract())
+}
+
+/// Unbiased estimate of the chance that one of `k` samples succeeds, from `n` samples with `c` successes:
+/// 1 − C(n−c, k) / C(n, k). Source: Chen et al. 2021, arXiv 2107.03374, §2.1. None when there are fewer than `k`
+/// samples.
+pub(crate) fn pass_at_k(samples: usize, successes: usize, k: usize) -> Option<f64> {
+    if k == 0 || samples < k {
+        return None;
+    }
+    let failures = samples - successes;
+    if failures < k {
+        return Some(1.0);
+    }
+    let all_fail: f64 = (failures + 1..=samples).map(|i| 1.0 - k as f64 / i as f64).product();
+    Some(1.0 - all_fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOOTSTRAP: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 7 };
+
+    fn coin(heads: usize, all: usize) -> Clusters {
+        let names: Vec<String> = (0..all).map(|i| format!("{i:04}")).collect();
+        Clusters::new(
+            1,
+            names.iter().enumerate().map(|(i, n)| (n.as_str(), vec![Some(f64::from(u8::from(i < heads)))])),
+        )
+    }
+
+    #[test]
+    fn spread_is_the_sample_standard_deviation() {
+        let spread = Spread::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!(spread.mean, 5.0);
+        assert!((spread.stdev - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of([3.0]), Spread { mean: 3.0, stdev: 0.0 });
+        assert_eq!(Spread::of([]), Spread::default());
+    }
+
+    #[test]
+    fn interval_of_a_proportion_is_near_the_binomial_one() {
+        // p = 0.7, n = 200: ± 1.96·sqrt(0.21/200) = ± 0.0635.
+        let estimate = coin(140, 200).estimates(&BOOTSTRAP, 0)[0];
+        assert_eq!((estimate.value, estimate.count), (0.7, 200));
+        assert!((estimate.low.unwrap() - 0.6365).abs() < 0.012, "{estimate:?}");
+        assert!((estimate.high.unwrap() - 0.7635).abs() < 0.012, "{estimate:?}");
+    }
+
+    #[test]
+    fn samples_of_one_question_do_not_narrow_the_interval() {
+        let names: Vec<String> = (0..50).map(|i| format!("{i:04}")).collect();
+        let rows = |samples: usize| {
+            let row = |i: usize| (names[i].as_str(), vec![Some(f64::from(u8::from(i < 25)))]);
+            Clusters::new(1, (0..50).flat_map(|i| std::iter::repeat_n(i, samples)).map(row))
+        };
+        let (one, eight) = (rows(1).estimates(&BOOTSTRAP, 0)[0], rows(8).estimates(&BOOTSTRAP, 0)[0]);
+        assert_eq!((one.low, one.high), (eight.low, eight.high));
+        assert_eq!(eight.count, 400);
+    }
+
+    #[test]
+    fn seeds_and_streams_decide_the_draws() {
+        let clusters = coin(30, 100);
+        assert_eq!(clusters.estimates(&BOOTSTRAP, 1), clusters.estimates(&BOOTSTRAP, 1));
+        assert_ne!(clusters.resample(7, 1, 0), clusters.resample(8, 1, 0));
+        assert_ne!(clusters.resample(7, 1, 0), clusters.resample(7, 2, 0));
+    }
+
+    #[test]
+    fn one_question_or_none_has_no_interval() {
+        assert_eq!(coin(1, 1).estimates(&BOOTSTRAP, 0)[0], Estimate { value: 1.0, low: None, high: None, count: 1 });
+        assert_eq!(coin(0, 0).estimates(&BOOTSTRAP, 0)[0], Estimate::default());
+    }
+
+    #[test]
+    fn pass_at_k_by_hand() {
+        assert_eq!(pass_at_k(4, 2, 1), Some(0.5));
+        assert!((pass_at_k(4, 2, 2).unwrap() - 5.0 / 6.0).abs() < 1e-12);
+        assert_eq!(pass_at_k(4, 2, 3), Some(1.0));
+        assert_eq!(pass_at_k(4, 0, 4), Some(0.0));
+        assert_eq!(pass_at_k(1, 1, 2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn pass_at_k_is_a_probability_and_grows(n in 1_usize..20, c in 0_usize..20, k in 1_usize..19) {
+            prop_assume!(c <= n && k < n);
+            let (one, more) = (pass_at_k(n, c, k).unwrap(), pass_at_k(n, c, k + 1).unwrap());
+            prop_assert!((0.0..=1.0).contains(&one) && one <= more + 1e-12);
+        }
+
+        #[test]
+        fn intervals_are_ordered_and_inside_the_range(values in proptest::collection::vec(0.0..1.0_f64, 2..30)) {
+            let names: Vec<String> = (0..values.len()).map(|i| format!("{i:04}")).collect();
+            let clusters = Clusters::new(1, names.iter().zip(&values).map(|(n, v)| (n.as_str(), vec![Some(*v)])));
+            let estimate = clusters.estimates(&Bootstrap { resamples: 50, ..BOOTSTRAP }, 0)[0];
+            let (low, high) = (estimate.low.unwrap(), estimate.high.unwrap());
+            prop_assert!(0.0 <= low && low <= high && high <= 1.0);
+        }
+    }
+}

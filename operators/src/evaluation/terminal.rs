@@ -1,0 +1,313 @@
+//! The tables for the terminal, as DeepSearch-RL prints them, with intervals and baselines beside the scores.
+
+use std::fmt::Write;
+
+use super::dynamics::{ByOutcome, Distribution, Tokens};
+use super::figures::Evaluation;
+use super::statistics::{Estimate, Spread};
+use crate::text::answer_metrics::AnswerScores;
+
+/// Names of the answer metrics for people, in the order of [`AnswerScores::NAMES`].
+pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
+
+/// Title of the table that stands first.
+pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
+
+/// A titled table of text cells.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(title: &str, header: &[&str]) -> Self {
+        Self {
+            title: title.to_owned(),
+            header: header.iter().map(|cell| (*cell).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let cells =
+            |column: usize| std::iter::once(&self.header).chain(&self.rows).filter_map(move |row| row.get(column));
+        (0..self.header.len()).map(|column| cells(column).map(|cell| width(cell)).max().unwrap_or(0)).collect()
+    }
+
+    /// With box-drawing lines; numbers stand right, the first column left.
+    pub(crate) fn render(&self) -> String {
+        let widths = self.widths();
+        let rule = |left: &str, middle: &str, right: &str| {
+            let bars: Vec<String> = widths.iter().map(|width| "─".repeat(width + 2)).collect();
+            format!("{left}{}{right}\n", bars.join(middle))
+        };
+        let mut out = format!("{}\n{}", self.title, rule("┌", "┬", "┐"));
+        out.push_str(&line(&self.header, &widths));
+        out.push_str(&rule("├", "┼", "┤"));
+        for row in &self.rows {
+            out.push_str(&line(row, &widths));
+        }
+        out.push_str(&rule("└", "┴", "┘"));
+        out
+    }
+}
+
+/// Terminal columns of a text: wide East Asian characters take two.
+fn width(text: &str) -> usize {
+    let wide = |c: char| matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}');
+    text.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
+}
+
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let mut out = String::from("│");
+    for (column, (cell, wide)) in cells.iter().zip(widths).enumerate() {
+        let gap = " ".repeat(wide.saturating_sub(width(cell)));
+        let (before, after) = if column == 0 { ("", gap.as_str()) } else { (gap.as_str(), "") };
+        write!(out, " {before}{cell}{after} │").ok();
+    }
+    out.push('\n');
+    out
+}
+
+/// All tables of an evaluation, one after the other.
+pub(crate) fn summary(evaluation: &Evaluation) -> String {
+    let mut out = format!("{}\n\n", evaluation.title);
+    for table in tables(evaluation) {
+        out.push_str(&table.render());
+        out.push('\n');
+    }
+    for note in notes(evaluation) {
+        writeln!(out, "{note}").ok();
+    }
+    out
+}
+
+/// The tables, in order.
+pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
+    let mut tables = Vec::new();
+    if evaluation.has_trajectories {
+        tables.extend([dataset(evaluation), performance(evaluation)]);
+    }
+    if evaluation.questions() > 0 {
+        tables.push(headline(evaluation));
+        tables.extend(grouped(evaluation));
+    }
+    tables.extend(retrieval(evaluation));
+    if evaluation.has_trajectories {
+        tables.extend(conversation(evaluation));
+    }
+    tables
+}
+
+/// What was left out of the figures, and why.
+pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
+    let mut notes = Vec::new();
+    if evaluation.failed() > 0 {
+        let kinds: Vec<_> = evaluation.failed_rollouts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        notes.push(format!("{} failed rollouts are not scored ({}).", evaluation.failed(), kinds.join(", ")));
+    }
+    if evaluation.without_gold > 0 {
+        notes.push(format!("{} rows without golden answers are not scored.", evaluation.without_gold));
+    }
+    if evaluation.unanswered > 0 {
+        notes.push(format!("{} questions have no trajectory.", evaluation.unanswered));
+    }
+    if let Some(retrieval) = &evaluation.retrieval {
+        if retrieval.without_evidence > 0 {
+            notes.push(format!(
+                "Retrieval: {} questions without gold evidence are left out.",
+                retrieval.without_evidence
+            ));
+        }
+        if retrieval.without_hits > 0 {
+            notes.push(format!("Retrieval: {} questions have no hits and score 0.", retrieval.without_hits));
+        }
+        if retrieval.strangers > 0 {
+            notes.push(format!("Retrieval: {} hits of unknown questions are ignored.", retrieval.strangers));
+        }
+    }
+    notes
+}
+
+fn dataset(evaluation: &Evaluation) -> Table {
+    let total = &evaluation.dynamics.total;
+    let mut table = Table::new("Dataset Summary", &["", "Count", "Share"]);
+    let mut add = |name: String, count: usize| table.row([name, count.to_string(), share(count, total.all)]);
+    add("Total trajectories".into(), total.all);
+    add(format!("Success (F1 ≥ {})", evaluation.threshold), total.success);
+    add(format!("Failure (F1 < {})", evaluation.threshold), total.failure);
+    add("Success (EM = 1.0)".into(), evaluation.dynamics.exact);
+    table.row(["Questions".into(), evaluation.questions().to_string(), String::new()]);
+    table.row(["Failed rollouts, not scored".into(), evaluation.failed().to_string(), String::new()]);
+    table
+}
+
+fn performance(evaluation: &Evaluation) -> Table {
+    let mut table = Table::new("Performance Metrics", &["Mean ± std", "All", "Success", "Failure"]);
+    for (title, spread) in METRIC_TITLES.iter().zip(&evaluation.dynamics.metrics) {
+        table.row(spread_row(title, spread, 3));
+    }
+    table
+}
+
+/// The headline: each metric with its interval, beside both baselines.
+pub(crate) fn headline(evaluation: &Evaluation) -> Table {
+    let percent = percent(evaluation.bootstrap.confidence);
+    let all = evaluation.all();
+    let interval = format!("{percent} interval");
+    let mut table = Table::new(HEADLINE, &["Metric", "Score", &interval, "Best constant", "Majority by type"]);
+    for (title, name) in METRIC_TITLES.iter().zip(AnswerScores::NAMES) {
+        let [score, range] = estimate_cells(all.measure(name));
+        let [constant, majority] = [0, 1].map(|which| value_cell(all.baseline(which, name)));
+        table.row([(*title).to_owned(), score, range, constant, majority]);
+    }
+    let further = all.measures.iter().filter_map(|(name, estimate)| Some((further_title(name)?, *estimate)));
+    for (title, estimate) in further {
+        let [score, range] = estimate_cells(Some(estimate));
+        table.row([title, score, range, "–".into(), "–".into()]);
+    }
+    table
+}
+
+/// Title of a measure that the headline shows below the answer metrics.
+fn further_title(name: &str) -> Option<String> {
+    match name {
+        "success" => Some("Success".into()),
+        "grounded" => Some("Grounded".into()),
+        "f1_over_best_constant" => Some("F1 over best constant".into()),
+        "f1_over_majority_by_type" => Some("F1 over majority by type".into()),
+        "seen_document_recall" => Some("Gold documents seen".into()),
+        "seen_all_documents" => Some("All gold documents seen".into()),
+        _ => name.starts_with("pass@").then(|| name.to_owned()),
+    }
+}
+
+/// One table for each grouping.
+pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
+    let mut columns: Vec<_> = evaluation.groups.iter().filter_map(|group| group.column).collect();
+    columns.dedup();
+    let table = |column: super::scored::GroupBy| {
+        let title = format!("F1 by {}", column.name());
+        let header = [column.name(), "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];
+        let mut table = Table::new(&title, &header);
+        for group in evaluation.groups.iter().filter(|group| group.column == Some(column)) {
+            let [score, range] = estimate_cells(group.measure("f1"));
+            let exact = value_cell(group.measure("em"));
+            let [constant, majority] = [0, 1].map(|which| value_cell(group.baseline(which, "f1")));
+            table.row([group.label.clone(), group.rows.to_string(), score, range, exact, constant, majority]);
+        }
+        table
+    };
+    columns.into_iter().map(table).collect()
+}
+
+/// Retrieval figures, a column for each group.
+pub(crate) fn retrieval(evaluation: &Evaluation) -> Option<Table> {
+    let groups = &evaluation.retrieval.as_ref()?.groups;
+    let all = groups.first()?;
+    let mut header = vec!["Metric", "All", "Interval"];
+    header.extend(groups.iter().skip(1).map(|group| group.name.trim_start_matches("question_type=")));
+    let mut table = Table::new("Retrieval", &header);
+    for (name, estimate) in &all.measures {
+        let [score, range] = estimate_cells(Some(*estimate));
+        let mut cells = vec![name.clone(), score, range];
+        let of =
+            |group: &super::retrieval::RetrievalGroup| group.measures.iter().find(|(n, _)| n == name).map(|(_, e)| *e);
+        cells.extend(groups.iter().skip(1).map(|group| value_cell(of(group))));
+        table.row(cells);
+    }
+    Some(table)
+}
+
+fn conversation(evaluation: &Evaluation) -> Vec<Table> {
+    let dynamics = &evaluation.dynamics;
+    let header = ["Mean ± std", "All", "Success", "Failure"];
+    let mut flow = Table::new("Conversation Dynamics", &header);
+    flow.row(spread_row("Avg rounds", &dynamics.rounds, 2));
+    flow.row(spread_row("Avg tool calls", &dynamics.tool_calls, 2));
+    if dynamics.reasoning_rows.all > 0 {
+        flow.row(spread_row("Avg reasoning length (characters)", &dynamics.reasoning, 0));
+    }
+    let tokens = |title: &str, tokens: &Tokens| {
+        let mut table = Table::new(title, &header);
+        for (name, spread) in [("Total", &tokens.total), ("Prompt", &tokens.prompt), ("Completion", &tokens.completion)]
+        {
+            table.row(spread_row(name, spread, 0));
+        }
+        table
+    };
+    let distribution = |title: &str, column: &str, counts: &ByOutcome<Distribution>| {
+        let mut table = Table::new(title, &[column, "All", "Success", "Failure"]);
+        for (value, cells) in distribution_rows(counts) {
+            table.row(std::iter::once(value.to_string()).chain(cells));
+        }
+        table
+    };
+    vec![
+        flow,
+        tokens("Token Usage (Last Turn)", &dynamics.last_tokens),
+        tokens("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
+        distribution("Round Distribution", "Rounds", &dynamics.round_distribution),
+        distribution("Tool Calls Distribution", "Tool calls", &dynamics.tool_call_distribution),
+    ]
+}
+
+/// Each value with `count (share of its own group)` for all, success and failure.
+fn distribution_rows(counts: &ByOutcome<Distribution>) -> Vec<(i32, [String; 3])> {
+    let cell = |counts: &Distribution, value: i32| {
+        let count = counts.get(&value).copied().unwrap_or(0);
+        format!("{count} ({})", share(count, counts.values().sum()))
+    };
+    counts.all.keys().map(|&value| (value, counts.parts().map(|part| cell(part, value)))).collect()
+}
+
+fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<String> {
+    let cell = |spread: &Spread| format!("{:.decimals$} ± {:.decimals$}", spread.mean, spread.stdev);
+    std::iter::once(name.to_owned()).chain(spread.parts().map(cell)).collect()
+}
+
+fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
+    let Some(estimate) = estimate else { return ["–".into(), "–".into()] };
+    let range = estimate.low.zip(estimate.high).map_or("–".into(), |(low, high)| format!("{low:.3} – {high:.3}"));
+    [format!("{:.3}", estimate.value), range]
+}
+
+fn value_cell(estimate: Option<Estimate>) -> String {
+    estimate.filter(|estimate| estimate.count > 0).map_or("–".into(), |estimate| format!("{:.3}", estimate.value))
+}
+
+/// `95 %`, `99.5 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e6).round() / 1e4)
+}
+
+/// `12.5%` of a whole; 0 of nothing.
+pub(crate) fn share(part: usize, whole: usize) -> String {
+    format!("{:.1}%", if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up_with_wide_characters() {
+        let mut table = Table::new("Title", &["name", "n"]);
+        table.row(["谷歌".into(), "1".into()]);
+        table.row(["x".into(), "12".into()]);
+        let expected =
+            "Title\n┌──────┬────┐\n│ name │  n │\n├──────┼────┤\n│ 谷歌 │  1 │\n│ x    │ 12 │\n└──────┴────┘\n";
+        assert_eq!(table.render(), expected);
+    }
+
+    #[test]
+    fn shares_of_nothing_are_zero() {
+        assert_eq!((share(0, 0).as_str(), share(1, 8).as_str()), ("0.0%", "12.5%"));
+        assert_eq!((percent(0.95).as_str(), percent(0.995).as_str()), ("95 %", "99.5 %"));
+    }
+}

@@ -1,0 +1,5 @@
+//! Text rules that several operators share: answer normalisation, answer metrics, retrieval metrics.
+
+pub mod answer_metrics;
+pub mod normalize;
+pub mod retrieval_metrics;
