@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tantivy::tokenizer::TextAnalyzer;
 
 use super::{Encoder, Role};
-use crate::retrieval::{Language, analyzer, terms};
+use crate::retrieval::{Language, analyzer};
 
 /// Options of the hashing encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +24,10 @@ pub struct HashingParams {
     /// Character n-grams of this length are taken from each word, its ends marked; 0 for whole words alone.
     #[serde(default = "default_ngram")]
     pub ngram: usize,
+    /// Weight of a word that is written with a capital letter, against 1 for others: names decide most searches.
+    /// A query's first word does not count as a name.
+    #[serde(default = "default_name_weight")]
+    pub name_weight: f32,
     /// Weight of all n-grams of a word together, against 1 for the word itself.
     #[serde(default = "default_ngram_weight")]
     pub ngram_weight: f32,
@@ -37,8 +41,12 @@ fn default_ngram() -> usize {
     4
 }
 
+fn default_name_weight() -> f32 {
+    3.0
+}
+
 fn default_ngram_weight() -> f32 {
-    0.3
+    1.0
 }
 
 impl Default for HashingParams {
@@ -47,6 +55,7 @@ impl Default for HashingParams {
             dimensions: default_dimensions(),
             language: Language::default(),
             ngram: default_ngram(),
+            name_weight: default_name_weight(),
             ngram_weight: default_ngram_weight(),
         }
     }
@@ -58,8 +67,11 @@ impl HashingParams {
         if !(8..=65_536).contains(&self.dimensions) {
             issues.push(ParamIssue::new(format!("{path}.dimensions"), "dimensions must be from 8 to 65536"));
         }
-        if !self.ngram_weight.is_finite() || self.ngram_weight < 0.0 {
-            issues.push(ParamIssue::new(format!("{path}.ngram_weight"), "ngram_weight must be a number of at least 0"));
+        for (name, weight) in [("name_weight", self.name_weight), ("ngram_weight", self.ngram_weight)] {
+            if !weight.is_finite() || weight < 0.0 {
+                let message = format!("{name} must be a number of at least 0");
+                issues.push(ParamIssue::new(format!("{path}.{name}"), message));
+            }
         }
         issues
     }
@@ -67,7 +79,7 @@ impl HashingParams {
 
 /// Hashes words and their character n-grams into a vector of length 1 (of zeros where there is no word).
 ///
-/// A feature that occurs n times counts 1 + ln n; its place and sign are the bits of its FNV-1a hash, mixed.
+/// A word that occurs n times counts 1 + ln n (`name_weight` times that where it is ever capitalised); its place and sign are the bits of its FNV-1a hash, mixed.
 pub struct HashingEncoder {
     params: HashingParams,
     analyzer: TextAnalyzer,
@@ -80,14 +92,20 @@ impl HashingEncoder {
         Self { params: params.clone(), analyzer: analyzer(params.language) }
     }
 
-    fn encode_one(&self, text: &str) -> Vec<f32> {
-        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
-        for term in terms(&self.analyzer, text) {
-            *counts.entry(term).or_default() += 1;
-        }
+    fn encode_one(&self, text: &str, role: Role) -> Vec<f32> {
+        let mut words: BTreeMap<String, (u32, f32)> = BTreeMap::new();
+        let first = text.len() - text.trim_start().len();
+        let mut analyzer = self.analyzer.clone();
+        analyzer.token_stream(text).process(&mut |token| {
+            let capital = text[token.offset_from..].starts_with(char::is_uppercase);
+            let name = capital && (role == Role::Passage || token.offset_from != first);
+            let weight = if name { self.params.name_weight } else { 1.0 };
+            let word = words.entry(token.text.clone()).or_insert((0, weight));
+            *word = (word.0 + 1, word.1.max(weight));
+        });
         let mut vector = vec![0.0f32; self.params.dimensions];
-        for (term, count) in &counts {
-            self.add_term(&mut vector, term, 1.0 + (*count as f32).ln());
+        for (term, (count, weight)) in &words {
+            self.add_term(&mut vector, term, weight * (1.0 + (*count as f32).ln()));
         }
         normalize(&mut vector);
         vector
@@ -114,8 +132,8 @@ impl Encoder for HashingEncoder {
         self.params.dimensions
     }
 
-    fn encode(&self, texts: &[&str], _role: Role) -> Result<Vec<f32>, OperatorError> {
-        Ok(texts.par_iter().flat_map_iter(|text| self.encode_one(text)).collect())
+    fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError> {
+        Ok(texts.par_iter().flat_map_iter(|text| self.encode_one(text, role)).collect())
     }
 }
 
@@ -138,7 +156,9 @@ fn feature(kind: u8, bytes: &[u8]) -> u64 {
 pub(super) fn normalize(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x /= length);
+        for x in vector {
+            *x /= length;
+        }
     }
 }
 

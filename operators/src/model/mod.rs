@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub use bert::{BertEncoder, BertParams, Pooling};
 pub use hashing::{HashingEncoder, HashingParams};
 
+use hub::Hub;
+
 /// What turns text into vectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -44,7 +46,8 @@ pub trait Encoder: Send + Sync {
     /// Length of a vector.
     fn dimensions(&self) -> usize;
 
-    /// The texts' vectors one after the other, in their order.
+    /// The texts' vectors one after the other, in their order. A query's vector does not depend on what else is encoded
+    /// with it, to the last bit.
     ///
     /// # Errors
     /// When a text cannot be tokenized or the model fails.
@@ -62,7 +65,7 @@ impl EncoderParams {
             Self::Bert(params) => {
                 let folder = match kept {
                     Some(folder) => folder.to_owned(),
-                    None => hub::model_folder(&params.model, &params.revision, bert::FILES, context)?,
+                    None => Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?,
                 };
                 Box::new(BertEncoder::open(&folder, params)?)
             }
@@ -75,7 +78,7 @@ impl EncoderParams {
     /// When the model cannot be found, downloaded or copied.
     pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
         let Self::Bert(params) = self else { return Ok(()) };
-        let from = hub::model_folder(&params.model, &params.revision, bert::FILES, context)?;
+        let from = Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?;
         std::fs::create_dir_all(folder)?;
         for file in bert::FILES {
             std::fs::copy(from.join(file), folder.join(file))?;

@@ -7,6 +7,7 @@ use tantivy::tokenizer::{
 };
 
 use super::cjk::CjkTokenizer;
+use super::word_cache::CachedWords;
 
 /// Longer words are left out (they are never words).
 const LONGEST_WORD_BYTES: usize = 255;
@@ -87,10 +88,18 @@ impl Language {
 
 /// The analyzer of a language.
 pub(crate) fn analyzer(language: Language) -> TextAnalyzer {
-    let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
-    if language == Language::Cjk {
-        return TextAnalyzer::builder(CjkTokenizer::default()).filter(long).filter(LowerCaser).build();
+    match language {
+        Language::Cjk => {
+            let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
+            TextAnalyzer::builder(CjkTokenizer).filter(long).filter(LowerCaser).build()
+        }
+        _ => TextAnalyzer::builder(CachedWords::new(word_analyzer(language))).build(),
     }
+}
+
+/// What is done to each word.
+fn word_analyzer(language: Language) -> TextAnalyzer {
+    let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
     let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
     match (language.snowball(), language.snowball().and_then(StopWordFilter::new)) {
         (Some(snowball), Some(stop)) => words.filter(stop).filter(Stemmer::new(snowball)).build(),
@@ -138,5 +147,16 @@ mod tests {
         assert_eq!(of(Language::Cjk, "東京都 Tower"), ["東京", "京都", "tower"]);
         assert_eq!(of(Language::Cjk, "水"), ["水"]);
         assert_eq!(of(Language::Cjk, "서울시는2024年"), ["서울", "울시", "시는", "2024", "年"]);
+    }
+
+    #[test]
+    fn remembered_words_are_what_the_analyzer_makes_of_the_text() {
+        let text =
+            "The acquired companies' CEO said: \"We're acquiring, and acquiring…\" Żółć THE the naïve 42nd O'Neill";
+        for language in [Language::English, Language::German, Language::Plain, Language::Turkish] {
+            let whole = terms(&word_analyzer(language), text);
+            assert_eq!(of(language, text), whole);
+            assert!(whole.len() > 8);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::str::CharIndices;
 use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
 
 /// Splits text into pairs of ideographs, kana and Hangul, and words of everything else.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct CjkTokenizer;
 
 impl Tokenizer for CjkTokenizer {

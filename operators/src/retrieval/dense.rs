@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput};
 use searchmill_schemas::text_column;
@@ -119,9 +118,9 @@ pub(crate) fn build(
         let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
         let vectors = encoder.encode(&texts, Role::Passage)?;
         if index.is_trained() {
-            index.add(&vectors)?
+            index.add(&vectors)?;
         } else {
-            untrained.extend(vectors)
+            untrained.extend(vectors);
         }
         done += waiting.len() as u64;
         context.progress().set(done, rows.rows, "chunks");
@@ -174,12 +173,10 @@ impl Retriever for DenseIndex {
 
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         let dimensions = self.encoder.dimensions();
-        // One by one, so that no query is padded by another.
-        let vectors: Vec<Vec<f32>> =
-            queries.par_iter().map(|query| self.encoder.encode(&[query], Role::Query)).collect::<Result<_, _>>()?;
+        let vectors = self.encoder.encode(queries, Role::Query)?;
         let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut wanted = Vec::with_capacity(queries.len() * dimensions);
-        for (query, vector) in vectors.iter().enumerate() {
+        let mut wanted = Vec::with_capacity(vectors.len());
+        for (query, vector) in vectors.chunks(dimensions).enumerate() {
             // A query without a word has no direction: it finds nothing.
             if vector.iter().any(|x| *x != 0.0) {
                 asked.insert(query, asked.len());

@@ -31,7 +31,7 @@ const SPARE: usize = 16;
 const ROUNDING: f32 = 1e-5;
 
 /// Rows and scores of one query, best first, ties by row.
-pub(crate) type Neighbours = Vec<(u32, f32)>;
+pub type Neighbours = Vec<(u32, f32)>;
 
 #[expect(unsafe_code, reason = "OpenMP and the dynamic linker have C interfaces only")]
 unsafe extern "C" {
@@ -90,7 +90,7 @@ pub(crate) fn probe(factory: &str, dimensions: usize, metric: Metric) -> Result<
 }
 
 /// A Faiss index.
-pub(crate) struct FaissIndex {
+pub struct FaissIndex {
     inner: IndexImpl,
     /// All vectors are kept as they are, in row order.
     flat: bool,
@@ -100,7 +100,10 @@ pub(crate) struct FaissIndex {
 // everything that changes the index takes `&mut self`.
 impl FaissIndex {
     /// An empty index.
-    pub(crate) fn create(factory: &str, dimensions: usize, metric: Metric) -> Result<Self, OperatorError> {
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn create(factory: &str, dimensions: usize, metric: Metric) -> Result<Self, OperatorError> {
         single_threaded();
         let metric = match metric {
             Metric::InnerProduct => MetricType::InnerProduct,
@@ -111,8 +114,11 @@ impl FaissIndex {
         Ok(Self { flat: is_flat(&inner), inner })
     }
 
-    /// Reads an index from a file.
-    pub(crate) fn read(path: &Path, factory: &str, nprobe: u32, ef_search: u32) -> Result<Self, OperatorError> {
+    /// Reads an index from a file. `nprobe` counts for `IVF…`, `ef_search` for `HNSW…` factories.
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn read(path: &Path, factory: &str, nprobe: u32, ef_search: u32) -> Result<Self, OperatorError> {
         single_threaded();
         let inner = read_index(path.to_string_lossy()).map_err(failed)?;
         let space = ParameterSpace::new().map_err(failed)?;
@@ -124,19 +130,31 @@ impl FaissIndex {
         Ok(Self { flat: is_flat(&inner), inner })
     }
 
-    pub(crate) fn write(&self, path: &Path) -> Result<(), OperatorError> {
+    /// Writes the index to a file.
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn write(&self, path: &Path) -> Result<(), OperatorError> {
         write_index(&self.inner, path.to_string_lossy()).map_err(failed)
     }
 
-    pub(crate) fn dimensions(&self) -> usize {
+    /// Length of a vector.
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
         self.inner.d() as usize
     }
 
-    pub(crate) fn is_trained(&self) -> bool {
+    /// May vectors be added?
+    #[must_use]
+    pub fn is_trained(&self) -> bool {
         self.inner.is_trained()
     }
 
-    pub(crate) fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
+    /// Learns cells and code books from vectors, one after the other.
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
         self.inner.train(vectors).map_err(|error| {
             failed(error).with_help(
@@ -145,7 +163,11 @@ impl FaissIndex {
         })
     }
 
-    pub(crate) fn add(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
+    /// Adds vectors, one after the other.
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn add(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         if vectors.is_empty() {
             return Ok(());
         }
@@ -153,8 +175,11 @@ impl FaissIndex {
         self.inner.add(vectors).map_err(failed)
     }
 
-    /// The nearest `k` rows of each query.
-    pub(crate) fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
+    /// The nearest `k` rows of each query, queries one after the other.
+    ///
+    /// # Errors
+    /// With Faiss's own text.
+    pub fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
         let k = k.min(self.inner.ntotal() as usize);
         let dimensions = self.dimensions();
         if k == 0 {

@@ -15,6 +15,7 @@ mod maxscore;
 mod search;
 #[cfg(test)]
 mod tests;
+mod word_cache;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
@@ -22,11 +23,12 @@ use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
 pub use analysis::Language;
-pub(crate) use analysis::{analyzer, terms};
+pub(crate) use analysis::analyzer;
 pub use bm25::Bm25Params;
 pub use dense::{DenseParams, Metric};
 pub use descriptor::IndexKind;
 pub(crate) use descriptor::build;
+pub use faiss_index::{FaissIndex, Neighbours};
 pub use fuse::Fusion;
 pub use search::Search;
 

@@ -1,5 +1,6 @@
 //! One question to any set of indexes.
 
+use rayon::prelude::*;
 use searchmill_engine::operator::{Context, OperatorError, TreeInput};
 use searchmill_schemas::HitSource;
 
@@ -67,20 +68,20 @@ impl Search {
     pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
         let pool = self.settings.pool.max(self.settings.top_k);
         let pool = if self.indexes.len() == 1 { self.settings.top_k } else { pool };
-        let mut lists = self.indexes.iter().map(|index| index.retriever.search_batch(queries, pool));
-        let lists = lists.by_ref().collect::<Result<Vec<_>, _>>()?;
-        let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
-        queries.iter().map(|_| self.merge(lists.iter_mut().map(|list| list.next().unwrap_or_default()))).collect()
+        let lists = self.indexes.iter().map(|index| index.retriever.search_batch(queries, pool));
+        let lists = lists.collect::<Result<Vec<_>, _>>()?;
+        let of_query = |query: usize| self.merge(lists.iter().map(|list| list[query].as_slice()));
+        (0..queries.len()).into_par_iter().map(of_query).collect()
     }
 
     /// Fuses one query's lists.
-    fn merge(&self, lists: impl Iterator<Item = Vec<Row>>) -> Result<Vec<Found>, OperatorError> {
+    fn merge<'a>(&self, lists: impl Iterator<Item = &'a [Row]>) -> Result<Vec<Found>, OperatorError> {
         if self.shared {
-            let lists: Vec<Vec<Ranked<u32>>> = lists.map(|list| list.into_iter().map(by_row).collect()).collect();
+            let lists: Vec<Vec<Ranked<u32>>> = lists.map(|list| list.iter().map(by_row).collect()).collect();
             let fused = fuse(&lists, &self.settings.fusion, self.settings.top_k);
             return fused.into_iter().map(|f| Ok(self.found(self.indexes[0].chunks.chunk(f.key)?, &f))).collect();
         }
-        let lists = self.indexes.iter().zip(lists).map(|(index, list)| by_record(&index.chunks, &list));
+        let lists = self.indexes.iter().zip(lists).map(|(index, list)| by_record(&index.chunks, list));
         let lists = lists.collect::<Result<Vec<_>, _>>()?;
         let fused = fuse(&lists, &self.settings.fusion, self.settings.top_k);
         fused.into_iter().map(|f| Ok(self.found(decode(&f.key)?, &f))).collect()
@@ -103,7 +104,7 @@ impl Search {
     }
 }
 
-fn by_row(found: Row) -> Ranked<u32> {
+fn by_row(found: &Row) -> Ranked<u32> {
     Ranked { key: found.row, score: found.score }
 }
 

@@ -264,7 +264,7 @@ fn recall_on_2wikimultihopqa() {
     let fused = recall("rrf(bm25, hashing)", &[&bm25, &dense], Fusion::default());
     let halves = Fusion::Weighted { weights: vec![0.7, 0.3] };
     recall("0.7 bm25 + 0.3 hashing", &[&bm25, &dense], halves);
-    assert!(words[1] > 0.55 && hashed[1] > 0.4 && fused[2] > 0.6);
+    assert!(words[1] > 0.55 && hashed[1] > 0.5 && fused[2] > 0.6);
     let Ok(model) = std::env::var("MINILM_DIR") else {
         println!("SKIPPED: MINILM_DIR is not set");
         return;
