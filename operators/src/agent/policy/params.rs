@@ -155,7 +155,7 @@ impl EndpointParams {
     }
 }
 
-/// What may be written after `policy:`, for the JSON Schema.
+/// Who answers: `evidence`, `{evidence: {…}}` or `{endpoint: {…}}`.
 #[derive(JsonSchema)]
 #[schemars(rename = "Policy", rename_all = "snake_case")]
 #[expect(dead_code, reason = "its schema is all that is used")]

@@ -24,7 +24,9 @@ pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
         }
     }
     let mut pieces: Vec<_> = unique.into_iter().map(Piece::new).collect();
-    pieces.iter_mut().for_each(|piece| piece.notice(&question.question));
+    for piece in &mut pieces {
+        piece.notice(&question.question);
+    }
     pieces
 }
 
