@@ -35,7 +35,7 @@ const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or vali
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ColorWhen {
+pub(crate) enum ColorWhen {
     /// On a terminal, unless NO_COLOR is set.
     Auto,
     /// Always.

@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, TreeKind, WholeKernel,
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, TreeKind,
+    WholeKernel,
 };
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};

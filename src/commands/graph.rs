@@ -65,8 +65,7 @@ fn dot(plan: &Plan) -> String {
 
 fn as_json(plan: &Plan) -> serde_json::Value {
     let id = |place: usize| plan.nodes()[place].id();
-    let nodes: Vec<_> =
-        plan.nodes().iter().map(|node| json!({"id": node.id(), "operator": node.entry.name})).collect();
+    let nodes: Vec<_> = plan.nodes().iter().map(|node| json!({"id": node.id(), "operator": node.entry.name})).collect();
     let edges: Vec<_> = edges(plan)
         .map(|edge| json!({"from": id(edge.from), "to": id(edge.to), "port": edge.label, "type": edge.kind}))
         .collect();

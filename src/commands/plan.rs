@@ -25,16 +25,23 @@ pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Re
         let (word, detail) = words(status);
         work |= word != "cached";
         if session.terminal.is_json() {
-            session.terminal.line(&json!({
-                "node": node.id(), "operator": node.entry.name, "status": word, "detail": detail,
-            }).to_string());
+            session.terminal.line(
+                &json!({
+                    "node": node.id(), "operator": node.entry.name, "status": word, "detail": detail,
+                })
+                .to_string(),
+            );
         }
         rows.push(vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]);
     }
     if !session.terminal.is_json() {
         session.terminal.table(&["node", "operator", "status", "why"], &rows);
         let to_run = survey.nodes.iter().filter(|status| !matches!(status, NodeStatus::Cached { .. })).count();
-        session.terminal.line(&format!("{} nodes: {} cached, {to_run} to run or to decide", rows.len(), rows.len() - to_run));
+        session.terminal.line(&format!(
+            "{} nodes: {} cached, {to_run} to run or to decide",
+            rows.len(),
+            rows.len() - to_run
+        ));
     }
     Ok(work)
 }

@@ -22,7 +22,8 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             Some(code) => format!("exit {code}"),
             None => "killed or running".to_owned(),
         };
-        let seconds = record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
+        let seconds =
+            record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
         rows.push(vec![
             record.id,
             record.pipeline,

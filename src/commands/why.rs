@@ -25,7 +25,8 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
         (NodeStatus::Cached { key, .. } | NodeStatus::Run { key, .. }, Some(run)) => {
             let runs = store.run_nodes(run);
             let before = runs.iter().find(|before| before.node == node.id()).and_then(|before| before.key);
-            let before = before.ok_or_else(|| Failure::usage(format!("run `{run}` has no key of node `{}`", node.id())))?;
+            let before =
+                before.ok_or_else(|| Failure::usage(format!("run `{run}` has no key of node `{}`", node.id())))?;
             let (before, now) = (store.result(&before), store.result(key));
             match (before, now) {
                 _ if runs.iter().any(|before| before.node == node.id() && before.key == Some(*key)) => {}

@@ -3,8 +3,10 @@
 mod bind;
 mod check;
 mod graph;
+mod schema;
 mod select;
 
 pub use bind::bind;
 pub use graph::{Input, Node, Plan};
+pub use schema::pipeline_schema;
 pub use select::{Selection, select};

@@ -25,7 +25,7 @@ impl Budget {
     }
 
     /// Was too much copied?
-    pub(super) fn spent(&self) -> bool {
+    pub(super) fn spent(self) -> bool {
         self.copied > MAX_COPIED
     }
 }

@@ -80,7 +80,7 @@ fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<N
         }
     };
     let chain: Vec<_> = place.chain.iter().cloned().chain([canonical]).collect();
-    let inner = Place { path: &path, file, chain: &chain, is_root: false };
+    let inner = Place { path: &path, file, chain: &chain };
     let fragment = load::fragment(&inner, Over::Include(wanted.params), shared).unwrap_or_default();
     prefixed(fragment.nodes, &wanted.prefix)
 }

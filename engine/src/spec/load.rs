@@ -33,7 +33,6 @@ pub(super) struct Place<'p> {
     pub(super) path: &'p Path,
     pub(super) file: FileId,
     pub(super) chain: &'p [PathBuf],
-    pub(super) is_root: bool,
 }
 
 /// Params that are laid over those that the file declares.
@@ -45,7 +44,7 @@ pub(super) enum Over<'o> {
 /// Reads a whole pipeline.
 pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared: &mut Shared<'_>) -> Option<Spec> {
     let chain = [std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())];
-    let place = Place { path, file, chain: &chain, is_root: true };
+    let place = Place { path, file, chain: &chain };
     let mut root = fragment(&place, Over::CommandLine(overrides), shared)?;
     check_ids(&mut root.nodes, shared);
     reference::link(&mut root.nodes, &mut shared.problems);
@@ -167,7 +166,9 @@ fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
 fn secrets(nodes: &[NodeSpec], shared: &Shared<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     if !shared.secrets.is_empty() {
-        nodes.iter().for_each(|node| collect_secrets(&node.with, &mut found));
+        for node in nodes {
+            collect_secrets(&node.with, &mut found);
+        }
     }
     found
 }
@@ -178,8 +179,16 @@ fn collect_secrets(value: &Spanned, found: &mut BTreeSet<String>) {
             let name = text.strip_prefix("${secret:").and_then(|rest| rest.strip_suffix('}'));
             found.extend(name.map(str::to_owned));
         }
-        Value::List(items) => items.iter().for_each(|item| collect_secrets(item, found)),
-        Value::Map(entries) => entries.iter().for_each(|(_, value)| collect_secrets(value, found)),
+        Value::List(items) => {
+            for item in items {
+                collect_secrets(item, found);
+            }
+        }
+        Value::Map(entries) => {
+            for (_, value) in entries {
+                collect_secrets(value, found);
+            }
+        }
         _ => {}
     }
 }

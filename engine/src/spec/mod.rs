@@ -1,5 +1,6 @@
 //! YAML text to a [`Spec`]: what was written, with its places, all errors in one go.
 
+mod arguments;
 mod budget;
 mod field;
 mod include;
@@ -21,6 +22,7 @@ mod value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+pub use arguments::arguments;
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
 pub use value::{Key, Spanned, Value, locate};
 

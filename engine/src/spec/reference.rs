@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::field::{self, Problems};
 use super::pipeline::{Binding, NodeSpec, Reference};
 use super::value::{Spanned, Value};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Diagnostic;
 
 /// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference holds its whole text in `node`
 /// until [`link`] takes it apart.
@@ -42,7 +42,8 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
         return Some(Reference { node: text, port: None, span: value.span });
     }
     let fault = Diagnostic::error("bad-reference", format!("`{text}` refers to no output of a node"));
-    problems.push(fault.at(value.span, "").help("write `node` or `node.port`"));
+    let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
+    problems.push(fault.at(value.span, "").help(help));
     None
 }
 
@@ -70,23 +71,25 @@ pub(super) fn link(nodes: &mut [NodeSpec], problems: &mut Problems) {
     }
 }
 
-/// Nodes that a reference may mean: by id, and those of a matrix by the id before `@`.
+/// One node of a matrix: its id and its coordinates.
+struct Member {
+    id: String,
+    coordinates: Vec<(String, String)>,
+}
+
+/// Nodes of a matrix by the id before `@`.
 struct Targets {
-    plain: std::collections::BTreeSet<String>,
-    expanded: BTreeMap<String, Vec<(String, Vec<(String, String)>)>>,
+    families: BTreeMap<String, Vec<Member>>,
 }
 
 impl Targets {
     fn new(nodes: &[NodeSpec]) -> Self {
-        let mut targets = Self { plain: std::collections::BTreeSet::new(), expanded: BTreeMap::new() };
-        for node in nodes {
-            targets.plain.insert(node.id.clone());
-            if !node.matrix.is_empty() {
-                let family = targets.expanded.entry(base(&node.id).to_owned()).or_default();
-                family.push((node.id.clone(), node.matrix.clone()));
-            }
+        let mut families: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| !node.matrix.is_empty()) {
+            let member = Member { id: node.id.clone(), coordinates: node.matrix.clone() };
+            families.entry(base(&node.id).to_owned()).or_default().push(member);
         }
-        targets
+        Self { families }
     }
 
     fn link_node(&self, node: &NodeSpec, problems: &mut Problems) -> Vec<Binding> {
@@ -98,31 +101,52 @@ impl Targets {
     }
 
     fn link_one(&self, reference: &Reference, node: &NodeSpec, problems: &mut Problems) -> Vec<Reference> {
-        let (id, port) = self.split(&reference.node);
-        let to = |id: &str| Reference { node: id.to_owned(), port: port.map(str::to_owned), span: reference.span };
-        match self.expanded.get(id) {
-            None => vec![to(id)],
-            Some(family) => {
-                let matching = family.iter().filter(|(_, coordinates)| agree(coordinates, &node.matrix));
-                let found: Vec<_> = matching.map(|(id, _)| to(id)).collect();
-                if found.is_empty() {
-                    problems.push(no_match(reference.span, id, node, &family[0].0));
-                }
-                found
-            }
+        let text = reference.node.as_str();
+        let family = self.families.get(base(text));
+        let (id, wanted, port) = take_apart(text, family);
+        let to = |id: &str| Reference { node: id.to_owned(), port: port.clone(), span: reference.span };
+        let Some(family) = family else { return vec![to(id)] };
+        let members = family.iter().filter(|member| match &wanted {
+            Some(wanted) => contains(&member.coordinates, wanted),
+            None => agree(&member.coordinates, &node.matrix),
+        });
+        let found: Vec<_> = members.map(|member| to(&member.id)).collect();
+        if found.is_empty() {
+            problems.push(no_match(reference, node, family));
         }
+        found
     }
+}
 
-    /// Node and port: coordinates may hold dots, so that a known id goes first.
-    fn split<'r>(&self, text: &'r str) -> (&'r str, Option<&'r str>) {
-        if !text.contains('@') {
-            return text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
-        }
-        match text.rsplit_once('.') {
-            Some((node, port)) if !self.plain.contains(text) && self.plain.contains(node) => (node, Some(port)),
-            _ => (text, None),
+type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
+
+/// Node, coordinates and port. Coordinates may hold dots (`train@lr=0.5.model`): what follows the last dot is a port
+/// if the coordinates before it exist and those with it do not.
+fn take_apart<'r>(text: &'r str, family: Option<&Vec<Member>>) -> Parts<'r> {
+    let Some((_, coordinates)) = text.split_once('@') else {
+        let (node, port) = text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
+        return (node, None, port.map(str::to_owned));
+    };
+    let exists = |wanted: &[(&str, &str)]| {
+        family.is_some_and(|family| family.iter().any(|member| contains(&member.coordinates, wanted)))
+    };
+    let whole = pairs(coordinates);
+    if let Some((before, port)) = coordinates.rsplit_once('.').filter(|_| !exists(&whole)) {
+        let wanted = pairs(before);
+        if exists(&wanted) {
+            return (&text[..text.len() - port.len() - 1], Some(wanted), Some(port.to_owned()));
         }
     }
+    (text, Some(whole), None)
+}
+
+fn pairs(coordinates: &str) -> Vec<(&str, &str)> {
+    coordinates.split(',').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
+}
+
+/// Are all those coordinates among the node's?
+fn contains(coordinates: &[(String, String)], wanted: &[(&str, &str)]) -> bool {
+    wanted.iter().all(|(key, value)| coordinates.iter().any(|(name, own)| name == key && own == value))
 }
 
 /// Do two sets of coordinates agree where they share a key?
@@ -130,8 +154,33 @@ fn agree(theirs: &[(String, String)], ours: &[(String, String)]) -> bool {
     theirs.iter().all(|(key, value)| ours.iter().find(|(name, _)| name == key).is_none_or(|(_, own)| own == value))
 }
 
-fn no_match(span: Span, id: &str, node: &NodeSpec, example: &str) -> Diagnostic {
-    Diagnostic::error("matrix-mismatch", format!("`{id}` has no coordinates that match those of `{}`", node.id))
-        .at(span, "")
-        .help(format!("name one of them, for example `{example}`, or give both the same matrix"))
+fn no_match(reference: &Reference, node: &NodeSpec, family: &[Member]) -> Diagnostic {
+    const SHOWN: usize = 4;
+    let ids: Vec<_> = family.iter().take(SHOWN).map(|member| format!("`{}`", member.id)).collect();
+    let rest = if family.len() > SHOWN { format!(" and {} more", family.len() - SHOWN) } else { String::new() };
+    let message = format!("no node of the matrix of `{}` fits here", base(&reference.node));
+    let fault = Diagnostic::error("matrix-mismatch", message).at(reference.span, format!("in `{}`", node.id));
+    fault.help(format!("there is {}{rest}", ids.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dot_in_coordinates_is_no_port() {
+        let member = |lr: &str| {
+            let coordinates = vec![("lr".to_owned(), lr.to_owned()), ("rank".to_owned(), "8".to_owned())];
+            Member { id: format!("t@lr={lr},rank=8"), coordinates }
+        };
+        let family = vec![member("0.5"), member("0.5.1")];
+        let apart = |text| take_apart(text, Some(&family));
+        let port = Some("model".to_owned());
+        assert_eq!(apart("t.model"), ("t", None, port.clone()));
+        assert_eq!(apart("t@lr=0.5"), ("t@lr=0.5", Some(vec![("lr", "0.5")]), None));
+        assert_eq!(apart("t@lr=0.5.1"), ("t@lr=0.5.1", Some(vec![("lr", "0.5.1")]), None));
+        assert_eq!(apart("t@lr=0.5.model"), ("t@lr=0.5", Some(vec![("lr", "0.5")]), port.clone()));
+        let both = Some(vec![("lr", "0.5.1"), ("rank", "8")]);
+        assert_eq!(apart("t@lr=0.5.1,rank=8.model"), ("t@lr=0.5.1,rank=8", both, port));
+    }
 }

@@ -56,7 +56,7 @@ fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId
 
 fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
     let control = text.char_indices().find(|(_, ch)| !is_printable(*ch));
-    let blank = text.trim_start_matches('\u{feff}').lines().all(|line| is_blank(line));
+    let blank = text.trim_start_matches('\u{feff}').lines().all(is_blank);
     let file = sources.add(path, text);
     match control {
         Some((at, ch)) => Err(unprintable(Span::new(file, at, at + ch.len_utf8()), ch)),

@@ -19,7 +19,7 @@ fn fold(word: &str) -> String {
 fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
     if wanted.len().abs_diff(candidate.len()) > limit {
         let is_part = wanted.len() >= 3 && (candidate.starts_with(wanted) || candidate.ends_with(wanted));
-        return is_part.then_some(limit);
+        return is_part.then_some(limit + 1);
     }
     let distance = strsim::osa_distance(wanted, candidate);
     (distance <= limit).then_some(distance)

@@ -179,10 +179,10 @@ impl<'t, 'p> Tree<'t, 'p> {
         match self.open.last_mut().map(|open| &mut open.items) {
             Some(Items::Map { key: key @ None, .. }) if text == "<<" && style == ScalarStyle::Plain => {
                 *key = Some(Name::Merge(span));
-                Ok(())
             }
             _ => self.complete(value, anchor),
         }
+        Ok(())
     }
 
     /// Only `!!str` (and the bare `!`) says something that the schema would not.
@@ -226,7 +226,8 @@ impl<'t, 'p> Tree<'t, 'p> {
                 Spanned::new(Value::Map(entries), enclose(start, last, span))
             }
         };
-        self.complete(value, anchor)
+        self.complete(value, anchor);
+        Ok(())
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Step {
@@ -243,10 +244,11 @@ impl<'t, 'p> Tree<'t, 'p> {
         }
         let mut value = anchored.value.clone();
         value.via = Some(span);
-        self.complete(value, 0)
+        self.complete(value, 0);
+        Ok(())
     }
 
-    fn complete(&mut self, value: Spanned, anchor: usize) -> Step {
+    fn complete(&mut self, value: Spanned, anchor: usize) {
         if anchor > 0 {
             let (weight, height) = (weight(&value), height(&value));
             self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
@@ -260,7 +262,6 @@ impl<'t, 'p> Tree<'t, 'p> {
                 Some(Name::Merge(span)) => merged.extend(as_merged(value, span, self.problems)),
             },
         }
-        Ok(())
     }
 }
 

@@ -112,6 +112,7 @@ impl Spanned {
             Value::Null | Value::Broken => "nothing",
             Value::Bool(_) => "true or false",
             Value::Int(_) => "a whole number",
+            Value::Float(number) if !number.is_finite() => "an infinite or undefined number",
             Value::Float(_) => "a number",
             Value::String(_) => "a string",
             Value::List(_) => "a list",

@@ -116,8 +116,9 @@ impl BertEncoder {
     pub fn open(folder: &Path, params: &BertParams) -> Result<Self, OperatorError> {
         let config: Config = serde_json::from_slice(&read(folder, "config.json")?)
             .map_err(|error| broken(folder, "config.json", error).with_help("the model must be of the BERT family"))?;
-        let weights = VarBuilder::from_buffered_safetensors(read(folder, "model.safetensors")?, DType::F32, &Device::Cpu)
-            .map_err(|error| broken(folder, "model.safetensors", error))?;
+        let weights =
+            VarBuilder::from_buffered_safetensors(read(folder, "model.safetensors")?, DType::F32, &Device::Cpu)
+                .map_err(|error| broken(folder, "model.safetensors", error))?;
         let model = BertModel::load(weights, &config).map_err(|error| broken(folder, "model.safetensors", error))?;
         let tokenizer = Tokenizer::from_file(folder.join("tokenizer.json"));
         let mut tokenizer = tokenizer.map_err(|error| broken(folder, "tokenizer.json", error))?;
@@ -133,9 +134,9 @@ impl BertEncoder {
     fn run(&self, batch: &[&Encoding]) -> candle_core::Result<Vec<f32>> {
         let length = batch.iter().map(|text| text.len()).max().unwrap_or(0);
         let padded = |take: fn(&Encoding) -> &[u32], padding: u32| {
-            let rows = batch.iter().flat_map(|text| {
-                take(text).iter().copied().chain(std::iter::repeat_n(padding, length - text.len()))
-            });
+            let rows = batch
+                .iter()
+                .flat_map(|text| take(text).iter().copied().chain(std::iter::repeat_n(padding, length - text.len())));
             Tensor::from_iter(rows, &Device::Cpu)?.reshape((batch.len(), length))
         };
         let ids = padded(Encoding::get_ids, self.padding)?;
@@ -242,8 +243,14 @@ mod tests {
         let mut norms = vec!["embeddings.LayerNorm".to_owned()];
         for layer in 0..2 {
             let layer = format!("encoder.layer.{layer}");
-            let parts = [("attention.self.query", 16, 16), ("attention.self.key", 16, 16), ("attention.self.value", 16, 16),
-                ("attention.output.dense", 16, 16), ("intermediate.dense", 32, 16), ("output.dense", 16, 32)];
+            let parts = [
+                ("attention.self.query", 16, 16),
+                ("attention.self.key", 16, 16),
+                ("attention.self.value", 16, 16),
+                ("attention.output.dense", 16, 16),
+                ("intermediate.dense", 32, 16),
+                ("output.dense", 16, 32),
+            ];
             for (part, out, into) in parts {
                 add(format!("{layer}.{part}.weight"), &[out, into]);
                 add(format!("{layer}.{part}.bias"), &[out]);
@@ -273,7 +280,10 @@ mod tests {
         let texts = ["the river flows into the sea", "sea", "", "the unknown sea", "river river river"];
         for pooling in ["mean", "cls"] {
             let open = |tokens| {
-                BertEncoder::open(folder.path(), &params(serde_json::json!({"model": "x", "pooling": pooling, "batch_tokens": tokens})))
+                BertEncoder::open(
+                    folder.path(),
+                    &params(serde_json::json!({"model": "x", "pooling": pooling, "batch_tokens": tokens})),
+                )
             };
             let together = open(1000).unwrap().encode(&texts, Role::Passage).unwrap();
             let apart = open(1).unwrap().encode(&texts, Role::Passage).unwrap();
@@ -314,5 +324,33 @@ mod tests {
         tiny_model(folder.path());
         std::fs::write(folder.path().join("model.safetensors"), b"no weights").unwrap();
         assert!(open().message.contains("model.safetensors"));
+    }
+
+    /// The first six components that sentence-transformers 5.1.0 gives (`encode(…, normalize_embeddings=True)`).
+    #[test]
+    fn minilm_equals_sentence_transformers() {
+        let Ok(folder) = std::env::var("MINILM_DIR") else {
+            println!("SKIPPED: MINILM_DIR does not name the folder of all-MiniLM-L6-v2");
+            return;
+        };
+        let encoder = params(serde_json::json!({"model": folder, "max_length": 256}));
+        let encoder = BertEncoder::open(Path::new(&folder), &encoder).unwrap();
+        let expected: [(&str, [f32; 6]); 5] = [
+            ("This is an example sentence", [0.0676569, 0.0634959, 0.0487131, 0.079305, 0.037448, 0.0026529]),
+            ("", [-0.1188384, 0.0482988, -0.002548, -0.0110112, 0.0519507, 0.0102918]),
+            ("Żółć i gęślą jaźń 東京 naïve café", [-0.0013371, 0.0842527, 0.0061252, 0.0187705, -0.0833182, 0.0094792]),
+            (&"word ".repeat(400), [-0.0081237, -0.095586, -0.0386731, 0.049662, -0.0437937, 0.0237198]),
+            (
+                "Theodred II (Bishop of Elmham)\nTheodred II was a medieval Bishop of Elmham. The date of Theodred's consecration unknown, but the date of his death was sometime between 995 and 997.",
+                [0.0003803, 0.0634092, 0.0665574, -0.0191921, 0.0165425, 0.0426965],
+            ),
+        ];
+        let texts = expected.map(|(text, _)| text);
+        let vectors = encoder.encode(&texts, Role::Passage).unwrap();
+        for (vector, (text, expected)) in vectors.chunks(384).zip(expected) {
+            let difference = largest_difference(&vector[..6], &expected);
+            println!("largest difference {difference:e}");
+            assert!(difference < 1e-5, "{text}: {:?}", &vector[..6]);
+        }
     }
 }

@@ -266,4 +266,67 @@ mod tests {
         }
         assert_eq!((segment_count(0), segment_count(65_537), segment_count(u64::MAX)), (1, 2, 32));
     }
+
+    /// Tantivy's own search of a copy of the folder (its reader writes lock files).
+    fn by_tantivy(folder: &Path, query: &str, k: usize) -> Vec<(u32, f32)> {
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(folder.join(FOLDER)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        let index = Index::open_in_dir(copy.path()).unwrap();
+        let searcher = index.reader().unwrap().searcher();
+        let clauses = terms(&analyzer(Language::English), query).into_iter().map(|word| {
+            let term = tantivy::Term::from_field_text(schema().1, &word);
+            let query: Box<dyn tantivy::query::Query> =
+                Box::new(tantivy::query::TermQuery::new(term, IndexRecordOption::WithFreqs));
+            (tantivy::query::Occur::Should, query)
+        });
+        let query = tantivy::query::BooleanQuery::new(clauses.collect());
+        let top = tantivy::collector::TopDocs::with_limit(k).order_by_score();
+        let found = searcher.search(&query, &top).unwrap();
+        let segments = searcher.segment_readers().len() as u32;
+        let row = |at: tantivy::DocAddress| row_of(at.doc_id, at.segment_ord, segments);
+        found.into_iter().map(|(score, at)| (row(at), score)).collect()
+    }
+
+    /// Words by Zipf's law, as in real text: common ones in most passages, rare ones in a few.
+    fn zipf_text(random: &mut impl rand::Rng, words: usize) -> String {
+        let word = |_| format!("w{}", (5000f64.powf(random.random::<f64>())) as u32);
+        (0..words).map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn results_equal_tantivys_own() {
+        use rand::SeedableRng;
+        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(3);
+        let texts: Vec<String> = (0..70_000).map(|row| zipf_text(&mut random, 5 + row % 40)).collect();
+        let chunks: Vec<_> = texts
+            .iter()
+            .zip(0..)
+            .map(|(text, row)| crate::retrieval::tests::chunk(&format!("{row}"), None, text))
+            .collect();
+        let harness = searchmill_engine::operator::testing::Harness::new();
+        let folder = crate::retrieval::tests::index(&harness, &chunks, serde_json::json!("bm25"));
+        let index = Bm25Index::open(&Bm25Params::default(), &folder).unwrap();
+        assert_eq!(index.segments.len(), 2);
+        for words in [1, 2, 3, 5, 9, 20, 60] {
+            for k in [1, 10, 100] {
+                let query = zipf_text(&mut random, words);
+                let (ours, theirs) = (index.search(&query, k).unwrap(), by_tantivy(&folder, &query, k));
+                assert_eq!(ours.len(), theirs.len(), "{query}");
+                for (ours, (_, theirs)) in ours.iter().zip(&theirs) {
+                    assert!((ours.score - f64::from(*theirs)).abs() < 1e-4, "{query}: {} {theirs}", ours.score);
+                }
+                // Rows agree but where neighbours in the ranking tie to the last bits.
+                let apart = |place: usize| theirs.get(place).map_or(f32::NEG_INFINITY, |found| found.1);
+                for place in 0..theirs.len().saturating_sub(1) {
+                    let near = |other: usize| (apart(other) - theirs[place].1).abs() < 1e-4;
+                    if !near(place + 1) && (place == 0 || !near(place - 1)) {
+                        assert_eq!(ours[place].row, theirs[place].0, "{query}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -91,7 +91,8 @@ impl DenseParams {
         if let (true, EncoderParams::Hashing(hashing)) = (issues.is_empty(), &self.encoder)
             && let Err(error) = probe(&self.factory, hashing.dimensions, self.metric)
         {
-            let help = "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` wants dimensions that n divides";
+            let help =
+                "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` wants dimensions that n divides";
             issues.push(ParamIssue::new(format!("{path}.factory"), error.message).with_help(help));
         }
         issues
@@ -117,7 +118,11 @@ pub(crate) fn build(
         context.check_cancelled()?;
         let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
         let vectors = encoder.encode(&texts, Role::Passage)?;
-        if index.is_trained() { index.add(&vectors)? } else { untrained.extend(vectors) }
+        if index.is_trained() {
+            index.add(&vectors)?
+        } else {
+            untrained.extend(vectors)
+        }
         done += waiting.len() as u64;
         context.progress().set(done, rows.rows, "chunks");
         waiting.clear();
@@ -170,10 +175,8 @@ impl Retriever for DenseIndex {
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         let dimensions = self.encoder.dimensions();
         // One by one, so that no query is padded by another.
-        let vectors: Vec<Vec<f32>> = queries
-            .par_iter()
-            .map(|query| self.encoder.encode(&[query], Role::Query))
-            .collect::<Result<_, _>>()?;
+        let vectors: Vec<Vec<f32>> =
+            queries.par_iter().map(|query| self.encoder.encode(&[query], Role::Query)).collect::<Result<_, _>>()?;
         let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
         let mut wanted = Vec::with_capacity(queries.len() * dimensions);
         for (query, vector) in vectors.iter().enumerate() {

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Once;
 
+use faiss::MetricType;
 use faiss::index::autotune::ParameterSpace;
 use faiss::index::io::{read_index, write_index};
 use faiss::index::{Index, IndexImpl, index_factory};
-use faiss::MetricType;
 use faiss_sys as sys;
 use rayon::prelude::*;
 use searchmill_engine::operator::OperatorError;
@@ -139,7 +139,9 @@ impl FaissIndex {
     pub(crate) fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
         self.inner.train(vectors).map_err(|error| {
-            failed(error).with_help("an IVF or PQ index wants at least as many chunks as it has cells or codes (256 a code book)")
+            failed(error).with_help(
+                "an IVF or PQ index wants at least as many chunks as it has cells or codes (256 a code book)",
+            )
         })
     }
 
@@ -180,7 +182,8 @@ impl FaissIndex {
     fn candidates(&self, queries: &[f32], k: usize) -> Result<Vec<Neighbours>, OperatorError> {
         let rows = self.inner.ntotal() as usize;
         let blocks: Vec<&[f32]> = queries.chunks(BLOCK * self.dimensions()).collect();
-        let ranges: Vec<(usize, usize)> = (0..rows).step_by(RANGE).map(|start| (start, (start + RANGE).min(rows))).collect();
+        let ranges: Vec<(usize, usize)> =
+            (0..rows).step_by(RANGE).map(|start| (start, (start + RANGE).min(rows))).collect();
         let tasks: Vec<_> = blocks.iter().flat_map(|block| ranges.iter().map(move |range| (*block, *range))).collect();
         let parts: Vec<Vec<Neighbours>> = tasks
             .par_iter()
@@ -194,7 +197,13 @@ impl FaissIndex {
     }
 
     /// Scores the candidates one by one and keeps the best `k`, taking more candidates where ties are too many to tell.
-    fn settle(&self, query: &[f32], candidates: Neighbours, k: usize, metric: Metric) -> Result<Neighbours, OperatorError> {
+    fn settle(
+        &self,
+        query: &[f32],
+        candidates: Neighbours,
+        k: usize,
+        metric: Metric,
+    ) -> Result<Neighbours, OperatorError> {
         let rows = self.inner.ntotal() as usize;
         let mut candidates = candidates;
         let mut taken = k + SPARE;
@@ -388,7 +397,8 @@ mod tests {
         let (rows, queries) = (vectors(2000, 4), vectors(20, 5));
         let folder = tempfile::tempdir().unwrap();
         let truth = built("Flat", &rows, Metric::InnerProduct).search(&queries, 10, Metric::InnerProduct).unwrap();
-        for (factory, least) in [("Flat", 1.0), ("HNSW16", 0.8), ("IVF16,Flat", 0.99), ("SQ8", 0.9), ("IVF8,PQ16", 0.1)] {
+        for (factory, least) in [("Flat", 1.0), ("HNSW16", 0.8), ("IVF16,Flat", 0.99), ("SQ8", 0.9), ("IVF8,PQ16", 0.1)]
+        {
             let path = folder.path().join("index");
             let index = built(factory, &rows, Metric::InnerProduct);
             index.write(&path).unwrap();

@@ -1,0 +1,154 @@
+//! A rollout as the trainers' formats see it: messages whose tool calls have parsed arguments.
+
+use searchmill_schemas::{Author, ToolCall, Trajectory, Turn};
+
+use super::json::Json;
+
+/// A rollout's messages and the tools it was offered.
+pub(crate) struct Conversation {
+    /// Tool definitions, in order.
+    pub(crate) tools: Vec<Json>,
+    pub(crate) messages: Vec<Message>,
+}
+
+/// One message.
+pub(crate) enum Message {
+    System(String),
+    User(String),
+    Assistant(Spoken),
+    Tool(Told),
+}
+
+/// What the model wrote in one turn.
+pub(crate) struct Spoken {
+    pub(crate) content: String,
+    pub(crate) reasoning: Option<String>,
+    pub(crate) calls: Vec<Call>,
+}
+
+/// A tool call with its arguments parsed.
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// An object.
+    pub(crate) arguments: Json,
+}
+
+/// What a tool answered.
+pub(crate) struct Told {
+    pub(crate) content: String,
+    pub(crate) call_id: Option<String>,
+    /// Name of the tool, where the call that it answers is known.
+    pub(crate) name: Option<String>,
+}
+
+/// Why a rollout cannot become a training row.
+#[derive(Debug)]
+pub(crate) struct Unfit {
+    pub(crate) message: String,
+    /// The text that is at fault.
+    pub(crate) detail: Option<String>,
+}
+
+impl Unfit {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), detail: None }
+    }
+}
+
+impl Conversation {
+    /// The conversation of a rollout, or why it is unfit for training.
+    pub(crate) fn new(trajectory: &Trajectory) -> Result<Self, Unfit> {
+        let tools = parse_tools(&trajectory.tools)?;
+        let mut messages = Vec::with_capacity(trajectory.turns.len());
+        for turn in &trajectory.turns {
+            let message = message(turn, &messages)?;
+            messages.push(message);
+        }
+        match messages.last() {
+            Some(Message::Assistant(last)) if last.content.trim().is_empty() && last.calls.is_empty() => {
+                Err(Unfit::new("the last turn of the model is empty"))
+            }
+            Some(Message::Assistant(_)) => Ok(Self { tools, messages }),
+            _ => Err(Unfit::new("the last turn is not the model's")),
+        }
+    }
+}
+
+impl Spoken {
+    /// The text, with the reasoning before it in `<think>` tags where `thinking` asks for it.
+    pub(crate) fn text(&self, thinking: bool) -> String {
+        match self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty()) {
+            Some(reasoning) => format!(
+                "<think>\n{}\n</think>\n\n{}",
+                reasoning.trim_matches('\n'),
+                self.content.trim_start_matches('\n')
+            ),
+            None => self.content.clone(),
+        }
+    }
+
+    /// The reasoning, where there is any and `thinking` asks for it.
+    pub(crate) fn reasoning(&self, thinking: bool) -> Option<&str> {
+        self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty())
+    }
+}
+
+fn parse_tools(text: &str) -> Result<Vec<Json>, Unfit> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let unfit = |reason: &str| Unfit {
+        message: format!("the tool definitions are not a JSON list: {reason}"),
+        detail: Some(text.to_owned()),
+    };
+    match Json::parse(text) {
+        Ok(Json::List(tools)) => Ok(tools),
+        Ok(_) => Err(unfit("something else was found")),
+        Err(error) => Err(unfit(&error)),
+    }
+}
+
+fn message(turn: &Turn, before: &[Message]) -> Result<Message, Unfit> {
+    let content = turn.content.clone();
+    match turn.author.as_str() {
+        name if name == Author::System.name() => Ok(Message::System(content)),
+        name if name == Author::User.name() => Ok(Message::User(content)),
+        name if name == Author::Tool.name() => Ok(Message::Tool(told(turn, before))),
+        name if name == Author::Assistant.name() => {
+            let calls = turn.tool_calls.iter().map(call).collect::<Result<_, _>>()?;
+            Ok(Message::Assistant(Spoken { content, reasoning: turn.reasoning.clone(), calls }))
+        }
+        other => Err(Unfit::new(format!("a turn has the unknown author `{other}`"))),
+    }
+}
+
+fn told(turn: &Turn, before: &[Message]) -> Told {
+    let asked = before.iter().rev().find_map(|message| match message {
+        Message::Assistant(spoken) => Some(&spoken.calls),
+        _ => None,
+    });
+    let answered = asked.and_then(|calls| match &turn.tool_call_id {
+        Some(id) => calls.iter().find(|call| &call.id == id),
+        None => calls.first(),
+    });
+    Told {
+        content: turn.content.clone(),
+        call_id: turn.tool_call_id.clone(),
+        name: answered.map(|call| call.name.clone()),
+    }
+}
+
+/// A call whose arguments are an object. No text at all stands for no arguments, as servers send it.
+fn call(call: &ToolCall) -> Result<Call, Unfit> {
+    let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+    let unfit = |reason: String| Unfit {
+        message: format!("the arguments of the call to `{}` are not a JSON object: {reason}", call.name),
+        detail: Some(call.arguments.clone()),
+    };
+    match Json::parse(text) {
+        Ok(arguments @ Json::Object(_)) => Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments }),
+        Ok(_) => Err(unfit("something else was found".to_owned())),
+        Err(error) => Err(unfit(error)),
+    }
+}

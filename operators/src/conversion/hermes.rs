@@ -1,0 +1,279 @@
+//! The Hermes rendering of ms-swift 3.8 (Qwen2.5, Qwen3): agent messages and tools to the text that is tokenised, with
+//! the byte ranges that carry loss.
+//!
+//! Follows `modelscope/ms-swift` v3.8.2, `agent_template/hermes.py` and the ChatML templates of Qwen. Its fallback to
+//! ReAct keywords inside answers is left out: tool results always stand in `<tool_response>`.
+
+use std::ops::Range;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::json::Json;
+
+/// Text as the trainer tokenises it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    /// Byte ranges of `text` with loss: each answer of the model with its closing `<|im_end|>`.
+    pub(crate) loss: Vec<Range<usize>>,
+}
+
+/// Which model family's chat template renders the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Template {
+    /// Qwen3 instruct models without thinking (`qwen3_nothinking`): no default system prompt.
+    #[default]
+    Qwen3Nothinking,
+    /// Qwen3 hybrid models (`qwen3`): answers without `<think>` get an empty thinking block.
+    Qwen3,
+    /// Qwen2.5: has a default system prompt.
+    Qwen2_5,
+}
+
+const START: &str = "<|im_start|>";
+const END: &str = "<|im_end|>";
+const EMPTY_THINKING: &str = "<think>\n\n</think>\n\n";
+const QWEN2_5_SYSTEM: &str = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+
+impl Template {
+    fn default_system(self) -> Option<&'static str> {
+        (self == Self::Qwen2_5).then_some(QWEN2_5_SYSTEM)
+    }
+}
+
+/// Consecutive messages of one side, merged.
+struct Block {
+    side: Side,
+    text: String,
+    loss: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    User,
+    Tools,
+    Model,
+}
+
+/// Renders agent messages (`[{"role", "content"[, "loss"]}, …]`, roles system, user, assistant, tool_call and
+/// tool_response or tool) and tool definitions.
+///
+/// # Errors
+/// Says which message cannot be rendered: unknown role, call without a name, no answer to train on.
+pub(crate) fn render(messages: &[Json], tools: &[Json], template: Template) -> Result<Rendered, String> {
+    let (system, messages) = match messages {
+        [first, rest @ ..] if role(first)? == "system" => (Some(content(first)?), rest),
+        all => (None, all),
+    };
+    let blocks = merge(messages)?;
+    let mut rendered = Rendered { text: String::new(), loss: Vec::new() };
+    if let Some(system) = system_text(system.or(template.default_system()), tools) {
+        for part in [START, "system\n", &system, END, "\n"] {
+            rendered.text.push_str(part);
+        }
+    }
+    write_blocks(blocks, template, &mut rendered)?;
+    Ok(rendered)
+}
+
+fn role(message: &Json) -> Result<&str, String> {
+    message.get("role").and_then(Json::as_text).ok_or_else(|| "a message has no role".to_owned())
+}
+
+fn content(message: &Json) -> Result<&str, String> {
+    message.get("content").and_then(Json::as_text).ok_or_else(|| "a message has no content".to_owned())
+}
+
+fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut previous = "";
+    for message in messages {
+        let role = role(message)?;
+        let (side, text) = block_text(role, message)?;
+        let loss = !matches!(message.get("loss"), Some(Json::Bool(false)));
+        match blocks.last_mut() {
+            // Calls and tool results stand on lines of their own; anything else follows without a separator.
+            Some(last) if last.side == side => {
+                let lines = side == Side::Tools || (role == "tool_call" && previous == "tool_call");
+                last.text.push_str(if lines { "\n" } else { "" });
+                last.text.push_str(&text);
+            }
+            _ => blocks.push(Block { side, text, loss }),
+        }
+        previous = role;
+    }
+    Ok(blocks)
+}
+
+fn block_text(role: &str, message: &Json) -> Result<(Side, String), String> {
+    match role {
+        "user" => Ok((Side::User, content(message)?.to_owned())),
+        "assistant" => Ok((Side::Model, content(message)?.to_owned())),
+        "tool_call" => Ok((Side::Model, call_text(message)?)),
+        "tool" | "tool_response" => {
+            Ok((Side::Tools, format!("<tool_response>\n{}\n</tool_response>", content(message)?)))
+        }
+        other => Err(format!("the role `{other}` has no place in agent messages")),
+    }
+}
+
+fn call_text(message: &Json) -> Result<String, String> {
+    let wrong = || "the content of a tool_call must be JSON with `name` and `arguments`".to_owned();
+    let call = parsed(message.get("content").ok_or_else(wrong)?);
+    let name = call.get("name").ok_or_else(wrong)?.clone();
+    let given = |key| call.get(key).filter(|value| **value != Json::Null);
+    let arguments = parsed(given("arguments").or(given("parameters")).ok_or_else(wrong)?);
+    let line = Json::object([("name", name), ("arguments", arguments)]).write();
+    Ok(format!("<tool_call>\n{line}\n</tool_call>"))
+}
+
+/// JSON that was written as text, or the value as it is.
+fn parsed(value: &Json) -> Json {
+    value.as_text().and_then(|text| Json::parse(text).ok()).unwrap_or_else(|| value.clone())
+}
+
+fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
+    if tools.is_empty() {
+        return system.map(str::to_owned);
+    }
+    let lines: Vec<String> = tools.iter().map(|tool| wrapped(&parsed(tool)).write()).collect();
+    Some(format!(
+        "{}\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with \
+         function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\nFor each function call, return a \
+         json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n\
+         {{\"name\": <function-name>, \"arguments\": <args-json-object>}}\n</tool_call>",
+        system.unwrap_or(""),
+        lines.join("\n"),
+    ))
+}
+
+/// A bare function definition as a tool.
+fn wrapped(tool: &Json) -> Json {
+    if tool.get("type").is_some() || tool.get("function").is_some() {
+        return tool.clone();
+    }
+    Json::object([("type", Json::text("function")), ("function", tool.clone())])
+}
+
+fn write_blocks(blocks: Vec<Block>, template: Template, rendered: &mut Rendered) -> Result<(), String> {
+    let count = blocks.len();
+    if count == 0 {
+        return Err("there are no messages".to_owned());
+    }
+    for (place, block) in blocks.into_iter().enumerate() {
+        let answer = block.side == Side::Model;
+        if answer != (place % 2 == 1) || (place + 1 == count && !answer) {
+            return Err("questions or tool results and answers of the model must alternate, an answer last".to_owned());
+        }
+        if answer {
+            write_answer(&block, template, rendered);
+            rendered.text.push_str(if place + 1 < count { "\n" } else { "" });
+        } else {
+            for part in [START, "user\n", &block.text, END, "\n", START, "assistant\n"] {
+                rendered.text.push_str(part);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_answer(block: &Block, template: Template, rendered: &mut Rendered) {
+    let start = rendered.text.len();
+    if template == Template::Qwen3 && !block.text.starts_with("<think>") {
+        rendered.text.push_str(EMPTY_THINKING);
+    }
+    rendered.text.push_str(&block.text);
+    rendered.text.push_str(END);
+    if block.loss {
+        rendered.loss.push(start..rendered.text.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Vec<Json> {
+        match Json::parse(text).expect("JSON") {
+            Json::List(items) => items,
+            other => panic!("a list, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn golden_vectors_of_ms_swift() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/hermes.jsonl");
+        let Ok(lines) = std::fs::read_to_string(path) else {
+            println!("SKIPPED: no golden vectors at {path}");
+            return;
+        };
+        let mut count = 0;
+        for line in lines.lines().filter(|line| !line.is_empty()) {
+            let vector = Json::parse(line).expect("JSON");
+            let part = |key: &str| list(&vector.get(key).expect("a part").write());
+            let rendered = render(&part("messages"), &part("tools"), Template::default()).expect("renders");
+            assert_eq!(Some(rendered.text.as_str()), vector.get("text").and_then(Json::as_text), "{line}");
+            check_loss(&rendered);
+            count += 1;
+        }
+        println!("{count} vectors");
+        assert!(count >= 3);
+    }
+
+    /// Everything between `<|im_start|>assistant\n` and the end of the next `<|im_end|>` has loss, and nothing else.
+    fn check_loss(rendered: &Rendered) {
+        let opening = "<|im_start|>assistant\n";
+        let wanted: Vec<_> = rendered
+            .text
+            .match_indices(opening)
+            .map(|(at, _)| {
+                let start = at + opening.len();
+                start..start + rendered.text[start..].find(END).expect("an end") + END.len()
+            })
+            .collect();
+        assert!(!wanted.is_empty());
+        assert_eq!(rendered.loss, wanted);
+    }
+
+    #[test]
+    fn templates_differ_in_system_and_thinking() {
+        let messages = list(r#"[{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]"#);
+        let text = |template| render(&messages, &[], template).expect("renders").text;
+        assert_eq!(
+            text(Template::Qwen3Nothinking),
+            "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>"
+        );
+        assert!(text(Template::Qwen3).ends_with("assistant\n<think>\n\n</think>\n\nA<|im_end|>"));
+        assert!(text(Template::Qwen2_5).starts_with("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud."));
+    }
+
+    #[test]
+    fn arguments_written_as_text_bare_tools_and_no_loss() {
+        let messages = list(
+            r#"[{"role":"user","content":"a"},{"role":"user","content":"b"},
+                {"role":"tool_call","content":"{\"name\":\"f\",\"parameters\":\"{\\\"x\\\":1}\"}","loss":false},
+                {"role":"tool","content":"r"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"}]"#,
+        );
+        let rendered = render(&messages, &list(r#"[{"name":"f"}]"#), Template::default()).expect("renders");
+        assert!(rendered.text.contains("<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>"));
+        assert!(rendered.text.contains("user\nab<|im_end|>\n<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>\n"));
+        assert_eq!(rendered.loss.len(), 1);
+        assert_eq!(&rendered.text[rendered.loss[0].clone()], "cd<|im_end|>");
+    }
+
+    #[test]
+    fn what_cannot_be_trained_on_is_an_error() {
+        for wrong in [
+            "[]",
+            r#"[{"role":"user","content":"Q"}]"#,
+            r#"[{"role":"assistant","content":"A"}]"#,
+            r#"[{"role":"user","content":"Q"},{"role":"tool_call","content":"{}"}]"#,
+            r#"[{"role":"user","content":"Q"},{"role":"robot","content":"A"}]"#,
+            r#"[{"role":"user"},{"role":"assistant","content":"A"}]"#,
+        ] {
+            assert!(render(&list(wrong), &[], Template::default()).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Training rows made from rollouts and questions: one file for each layout.
+
+pub(crate) mod conversation;
+pub(crate) mod hermes;
+pub(crate) mod json;
+pub(crate) mod kernel;
+pub(crate) mod openai;
+pub(crate) mod sharegpt;
+pub(crate) mod swift;
+#[cfg(test)]
+pub(crate) mod testing;
+pub(crate) mod trl;
+pub(crate) mod verl;

@@ -1,0 +1,44 @@
+//! ms-swift's agent layout: roles system, user, assistant, tool_call, tool_response; tools as a JSON text.
+
+use super::conversation::{Conversation, Message, Spoken, Unfit};
+use super::hermes::{Template, render};
+use super::json::Json;
+use super::kernel::Converted;
+
+/// The row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.
+pub(crate) fn convert(conversation: &Conversation, thinking: bool, template: Template) -> Result<Converted, Unfit> {
+    let mut messages = Vec::new();
+    for message in &conversation.messages {
+        match message {
+            Message::System(text) => messages.push(entry("system", text.clone())),
+            Message::User(text) => messages.push(entry("user", text.clone())),
+            Message::Tool(told) => messages.push(entry("tool_response", told.content.clone())),
+            Message::Assistant(spoken) => push_spoken(spoken, thinking, &mut messages),
+        }
+    }
+    let rendered = render(&messages, &conversation.tools, template).map_err(Unfit::new)?;
+    let tools = Json::List(conversation.tools.clone()).write();
+    let row = Json::object([("tools", Json::Text(tools)), ("messages", Json::List(messages))]);
+    Ok(Converted { row, rendered: Some(rendered) })
+}
+
+fn entry(role: &str, content: String) -> Json {
+    Json::object([("role", Json::text(role)), ("content", Json::Text(content))])
+}
+
+/// The text, then each call. ms-swift joins them as they stand, while Qwen's chat template, with which the model is
+/// served, puts a newline between text and call: so the text brings it. Text that already ends with one keeps it
+/// (servers that cut the calls out of an answer leave it there).
+fn push_spoken(spoken: &Spoken, thinking: bool, messages: &mut Vec<Json>) {
+    let mut text = spoken.text(thinking);
+    if !text.trim().is_empty() {
+        if !spoken.calls.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        messages.push(entry("assistant", text));
+    }
+    for call in &spoken.calls {
+        let content = Json::object([("name", Json::text(&call.name)), ("arguments", call.arguments.clone())]);
+        messages.push(entry("tool_call", content.write()));
+    }
+}

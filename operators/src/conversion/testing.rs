@@ -1,0 +1,43 @@
+//! Checks that every converter of rollouts passes.
+
+use searchmill_engine::operator::OperatorEntry;
+use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+use searchmill_schemas::{Example, Trajectory};
+use serde_json::{Value, json};
+
+use crate::relation::testing::trajectories;
+
+fn run(operator: &OperatorEntry, batch_rows: usize, rows: &[Trajectory], params: Value) -> Outcome {
+    let mut harness = Harness::new();
+    harness.batch_rows = batch_rows;
+    harness.run(operator, params, &inputs([("trajectories", rows_input(rows))])).expect("runs")
+}
+
+/// The training rows of three rollouts.
+pub(crate) fn rows(operator: &OperatorEntry, params: Value) -> Vec<String> {
+    let examples: Vec<Example> = run(operator, 8192, &trajectories(3), params).read("examples");
+    examples.into_iter().map(|example| example.row).collect()
+}
+
+/// The same rows, each of them JSON, however the input is cut into batches.
+pub(crate) fn batches_change_nothing(operator: &OperatorEntry) {
+    let rollouts = trajectories(30);
+    let whole = run(operator, 8192, &rollouts, json!({})).batch("examples");
+    assert_eq!(whole.num_rows(), 30);
+    for batch_rows in [1, 7, 8192] {
+        assert_eq!(run(operator, batch_rows, &rollouts, json!({})).batch("examples"), whole);
+    }
+    for row in rows(operator, json!({"thinking": true})) {
+        serde_json::from_str::<Value>(&row).expect("JSON");
+    }
+    assert!(run(operator, 7, &[], json!({})).rows.is_empty(), "empty in, empty out");
+}
+
+/// A call whose arguments are no JSON object does not get into a training set.
+pub(crate) fn rejects_broken_arguments(operator: &OperatorEntry) {
+    let mut rollouts = trajectories(2);
+    rollouts[1].turns[2].tool_calls[0].arguments = "{'query': 1}".to_owned();
+    let outcome = run(operator, 8192, &rollouts, json!({}));
+    assert_eq!(outcome.read::<Example>("examples").len(), 1);
+    assert_eq!(outcome.rejects()[0].id, "q1@0");
+}

@@ -1,0 +1,182 @@
+//! `convert-to-swift`: rollouts to ms-swift's agent layout.
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use serde::{Deserialize, Serialize};
+
+use crate::conversion::hermes::Template;
+use crate::conversion::kernel::{converter, ports};
+use crate::conversion::swift::convert;
+
+/// Makes a row `{"tools": "[…]", "messages": […]}` of each rollout, as ms-swift 3.8 reads it (`swift sft
+/// --agent_template hermes`), and renders it as that trainer will: the column `text` is what it tokenises, the column
+/// `loss_spans` says which bytes of it carry loss. Text of the model before a tool call ends with the newline that the
+/// served model sees there. Rollouts whose calls have arguments that are no JSON object, or that do not end with the
+/// model, go to `rejects`.
+pub(crate) struct ConvertToSwift;
+
+/// Parameters of `convert-to-swift`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct ConvertToSwiftParams {
+    /// Put the model's reasoning before its text, in `<think>` tags. Without it the reasoning is left out.
+    #[serde(default)]
+    pub(crate) thinking: bool,
+    /// Chat template of the model that will be trained: it fixes the column `text`, not the row.
+    #[serde(default)]
+    pub(crate) template: Template,
+}
+
+impl Operator for ConvertToSwift {
+    type Params = ConvertToSwiftParams;
+    const NAME: &'static str = "convert-to-swift";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Makes ms-swift training rows of rollouts.";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
+        Example {
+            title: "With the teacher's reasoning, for a hybrid Qwen3 model",
+            yaml: "swift: {op: convert-to-swift, from: balanced, with: {thinking: true, template: qwen3}}",
+        },
+    ];
+
+    fn ports(_params: &ConvertToSwiftParams) -> Ports {
+        ports()
+    }
+
+    fn open(params: &ConvertToSwiftParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        let (thinking, template) = (params.thinking, params.template);
+        Ok(converter("swift", Box::new(move |conversation| convert(conversation, thinking, template))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, AsArray};
+    use arrow::datatypes::Int64Type;
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+    use searchmill_schemas as schemas;
+    use searchmill_schemas::{ToolCall, Trajectory};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::trajectories;
+
+    fn run_in(batch_rows: usize, rows: &[Trajectory], params: Value) -> Outcome {
+        let mut harness = Harness::new();
+        harness.batch_rows = batch_rows;
+        let bound = inputs([("trajectories", rows_input(rows))]);
+        harness.run(&entry::<ConvertToSwift>(), params, &bound).expect("runs")
+    }
+
+    fn one(row: Trajectory, params: Value) -> schemas::Example {
+        run_in(8192, &[row], params).read("examples").remove(0)
+    }
+
+    #[test]
+    fn a_rollout_becomes_the_row_that_swift_reads() {
+        let row = trajectories(1).remove(0);
+        let example = one(row, json!({}));
+        let wanted = concat!(
+            r#"{"tools": "[{\"type\": \"function\", \"function\": {\"name\": \"search\", \"description\": \"Searches the corpus.\", "#,
+            r#"\"parameters\": {\"type\": \"object\", \"properties\": {\"query\": {\"type\": \"string\"}}, \"required\": [\"query\"]}}}]", "#,
+            r#""messages": [{"role": "system", "content": "Use the search tool."}, "#,
+            r#"{"role": "user", "content": "Question 0, naïve?"}, "#,
+            r#"{"role": "tool_call", "content": "{\"name\": \"search\", \"arguments\": {\"query\": \"title 0 é\"}}"}, "#,
+            r#"{"role": "tool_response", "content": "Title 0\nAnswer 0 stands here."}, "#,
+            r#"{"role": "assistant", "content": "<answer>Answer 0</answer>"}]}"#,
+        );
+        assert_eq!(example.row, wanted);
+        assert_eq!(
+            (example.id.as_str(), example.question_id.as_str(), example.format.as_str()),
+            ("q0@0", "q0", "swift")
+        );
+        let text = example.text.expect("rendered");
+        assert!(text.starts_with("<|im_start|>system\nUse the search tool.\n\n# Tools\n\nYou may call"));
+        assert!(text.ends_with("<|im_end|>\n<|im_start|>assistant\n<answer>Answer 0</answer><|im_end|>"));
+    }
+
+    #[test]
+    fn text_before_a_call_ends_with_one_newline() {
+        for said in ["Let me search.", "Let me search.\n"] {
+            let mut row = trajectories(1).remove(0);
+            said.clone_into(&mut row.turns[2].content);
+            let example = one(row, json!({}));
+            assert!(
+                example.row.contains(r#"{"role": "assistant", "content": "Let me search.\n"}, {"role": "tool_call""#)
+            );
+            assert!(example.text.expect("rendered").contains("assistant\nLet me search.\n<tool_call>\n{\"name\""));
+        }
+    }
+
+    #[test]
+    fn reasoning_stands_in_think_tags_when_asked_for() {
+        let row = trajectories(1).remove(0);
+        assert!(!one(row.clone(), json!({})).row.contains("I should search."));
+        let text = one(row, json!({"thinking": true})).text.expect("rendered");
+        assert!(text.contains("assistant\n<think>\nI should search.\n</think>\n\n<tool_call>\n"), "{text}");
+    }
+
+    #[test]
+    fn parallel_calls_and_their_results_are_one_turn_each() {
+        let mut row = trajectories(1).remove(0);
+        let arguments = r#"{"query":"b","k":1.0}"#.to_owned();
+        row.turns[2].tool_calls.push(ToolCall { id: "second".to_owned(), name: "search".to_owned(), arguments });
+        let mut told = row.turns[3].clone();
+        told.content = "R2".to_owned();
+        row.turns.insert(4, told);
+        let text = one(row, json!({})).text.expect("rendered");
+        assert!(text.contains("</tool_call>\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"b\", \"k\": 1.0}}\n</tool_call><|im_end|>"));
+        assert!(text.contains("stands here.\n</tool_response>\n<tool_response>\nR2\n</tool_response><|im_end|>"));
+    }
+
+    #[test]
+    fn loss_spans_are_the_models_words() {
+        let outcome = run_in(8192, &trajectories(3), json!({}));
+        let batch = outcome.batch("examples");
+        let texts = batch.column_by_name("text").expect("text").as_string::<i32>();
+        let spans = batch.column_by_name("loss_spans").expect("spans").as_list::<i32>();
+        for row in 0..3 {
+            let list = spans.value(row);
+            let ends = list.as_struct();
+            assert_eq!(ends.len(), row + 2, "each round is one span");
+            let end = |column: usize| ends.column(column).as_primitive::<Int64Type>().value(ends.len() - 1) as usize;
+            assert_eq!(&texts.value(row)[end(0)..end(1)], format!("<answer>Answer {row}</answer><|im_end|>"));
+        }
+    }
+
+    #[test]
+    fn the_unfit_are_rejected_with_their_reason() {
+        let mut rows = trajectories(5);
+        rows[0].turns[2].tool_calls[0].arguments = "{\"query\": ".to_owned();
+        rows[1].turns[2].tool_calls[0].arguments = "[1]".to_owned();
+        rows[2].turns.pop();
+        rows[3].tools = "{}".to_owned();
+        let outcome = run_in(8192, &rows, json!({}));
+        assert_eq!(outcome.read::<schemas::Example>("examples").len(), 1);
+        let rejects = outcome.rejects();
+        assert_eq!(
+            rejects.iter().map(|reject| reject.id.as_str()).collect::<Vec<_>>(),
+            ["q0@0", "q1@0", "q2@0", "q3@0"]
+        );
+        assert!(rejects[0].message.starts_with("the arguments of the call to `search` are not a JSON object: EOF"));
+        assert_eq!(rejects[0].detail.as_deref(), Some("{\"query\": "));
+        assert_eq!(rejects[2].message, "the last turn is not the model's");
+    }
+
+    #[test]
+    fn batches_and_repeats_change_nothing() {
+        let rows = trajectories(50);
+        let whole: Vec<schemas::Example> = run_in(8192, &rows, json!({})).read("examples");
+        assert_eq!(whole.len(), 50);
+        for batch_rows in [1, 7, 8192] {
+            assert_eq!(
+                run_in(batch_rows, &rows, json!({})).batch("examples"),
+                run_in(8192, &rows, json!({})).batch("examples")
+            );
+        }
+        assert!(run_in(7, &[], json!({})).rows.is_empty());
+    }
+}

@@ -1,0 +1,68 @@
+//! `convert-to-trl`: rollouts to TRL's conversational layout.
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use serde::{Deserialize, Serialize};
+
+use crate::conversion::kernel::{converter, ports};
+use crate::conversion::trl::convert;
+
+/// Makes a row `{"messages": […], "tools": […]}` of each rollout, as TRL's trainers and chat templates read it: tool calls
+/// with their arguments as objects, tools as a list. Reasoning, where kept, is `reasoning_content`. The text is left to
+/// the model's chat template.
+pub(crate) struct ConvertToTrl;
+
+/// Parameters of `convert-to-trl`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct ConvertToTrlParams {
+    /// Keep the model's reasoning. Without it the reasoning is left out.
+    #[serde(default)]
+    pub(crate) thinking: bool,
+}
+
+impl Operator for ConvertToTrl {
+    type Params = ConvertToTrlParams;
+    const NAME: &'static str = "convert-to-trl";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Makes training rows of rollouts in TRL's conversational layout.";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "Without reasoning", yaml: "trl: {op: convert-to-trl, from: balanced}" },
+        Example { title: "With reasoning", yaml: "trl: {op: convert-to-trl, from: balanced, with: {thinking: true}}" },
+    ];
+
+    fn ports(_params: &ConvertToTrlParams) -> Ports {
+        ports()
+    }
+
+    fn open(params: &ConvertToTrlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        let thinking = params.thinking;
+        Ok(converter("trl", Box::new(move |conversation| Ok(convert(conversation, thinking)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::entry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::conversion::testing::{batches_change_nothing, rejects_broken_arguments, rows};
+
+    #[test]
+    fn calls_are_objects_and_tools_a_list() {
+        let row = &rows(&entry::<ConvertToTrl>(), json!({"thinking": true}))[0];
+        let call = r#"{"role": "assistant", "content": "", "reasoning_content": "I should search.", "tool_calls": [{"type": "function", "function": {"name": "search", "arguments": {"query": "title 0 é"}}}]}"#;
+        assert!(row.contains(call), "{row}");
+        assert!(row.contains(r#"{"role": "tool", "name": "search", "content": "Title 0\nAnswer 0 stands here."}"#));
+        assert!(row.contains(r#""tools": [{"type": "function", "function": {"name": "search", "#));
+        assert!(!rows(&entry::<ConvertToTrl>(), json!({}))[0].contains("reasoning"));
+    }
+
+    #[test]
+    fn laws() {
+        batches_change_nothing(&entry::<ConvertToTrl>());
+        rejects_broken_arguments(&entry::<ConvertToTrl>());
+    }
+}

@@ -1,0 +1,191 @@
+//! `dedup`: one row for each key.
+
+use std::future::Future;
+
+use datafusion::error::DataFusionError;
+use datafusion::functions::expr_fn::{lower, regexp_replace, trim};
+use datafusion::functions_aggregate::expr_fn::{max, min};
+use datafusion::logical_expr::{Expr, ident, lit};
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
+    QueryOutput,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered};
+
+/// Keeps one row for each key, in input order, with all its columns. NULL keys are equal to each other.
+pub(crate) struct Dedup;
+
+/// Which of the rows of one key stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stays {
+    /// The first in input order.
+    #[default]
+    First,
+    /// The last in input order.
+    Last,
+}
+
+/// Parameters of `dedup`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct DedupParams {
+    /// What makes rows the same: columns' names or SQL expressions.
+    pub(crate) by: Vec<String>,
+    /// Which of the same rows stays.
+    #[serde(default)]
+    pub(crate) keep: Stays,
+    /// Compare keys as text without case, punctuation and repeated space: every run of characters that are neither
+    /// letters nor digits counts as one space.
+    #[serde(default)]
+    pub(crate) normalized: bool,
+}
+
+impl Operator for Dedup {
+    type Params = DedupParams;
+    const NAME: &'static str = "dedup";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Keeps one row for each key.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "One question for each text, whatever its case and punctuation",
+            yaml: "unique: {op: dedup, from: train, with: {by: [question], normalized: true}}",
+        },
+        Example {
+            title: "The last rollout of each question",
+            yaml: "latest: {op: dedup, from: rollouts, with: {by: [question_id], keep: last}}",
+        },
+    ];
+
+    fn ports(_params: &DedupParams) -> Ports {
+        Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row for each key")
+    }
+
+    fn check(params: &DedupParams) -> Vec<ParamIssue> {
+        if params.by.is_empty() {
+            return vec![ParamIssue::new("by", "name at least one column")];
+        }
+        let keys = params.by.iter().enumerate();
+        keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect()
+    }
+
+    fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Query(Box::new(DedupKernel { params: params.clone() })))
+    }
+}
+
+struct DedupKernel {
+    params: DedupParams,
+}
+
+impl QueryKernel for DedupKernel {
+    fn plan<'a>(
+        &'a self,
+        session: &'a SessionContext,
+        _inputs: &'a QueryInputs,
+    ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
+        self.distinct(session).boxed()
+    }
+}
+
+impl DedupKernel {
+    fn distinct(&self, session: &SessionContext) -> impl Future<Output = Result<Vec<QueryOutput>, OperatorError>> {
+        let session = session.clone();
+        async move {
+            let rows = session.table(ROWS).await?;
+            let keys = self.keys(&session, &rows)?;
+            let kept = self.chosen(numbered(rows.clone())?, keys)?;
+            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
+        }
+    }
+
+    fn keys(&self, session: &SessionContext, rows: &DataFrame) -> Result<Vec<Expr>, OperatorError> {
+        let bound = self.params.by.iter().map(|text| key(session, rows.schema(), "by", text));
+        bound.map(|expression| Ok(if self.params.normalized { normalized(expression?) } else { expression? })).collect()
+    }
+
+    fn chosen(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {
+        let row = match self.params.keep {
+            Stays::First => min(ident(ROW)),
+            Stays::Last => max(ident(ROW)),
+        };
+        rows.aggregate(keys, vec![row.alias(KEPT)])?.select(vec![ident(KEPT)])
+    }
+}
+
+/// The text of an expression without case, punctuation and repeated space.
+fn normalized(expression: Expr) -> Expr {
+    let text = datafusion::logical_expr::cast(expression, arrow::datatypes::DataType::Utf8);
+    trim(vec![regexp_replace(lower(text), lit(r"[^\p{L}\p{M}\p{N}]+"), lit(" "), Some(lit("g")))])
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, inputs, rows_input};
+    use searchmill_schemas::Trajectory;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::{ids, trajectories};
+
+    fn run(rows: &[Trajectory], params: Value) -> Result<Vec<Trajectory>, OperatorError> {
+        let outcome = Harness::new().run(&entry::<Dedup>(), params, &inputs([("rows", rows_input(rows))]))?;
+        Ok(outcome.read("rows"))
+    }
+
+    #[test]
+    fn the_first_or_the_last_of_each_key_stays_in_order() {
+        let rows = trajectories(9_000);
+        let first = run(&rows, json!({"by": ["tool_calls", "question_type"]})).expect("runs");
+        assert_eq!(first, rows.iter().filter(|row| first_of(&rows, row)).cloned().collect::<Vec<_>>());
+        let last = run(&rows, json!({"by": ["tool_calls"], "keep": "last"})).expect("runs");
+        assert_eq!(ids(&last), ["q8997@0", "q8998@0", "q8999@0"]);
+    }
+
+    fn first_of(rows: &[Trajectory], row: &Trajectory) -> bool {
+        let same = |other: &&Trajectory| other.tool_calls == row.tool_calls && other.question_type == row.question_type;
+        rows.iter().find(same).is_some_and(|first| first.id == row.id)
+    }
+
+    #[test]
+    fn normalized_text_ignores_case_punctuation_and_space() {
+        let mut rows = trajectories(5);
+        let questions = ["Who is  Zoë?", "who is zoë", "WHO—IS «ZOË» !", "whois zoë", "Who is Zoe?"];
+        for (row, question) in rows.iter_mut().zip(questions) {
+            question.clone_into(&mut row.question);
+        }
+        let params = json!({"by": ["question"], "normalized": true});
+        assert_eq!(ids(&run(&rows, params).expect("runs")), ["q0@0", "q3@0", "q4@0"]);
+        assert_eq!(run(&rows, json!({"by": ["question"]})).expect("runs").len(), 5);
+    }
+
+    #[test]
+    fn null_keys_are_one_group_and_nested_keys_compare() {
+        let mut rows = trajectories(4);
+        for row in &mut rows {
+            row.question_type = None;
+        }
+        assert_eq!(ids(&run(&rows, json!({"by": ["question_type"]})).expect("runs")), ["q0@0"]);
+        rows[3].golden_answers = rows[0].golden_answers.clone();
+        let by_list = run(&rows, json!({"by": ["golden_answers"]})).expect("runs");
+        assert_eq!(ids(&by_list), ["q0@0", "q1@0", "q2@0"]);
+        assert_eq!(run(&rows, json!({"by": ["length(question_id)"]})).expect("runs").len(), 1);
+    }
+
+    #[test]
+    fn empty_input_and_wrong_params() {
+        assert!(run(&[], json!({"by": ["id"]})).expect("runs").is_empty());
+        assert_eq!(run(&[], json!({"by": []})).expect_err("no key").message, "by: name at least one column");
+        let error = run(&trajectories(1), json!({"by": ["questoin"]})).expect_err("no such column");
+        assert_eq!(error.message, "`by`: there is no column `questoin`");
+        assert!(error.help.expect("help").starts_with("did you mean `question`?"));
+    }
+}

@@ -1,0 +1,19 @@
+//! Every operator's examples bind: their YAML is one node whose params the operator takes.
+
+use serde_json::Value;
+
+#[test]
+fn every_example_binds() {
+    for operator in crate::all() {
+        assert!(operator.examples.len() >= 2, "{}: two examples at least", operator.name);
+        for example in operator.examples {
+            let nodes: Value = serde_yaml::from_str(example.yaml).expect(example.yaml);
+            for node in nodes.as_object().expect("a mapping").values() {
+                assert_eq!(node["op"], operator.name, "{}", example.yaml);
+                let params = node.get("with").cloned().unwrap_or_else(|| serde_json::json!({}));
+                let bound = (operator.bind)(params).map_err(|issue| format!("{}: {}", issue.path, issue.message));
+                assert_eq!(bound.expect(example.yaml).check(), [], "{}", example.yaml);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `filter-by-f1`: keep the rollouts whose answer is right, and, where asked for, rests on what was found.
+
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::{filter_record_batch, not};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
+};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::grounding::grounded;
+use crate::text::answer_metrics::answer_scores;
+
+/// Keeps the rollouts whose prediction reaches a token F1 against their golden answers (the best over these, as FlashRAG
+/// scores). With `grounded: true` gold evidence or the answer must also have stood in a tool's result: an F1 filter alone
+/// keeps lucky guesses of yes/no questions. All columns pass, in order; the others come out at the port `dropped`.
+pub(crate) struct FilterByF1;
+
+/// Parameters of `filter-by-f1`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct FilterByF1Params {
+    /// Least F1 that is kept, from 0 to 1.
+    #[serde(default = "success")]
+    pub(crate) threshold: f64,
+    /// Also demand that gold evidence or the answer stood in a tool's result.
+    #[serde(default)]
+    pub(crate) grounded: bool,
+}
+
+/// The success threshold of DeepSearch-RL (ninehills/deepsearch-rl).
+fn success() -> f64 {
+    0.8
+}
+
+impl Operator for FilterByF1 {
+    type Params = FilterByF1Params;
+    const NAME: &'static str = "filter-by-f1";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Keeps the rollouts whose answer is right, and grounded where asked for.";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "The success criterion of DeepSearch-RL", yaml: "good: {op: filter-by-f1, from: rollouts}" },
+        Example {
+            title: "Only exact answers that rest on what was found",
+            yaml: "good: {op: filter-by-f1, from: rollouts, with: {threshold: 1.0, grounded: true}}",
+        },
+    ];
+
+    fn ports(_params: &FilterByF1Params) -> Ports {
+        Ports::new()
+            .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
+            .rows_out("kept", RecordKind::Trajectory, "rollouts that pass")
+            .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not")
+    }
+
+    fn check(params: &FilterByF1Params) -> Vec<ParamIssue> {
+        let wrong = !(0.0..=1.0).contains(&params.threshold);
+        let message = format!("F1 is between 0 and 1, found {}", params.threshold);
+        wrong.then(|| ParamIssue::new("threshold", message)).into_iter().collect()
+    }
+
+    fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Map(Arc::new(F1Filter { params: params.clone() })))
+    }
+}
+
+struct F1Filter {
+    params: FilterByF1Params,
+}
+
+impl MapKernel for F1Filter {
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        let rows = from_batch::<Trajectory>(batch)?;
+        let passes: BooleanArray = rows.iter().map(|row| Some(self.passes(row))).collect();
+        output.push("kept", filter_record_batch(batch, &passes)?);
+        output.push("dropped", filter_record_batch(batch, &not(&passes)?)?);
+        Ok(())
+    }
+}
+
+impl F1Filter {
+    fn passes(&self, row: &Trajectory) -> bool {
+        let f1 = answer_scores(&row.prediction, &row.golden_answers).f1;
+        f1 >= self.params.threshold && (!self.params.grounded || grounded(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int32Array};
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
+    use searchmill_schemas::to_batch;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::{ids, trajectories};
+
+    fn run_in(batch_rows: usize, rows: &[Trajectory], params: Value) -> Result<Outcome, OperatorError> {
+        let mut harness = Harness::new();
+        harness.batch_rows = batch_rows;
+        harness.run(&entry::<FilterByF1>(), params, &inputs([("trajectories", rows_input(rows))]))
+    }
+
+    /// Answers of F1 1, 0.8, 2/3 and 0, and an empty one.
+    fn rows() -> Vec<Trajectory> {
+        let mut rows = trajectories(5);
+        let predictions = ["the ANSWER, 0!", "Answer 1 it", "answer 2 or so", "東", ""];
+        for (row, prediction) in rows.iter_mut().zip(predictions) {
+            prediction.clone_into(&mut row.prediction);
+        }
+        rows
+    }
+
+    #[test]
+    fn the_threshold_itself_passes_and_nothing_is_lost() {
+        let outcome = run_in(8192, &rows(), json!({})).expect("runs");
+        let (kept, dropped): (Vec<Trajectory>, Vec<Trajectory>) = (outcome.read("kept"), outcome.read("dropped"));
+        assert_eq!(kept, rows()[..2], "F1 1 and F1 0.8, nested columns and all");
+        assert_eq!(dropped, rows()[2..]);
+        let kept: Vec<Trajectory> = run_in(8192, &rows(), json!({"threshold": 0.81})).expect("runs").read("kept");
+        assert_eq!(ids(&kept), ["q0@0"]);
+        let kept: Vec<Trajectory> = run_in(8192, &rows(), json!({"threshold": 0})).expect("runs").read("kept");
+        assert_eq!(kept.len(), 5);
+    }
+
+    #[test]
+    fn grounded_demands_that_the_evidence_was_seen() {
+        let mut rows = rows();
+        rows[0].evidence[0].title = Some("Elsewhere".to_owned());
+        rows[0].golden_answers = vec!["yes".to_owned()];
+        "yes".clone_into(&mut rows[0].prediction);
+        let kept = |params| run_in(8192, &rows, params).expect("runs").read::<Trajectory>("kept");
+        assert_eq!(ids(&kept(json!({}))), ["q0@0", "q1@0"]);
+        assert_eq!(ids(&kept(json!({"grounded": true}))), ["q1@0"], "a lucky yes is dropped");
+    }
+
+    #[test]
+    fn batches_extra_columns_and_edges() {
+        let rows: Vec<_> = rows().into_iter().cycle().take(40).collect();
+        let whole = run_in(8192, &rows, json!({})).expect("runs");
+        for batch_rows in [1, 7, 8192] {
+            let cut = run_in(batch_rows, &rows, json!({})).expect("runs");
+            assert_eq!(cut.batch("kept"), whole.batch("kept"));
+            assert_eq!(cut.batch("dropped"), whole.batch("dropped"));
+        }
+        assert!(run_in(7, &[], json!({})).expect("runs").rows.is_empty());
+        let message = run_in(7, &[], json!({"threshold": 80})).expect_err("percent").message;
+        assert_eq!(message, "threshold: F1 is between 0 and 1, found 80");
+    }
+
+    #[test]
+    fn columns_beyond_the_kind_pass() {
+        let batch = to_batch(&rows()).expect("rows");
+        let extra: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5]));
+        let mut named: Vec<(String, ArrayRef)> =
+            batch.schema().fields().iter().map(|field| field.name().clone()).zip(batch.columns().to_vec()).collect();
+        named.push(("extra".to_owned(), Arc::clone(&extra)));
+        let batch = RecordBatch::try_from_iter(named).expect("a batch");
+        let bound = inputs([("trajectories", batch_input(RecordKind::Trajectory, batch))]);
+        let outcome = Harness::new().run(&entry::<FilterByF1>(), json!({}), &bound).expect("runs");
+        assert_eq!(outcome.batch("kept").column_by_name("extra").expect("kept"), &extra.slice(0, 2));
+    }
+}

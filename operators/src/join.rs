@@ -1,0 +1,281 @@
+//! `join`: the rows of two inputs side by side.
+
+use datafusion::common::DFSchema;
+use datafusion::error::DataFusionError;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{Expr, JoinType, ident};
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
+    QueryOutput,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{ROW, ResultKind, explain, numbered, require_columns};
+
+const LEFT: &str = "left";
+const RIGHT: &str = "right";
+const RIGHT_ROW: &str = "__right_row";
+
+/// Joins the rows of `left` and `right` that agree in their key columns. Rows come in the order of `left`, and for one
+/// row of `left` in the order of `right`. NULL keys agree with nothing, as in SQL.
+pub(crate) struct Join;
+
+/// Which rows come out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum How {
+    /// Each pair that agrees.
+    #[default]
+    Inner,
+    /// Each pair that agrees, and rows of `left` without a partner (their columns of `right` are NULL).
+    Left,
+    /// Rows of `left` that have a partner, once each, without columns of `right`.
+    Semi,
+    /// Rows of `left` that have no partner.
+    Anti,
+}
+
+/// Parameters of `join`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct JoinParams {
+    /// Key columns of `left`, and of `right` where `right_on` does not say otherwise.
+    pub(crate) on: Vec<String>,
+    /// Key columns of `right`, in the order of `on`, where they have other names.
+    #[serde(default)]
+    pub(crate) right_on: Vec<String>,
+    /// Which rows come out.
+    #[serde(default)]
+    pub(crate) how: How,
+    /// Put after the names of columns of `right` that `left` also has. The key columns of `right` are left out.
+    #[serde(default = "suffix")]
+    pub(crate) suffix: String,
+    /// Kind of the rows that come out, where it is not that of `left`. All columns of `left` come out under their own
+    /// names, so the rows stay of its kind.
+    #[serde(rename = "as", default)]
+    pub(crate) kind: Option<ResultKind>,
+}
+
+fn suffix() -> String {
+    "_right".to_owned()
+}
+
+impl JoinParams {
+    fn right_keys(&self) -> &[String] {
+        if self.right_on.is_empty() { &self.on } else { &self.right_on }
+    }
+}
+
+impl Operator for Join {
+    type Params = JoinParams;
+    const NAME: &'static str = "join";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Joins the rows of two inputs that agree in key columns.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Rollouts with their scores beside them (still trajectories)",
+            yaml: "scored: {op: join, from: {left: rollouts, right: scores}, with: {on: [id], right_on: [trajectory_id]}}",
+        },
+        Example {
+            title: "Questions that are not in the evaluation set",
+            yaml: "clean: {op: join, from: {left: train, right: val}, with: {on: [question], how: anti}}",
+        },
+    ];
+
+    fn ports(params: &JoinParams) -> Ports {
+        let ports = Ports::new().any_rows_in(LEFT, "rows whose order is kept").any_rows_in(RIGHT, "rows to look up");
+        match params.kind {
+            Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
+            None => ports.same_out("rows", LEFT, "joined rows"),
+        }
+    }
+
+    fn check(params: &JoinParams) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if params.on.is_empty() {
+            issues.push(ParamIssue::new("on", "name at least one key column"));
+        }
+        if params.right_keys().len() != params.on.len() {
+            let message = format!("{} columns, but `on` names {}", params.right_on.len(), params.on.len());
+            issues.push(ParamIssue::new("right_on", message));
+        }
+        if params.suffix.is_empty() {
+            issues.push(ParamIssue::new("suffix", "may not be empty: two columns would have one name"));
+        }
+        issues
+    }
+
+    fn open(params: &JoinParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Query(Box::new(JoinKernel { params: params.clone() })))
+    }
+}
+
+struct JoinKernel {
+    params: JoinParams,
+}
+
+impl QueryKernel for JoinKernel {
+    fn plan<'a>(
+        &'a self,
+        session: &'a SessionContext,
+        _inputs: &'a QueryInputs,
+    ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
+        async move {
+            let (left, right) = (session.table(LEFT).await?, session.table(RIGHT).await?);
+            require_keys(left.schema(), "on", &self.params.on)?;
+            let right_param = if self.params.right_on.is_empty() { "on" } else { "right_on" };
+            require_keys(right.schema(), right_param, self.params.right_keys())?;
+            let right = self.renamed(left.schema(), right)?;
+            let frame = self.joined(left, right)?;
+            require_columns(self.params.kind.unwrap_or_default(), frame.schema())?;
+            Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
+        }
+        .boxed()
+    }
+}
+
+impl JoinKernel {
+    /// The columns of `right` under the names they get, after its keys as `__key0`, ….
+    fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
+        let keys = self.params.right_keys();
+        let mut columns: Vec<Expr> =
+            keys.iter().enumerate().map(|(place, name)| ident(name).alias(key_name(place))).collect();
+        for field in right.schema().fields().iter().filter(|field| !keys.contains(field.name())) {
+            let name = field.name();
+            let clashes = left.has_column_with_unqualified_name(name);
+            let new = if clashes { format!("{name}{}", self.params.suffix) } else { name.clone() };
+            let taken = |schema: &DFSchema| schema.has_column_with_unqualified_name(&new);
+            if clashes && (taken(left) || taken(right.schema())) {
+                let message = format!("both inputs have `{name}`, and one of them has `{new}` too");
+                return Err(OperatorError::pipeline(message).with_help("give another `suffix`"));
+            }
+            columns.push(ident(name).alias(new));
+        }
+        Ok(right.select(columns)?)
+    }
+
+    /// `right` is the side that the join holds in memory; the rows of `left` stream past it.
+    fn joined(&self, left: DataFrame, right: DataFrame) -> Result<DataFrame, DataFusionError> {
+        let pairs = matches!(self.params.how, How::Inner | How::Left);
+        let kind = match self.params.how {
+            How::Inner => JoinType::Inner,
+            How::Left => JoinType::Right,
+            How::Semi => JoinType::RightSemi,
+            How::Anti => JoinType::RightAnti,
+        };
+        let mut columns = columns_of(&left);
+        if pairs {
+            columns.extend(columns_of(&right).into_iter().skip(self.params.on.len()));
+        }
+        let agree = self.params.on.iter().enumerate().map(|(place, name)| ident(key_name(place)).eq(ident(name)));
+        let joined = right.with_column(RIGHT_ROW, row_number())?.join_on(numbered(left)?, kind, agree)?;
+        let mut order = vec![ident(ROW).sort(true, true)];
+        order.extend(pairs.then(|| ident(RIGHT_ROW).sort(true, true)));
+        joined.sort(order)?.select(columns)
+    }
+}
+
+fn columns_of(frame: &DataFrame) -> Vec<Expr> {
+    frame.schema().columns().into_iter().map(Expr::Column).collect()
+}
+
+fn key_name(place: usize) -> String {
+    format!("__key{place}")
+}
+
+fn require_keys(schema: &DFSchema, param: &str, keys: &[String]) -> Result<(), OperatorError> {
+    let missing = keys.iter().find(|name| !schema.has_column_with_unqualified_name(name));
+    missing.map_or(Ok(()), |name| {
+        Err(explain(param, datafusion::common::field_not_found(None::<&str>, name, schema), &[]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, AsArray};
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+    use searchmill_schemas::{Document, Trajectory, text_column};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::{ids, trajectories};
+
+    fn document(id: &str, title: Option<&str>) -> Document {
+        Document { id: id.to_owned(), title: title.map(str::to_owned), text: format!("text {id}"), metadata: None }
+    }
+
+    fn run(left: &[Trajectory], right: &[Document], params: Value) -> Result<Outcome, OperatorError> {
+        let bound = inputs([("left", rows_input(left)), ("right", rows_input(right))]);
+        Harness::new().run(&entry::<Join>(), params, &bound)
+    }
+
+    fn texts(outcome: &Outcome, column: &str) -> Vec<Option<String>> {
+        let batch = outcome.batch("rows");
+        let array = text_column(&batch, column).expect("text");
+        (0..array.len()).map(|row| array.is_valid(row).then(|| array.value(row).to_owned())).collect()
+    }
+
+    #[test]
+    fn pairs_come_in_left_then_right_order_and_stay_trajectories() {
+        let left = trajectories(4);
+        let right = [document("q2", Some("b")), document("q0", None), document("q2", Some("a")), document("x", None)];
+        let params = json!({"on": ["question_id"], "right_on": ["id"]});
+        let outcome = run(&left, &right, params).expect("runs");
+        let rows: Vec<Trajectory> = outcome.read("rows");
+        assert_eq!(rows, [left[0].clone(), left[2].clone(), left[2].clone()], "nested columns and all");
+        assert_eq!(texts(&outcome, "title"), [None, Some("b".to_owned()), Some("a".to_owned())]);
+        assert_eq!(outcome.batch("rows").column_by_name("metadata_right").expect("renamed").null_count(), 3);
+        assert!(outcome.batch("rows").column_by_name("__row").is_none());
+        assert!(outcome.batch("rows").column_by_name("metadata").expect("left's own").as_string::<i32>().is_valid(0));
+    }
+
+    #[test]
+    fn left_semi_and_anti() {
+        let left = trajectories(3);
+        let right = [document("q1", Some("t")), document("q1", Some("u"))];
+        let ids_of = |how: &str| {
+            let params = json!({"on": ["question_id"], "right_on": ["id"], "how": how});
+            let rows: Vec<Trajectory> = run(&left, &right, params).expect("runs").read("rows");
+            ids(&rows).iter().map(|&id| id.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids_of("left"), ["q0@0", "q1@0", "q1@0", "q2@0"]);
+        assert_eq!(ids_of("semi"), ["q1@0"]);
+        assert_eq!(ids_of("anti"), ["q0@0", "q2@0"]);
+    }
+
+    #[test]
+    fn order_is_kept_at_size() {
+        let left = trajectories(9_000);
+        let right: Vec<_> = (0..9_000).rev().map(|place| document(&format!("q{place}"), None)).collect();
+        let params = json!({"on": ["question_id"], "right_on": ["id"]});
+        let rows: Vec<Trajectory> = run(&left, &right, params).expect("runs").read("rows");
+        assert_eq!(ids(&rows), ids(&left));
+    }
+
+    #[test]
+    fn null_keys_agree_with_nothing_and_empty_inputs_work() {
+        let left = trajectories(3);
+        let right = [document("a", None), document("b", None)];
+        let params = json!({"on": ["metadata"], "how": "anti"});
+        let none: Vec<Trajectory> = run(&left, &right, params.clone()).expect("runs").read("rows");
+        assert_eq!(none.len(), 3);
+        assert_eq!(run(&left, &[], params.clone()).expect("runs").read::<Trajectory>("rows").len(), 3);
+        assert!(run(&[], &right, params).expect("runs").read::<Trajectory>("rows").is_empty());
+    }
+
+    #[test]
+    fn wrong_keys_are_named() {
+        let error = run(&trajectories(1), &[], json!({"on": ["question"]})).expect_err("right lacks it");
+        assert_eq!(error.message, "`on`: there is no column `question`");
+        let error = run(&trajectories(1), &[], json!({"on": ["id"], "right_on": ["tilte"]})).expect_err("typo");
+        assert!(error.help.expect("help").starts_with("did you mean `title`?"));
+        assert!(run(&[], &[], json!({"on": []})).is_err());
+        assert!(run(&[], &[], json!({"on": ["id"], "right_on": ["id", "title"]})).is_err());
+    }
+}

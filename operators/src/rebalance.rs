@@ -1,0 +1,480 @@
+//! `rebalance`: as many rows of each group as asked for, by leaving some out and repeating others.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+
+use arrow::array::{AsArray, RecordBatch, StringArray, UInt32Array};
+use arrow::compute::{cast, take_record_batch};
+use arrow::datatypes::DataType;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, RowsInput,
+    WholeKernel,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{Grouping, ROWS, allot, below, check_key};
+
+/// Balances rows by group: leaves rows out where a group has too many and, where allowed, repeats rows where it has too
+/// few. Rows keep their order and columns; a repeat follows its row, with `~1`, `~2`, … after its text id. Which rows are
+/// left out or repeated once more than others is drawn with the node's seed. The table of groups before and after is
+/// part of the node's summary.
+pub(crate) struct Rebalance;
+
+/// Parameters of `rebalance`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct RebalanceParams {
+    /// What makes a group: columns' names or SQL expressions, for example
+    /// `[tool_calls, rounds, question_type]` or `["least(tool_calls, 4)"]`. NULL is a group.
+    pub(crate) by: Vec<String>,
+    /// What each group gets.
+    #[serde(default)]
+    pub(crate) mode: Mode,
+    /// Rows in all. Groups that cannot fill their share give what they have, and the others fill up in proportion.
+    /// Without it: the largest table in which the proportions hold.
+    #[serde(default)]
+    pub(crate) rows: Option<u64>,
+    /// How often one row may stand in the result. 1: rows are never repeated, only left out.
+    #[serde(default = "once")]
+    pub(crate) max_repeats: u32,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// What each group gets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Mode {
+    /// As many rows as every other group.
+    #[default]
+    Uniform,
+    /// Rows in proportion to its number here. A group is named by its keys' values joined with `/`, NULL as `null`:
+    /// `{comparison: 2, inference: 1}` or `{2/comparison: 1}`. Groups not named are left out.
+    Ratios(BTreeMap<String, f64>),
+    /// Rows in proportion to its count to the power of 1/temperature: 1 leaves the proportions as they are, larger
+    /// temperatures even them out (as in sampling for multilingual training: Devlin et al. 2018, Conneau et al. 2020).
+    Tempered {
+        /// 1 or more.
+        temperature: f64,
+    },
+}
+
+impl Operator for Rebalance {
+    type Params = RebalanceParams;
+    const NAME: &'static str = "rebalance";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Balances rows by group: leaves some out, repeats others.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "As many rollouts of each combination of tool calls, rounds and type; each row at most three times",
+            yaml: "balanced: {op: rebalance, from: good, with: {by: [tool_calls, rounds, question_type], rows: 2000, max_repeats: 3}}",
+        },
+        Example {
+            title: "Two comparison questions for each inference question, all others left out",
+            yaml: "mixed: {op: rebalance, from: good, with: {by: [question_type], mode: {ratios: {comparison: 2, inference: 1}}}}",
+        },
+        Example {
+            title: "Gentler: proportions between the natural ones and uniform",
+            yaml: "gentle: {op: rebalance, from: good, with: {by: [tool_calls], mode: {tempered: {temperature: 2}}, rows: 1000}}",
+        },
+    ];
+
+    fn ports(_params: &RebalanceParams) -> Ports {
+        Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order")
+    }
+
+    fn check(params: &RebalanceParams) -> Vec<ParamIssue> {
+        let keys = params.by.iter().enumerate();
+        let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+        if params.by.is_empty() {
+            issues.push(ParamIssue::new("by", "name at least one column"));
+        }
+        if params.max_repeats == 0 {
+            issues.push(ParamIssue::new("max_repeats", "must be at least 1"));
+        }
+        issues.extend(check_mode(&params.mode));
+        issues
+    }
+
+    fn open(params: &RebalanceParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(RebalanceKernel { params: params.clone(), seed: context.seed() })))
+    }
+}
+
+fn check_mode(mode: &Mode) -> Vec<ParamIssue> {
+    let bad = |weight: f64| !(weight.is_finite() && weight >= 0.0);
+    match mode {
+        Mode::Uniform => Vec::new(),
+        Mode::Tempered { temperature } if temperature.is_finite() && *temperature >= 1.0 => Vec::new(),
+        Mode::Tempered { temperature } => {
+            vec![ParamIssue::new("mode.tempered.temperature", format!("must be 1 or more, found {temperature}"))]
+        }
+        Mode::Ratios(ratios) if !ratios.values().any(|&ratio| ratio > 0.0) => {
+            vec![ParamIssue::new("mode.ratios", "at least one group needs a ratio above 0")]
+        }
+        Mode::Ratios(ratios) => {
+            let wrong = ratios.iter().filter(|(_, ratio)| bad(**ratio));
+            wrong
+                .map(|(name, ratio)| {
+                    ParamIssue::new(format!("mode.ratios.{name}"), format!("must be 0 or more, found {ratio}"))
+                })
+                .collect()
+        }
+    }
+}
+
+struct RebalanceKernel {
+    params: RebalanceParams,
+    seed: u64,
+}
+
+/// A group before and after.
+struct Group {
+    label: String,
+    before: u64,
+    after: u64,
+}
+
+impl WholeKernel for RebalanceKernel {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let rows = inputs.rows(ROWS)?;
+        let mut taken = TakenIds::default();
+        let (labels, members) = self.group(rows, &mut taken, context)?;
+        let groups = self.share(labels, &members)?;
+        let copies = self.draw(&groups, &members);
+        write_copies(rows, &copies, &mut taken, outputs, context)?;
+        report(&groups, &copies, outputs);
+        Ok(())
+    }
+}
+
+impl RebalanceKernel {
+    /// Labels of the groups, and the group of each row.
+    fn group(
+        &self,
+        rows: &RowsInput,
+        taken: &mut TakenIds,
+        context: &Context,
+    ) -> Result<(Vec<String>, Vec<u32>), OperatorError> {
+        let mut grouping = Grouping::new(&rows.schema, &self.params.by)?;
+        let mut members = Vec::new();
+        for batch in rows.batches() {
+            context.check_cancelled()?;
+            let batch = batch?;
+            members.extend(grouping.assign(&batch)?);
+            taken.learn(&batch);
+        }
+        Ok((grouping.labels().iter().cloned().collect(), members))
+    }
+
+    fn share(&self, labels: Vec<String>, members: &[u32]) -> Result<Vec<Group>, OperatorError> {
+        let mut counts = vec![0_u64; labels.len()];
+        for &group in members {
+            counts[group as usize] += 1;
+        }
+        let weights = self.weights(&labels, &counts)?;
+        let caps: Vec<u64> = counts.iter().map(|&count| count * u64::from(self.params.max_repeats)).collect();
+        let after = allot(&weights, &caps, self.params.rows);
+        let groups = labels.into_iter().zip(counts).zip(after);
+        Ok(groups.map(|((label, before), after)| Group { label, before, after }).collect())
+    }
+
+    fn weights(&self, labels: &[String], counts: &[u64]) -> Result<Vec<f64>, OperatorError> {
+        match &self.params.mode {
+            Mode::Uniform => Ok(vec![1.0; labels.len()]),
+            Mode::Tempered { temperature } => {
+                Ok(counts.iter().map(|&count| (count as f64).powf(1.0 / temperature)).collect())
+            }
+            Mode::Ratios(ratios) => {
+                require_groups(ratios, labels)?;
+                Ok(labels.iter().map(|label| ratios.get(label).copied().unwrap_or(0.0)).collect())
+            }
+        }
+    }
+
+    /// How often each row is written.
+    fn draw(&self, groups: &[Group], members: &[u32]) -> Vec<u32> {
+        let mut rows_of: Vec<Vec<u32>> = groups.iter().map(|group| Vec::with_capacity(group.before as usize)).collect();
+        for (row, &group) in members.iter().enumerate() {
+            rows_of[group as usize].push(row as u32);
+        }
+        let mut copies = vec![0_u32; members.len()];
+        for (place, (group, rows)) in groups.iter().zip(&mut rows_of).enumerate() {
+            let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+            random.set_stream(place as u64);
+            draw_group(group.after, rows, &mut random, &mut copies);
+        }
+        copies
+    }
+}
+
+/// Each row `total / n` times, and `total % n` rows drawn without repeats once more (a partial Fisher-Yates shuffle).
+fn draw_group(total: u64, rows: &mut [u32], random: &mut ChaCha8Rng, copies: &mut [u32]) {
+    let count = rows.len() as u64;
+    if count == 0 {
+        return;
+    }
+    let extra = (total % count) as usize;
+    for place in 0..extra {
+        let other = place + below(random, count - place as u64) as usize;
+        rows.swap(place, other);
+    }
+    for (place, &row) in rows.iter().enumerate() {
+        copies[row as usize] = (total / count) as u32 + u32::from(place < extra);
+    }
+}
+
+/// A ratio for a group that is not there, while a group that is there has none: most likely a misspelt name.
+fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(), OperatorError> {
+    let absent: Vec<_> = ratios.keys().filter(|name| !labels.contains(name)).collect();
+    let unnamed = labels.iter().any(|label| !ratios.contains_key(label));
+    match absent.first() {
+        Some(name) if unnamed => {
+            let found = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            Err(OperatorError::pipeline(format!("`mode.ratios`: there is no group `{name}`"))
+                .with_help(format!("groups: {found}; give a ratio of 0 to those that should be left out")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ids that a repeat may not get because an earlier rebalancing has given them.
+#[derive(Default)]
+struct TakenIds(HashSet<String>);
+
+impl TakenIds {
+    fn learn(&mut self, batch: &RecordBatch) {
+        if let Some(ids) = id_column(batch) {
+            self.0.extend(ids.iter().flatten().filter(|id| id.contains('~')).map(str::to_owned));
+        }
+    }
+
+    /// `id~1`, or the next number that is free.
+    fn next(&mut self, id: &str, number: &mut u32) -> String {
+        loop {
+            *number += 1;
+            let name = format!("{id}~{number}");
+            if self.0.is_empty() || self.0.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
+/// The ids, where there is a text column of that name.
+fn id_column(batch: &RecordBatch) -> Option<StringArray> {
+    let ids = batch.column_by_name("id")?;
+    let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    text.then(|| cast(ids, &DataType::Utf8).ok()?.as_string_opt::<i32>().cloned())?
+}
+
+fn write_copies(
+    rows: &RowsInput,
+    copies: &[u32],
+    taken: &mut TakenIds,
+    outputs: &mut Outputs,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let mut start = 0;
+    for batch in rows.batches() {
+        context.check_cancelled()?;
+        let batch = batch?;
+        let wanted = &copies[start..start + batch.num_rows()];
+        start += batch.num_rows();
+        let repeated = repeat(&batch, wanted, taken)?;
+        if repeated.num_rows() > 0 {
+            outputs.write(ROWS, &repeated)?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a batch, each as often as wanted.
+fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<RecordBatch, OperatorError> {
+    let places = copies.iter().enumerate().flat_map(|(row, &times)| std::iter::repeat_n(row as u32, times as usize));
+    let result = take_record_batch(batch, &UInt32Array::from_iter_values(places))?;
+    let Some(ids) = id_column(batch).filter(|_| copies.iter().any(|&times| times > 1)) else {
+        return Ok(result);
+    };
+    let mut named = Vec::with_capacity(result.num_rows());
+    for (id, &times) in ids.iter().zip(copies).filter(|(_, times)| **times > 0) {
+        let mut number = 0;
+        named.push(id.map(str::to_owned));
+        named.extend((1..times).map(|_| id.map(|id| taken.next(id, &mut number))));
+    }
+    let (schema, mut columns, _) = result.into_parts();
+    let place = schema.index_of("id")?;
+    columns[place] = cast(&StringArray::from(named), schema.field(place).data_type())?;
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// The table of groups before and after, largest first, and the figures.
+fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
+    let sum = |part: fn(&Group) -> u64| groups.iter().map(part).sum::<u64>();
+    let (before, after) = (sum(|group| group.before), sum(|group| group.after));
+    outputs.figure("groups", groups.len() as f64);
+    outputs.figure("rows_before", before as f64);
+    outputs.figure("rows_after", after as f64);
+    outputs.figure("rows_left_out", copies.iter().filter(|&&times| times == 0).count() as f64);
+    outputs.figure("rows_repeated", copies.iter().filter(|&&times| times > 1).count() as f64);
+    outputs.summary(&table(groups, before, after));
+}
+
+fn table(groups: &[Group], before: u64, after: u64) -> String {
+    let width = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0).max(5);
+    let mut text = format!("{:<width$}  {:>8} {:>7}  {:>8} {:>7}\n", "group", "before", "share", "after", "share");
+    let mut sorted: Vec<&Group> = groups.iter().collect();
+    sorted.sort_by(|a, b| b.before.cmp(&a.before).then_with(|| a.label.cmp(&b.label)));
+    let lines = sorted.iter().map(|group| (group.label.as_str(), group.before, group.after));
+    for (label, old, new) in lines.chain([("all", before, after)]) {
+        let (old_share, new_share) = (percent(old, before), percent(new, after));
+        writeln!(text, "{label:<width$}  {old:>8} {old_share:>7}  {new:>8} {new_share:>7}").ok();
+    }
+    text
+}
+
+fn percent(part: u64, all: u64) -> String {
+    if all == 0 { "–".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / all as f64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::entry;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, LargeStringArray};
+    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
+    use searchmill_schemas::{RecordKind, Trajectory};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::{ids, trajectories};
+
+    fn run_seeded(rows: &[Trajectory], params: Value, seed: u64) -> Result<Outcome, OperatorError> {
+        let mut harness = Harness::new();
+        harness.seed = seed;
+        harness.run(&entry::<Rebalance>(), params, &inputs([("rows", rows_input(rows))]))
+    }
+
+    fn run(rows: &[Trajectory], params: Value) -> (Vec<Trajectory>, Outcome) {
+        let outcome = run_seeded(rows, params, 0).expect("runs");
+        (outcome.read("rows"), outcome)
+    }
+
+    fn counts(rows: &[Trajectory]) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for row in rows {
+            *counts.entry(row.question_type.clone().unwrap_or("null".to_owned())).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn uniform_evens_out_without_repeats_by_default() {
+        let rows = trajectories(1_000);
+        assert_eq!(counts(&rows), [("comparison", 400), ("inference", 400), ("null", 200)].map(owned).into());
+        let (balanced, outcome) = run(&rows, json!({"by": ["question_type"]}));
+        assert_eq!(counts(&balanced), [("comparison", 200), ("inference", 200), ("null", 200)].map(owned).into());
+        let mut all = rows.iter();
+        assert!(balanced.iter().all(|row| all.any(|other| other == row)), "whole rows, in input order, none twice");
+        assert_eq!(outcome.figures["rows_after"], 600.0);
+        assert!(outcome.summary.starts_with("group         before   share     after   share\n"), "{}", outcome.summary);
+        assert!(outcome.summary.contains("null             200  20.0 %       200  33.3 %\n"), "{}", outcome.summary);
+    }
+
+    fn owned((name, count): (&str, usize)) -> (String, usize) {
+        (name.to_owned(), count)
+    }
+
+    #[test]
+    fn repeats_follow_their_row_with_numbered_ids() {
+        let rows = trajectories(5);
+        let (balanced, _) = run(&rows, json!({"by": ["question_type"], "rows": 9, "max_repeats": 3}));
+        assert_eq!(counts(&balanced).values().collect::<Vec<_>>(), [&3, &3, &3]);
+        let third: Vec<_> = ids(&balanced).into_iter().filter(|id| id.starts_with("q2")).collect();
+        assert_eq!(third, ["q2@0", "q2@0~1", "q2@0~2"], "the only row without a type");
+        let mut copy = balanced.iter().find(|row| row.id == "q2@0~1").expect("a repeat").clone();
+        copy.id = "q2@0".to_owned();
+        assert_eq!(copy, rows[2]);
+    }
+
+    #[test]
+    fn rebalancing_twice_never_gives_one_id_to_two_rows() {
+        let params = json!({"by": ["question_type"], "rows": 30, "max_repeats": 9});
+        let (first, _) = run(&trajectories(5), params.clone());
+        let (second, _) = run(&first, json!({"by": ["question_type"], "rows": 90, "max_repeats": 9}));
+        assert_eq!(second.len(), 90);
+        assert_eq!(ids(&second).into_iter().collect::<HashSet<_>>().len(), 90);
+    }
+
+    #[test]
+    fn tables_without_ids_or_with_null_ids_repeat_too() {
+        let ids: ArrayRef = Arc::new(LargeStringArray::from(vec![Some("a"), None, Some("b")]));
+        let kind: ArrayRef = Arc::new(StringArray::from(vec!["x", "y", "y"]));
+        let params = json!({"by": ["Some Kind"], "rows": 6, "max_repeats": 3});
+        let run = |batch: RecordBatch| {
+            let bound = inputs([("rows", batch_input(RecordKind::Table, batch))]);
+            Harness::new().run(&entry::<Rebalance>(), params.clone(), &bound).expect("runs").batch("rows")
+        };
+        let named = run(RecordBatch::try_from_iter([("id", ids), ("Some Kind", Arc::clone(&kind))]).expect("a batch"));
+        let found: Vec<_> = named.column(0).as_string::<i64>().iter().map(|id| id.map(str::to_owned)).collect();
+        assert_eq!(found[..3], [Some("a".to_owned()), Some("a~1".to_owned()), Some("a~2".to_owned())]);
+        assert_eq!(found[3..].iter().filter(|id| id.is_none()).count() + found[3..].iter().flatten().count(), 3);
+        assert!(!found.contains(&Some(String::new())));
+        assert_eq!(run(RecordBatch::try_from_iter([("Some Kind", kind)]).expect("a batch")).num_rows(), 6);
+    }
+
+    #[test]
+    fn ratios_temperature_and_expressions() {
+        let rows = trajectories(1_000);
+        let ratios = json!({"by": ["question_type"], "mode": {"ratios": {"comparison": 2, "null": 1, "inference": 0}}});
+        assert_eq!(counts(&run(&rows, ratios).0), [("comparison", 400), ("null", 200)].map(owned).into());
+        let natural = json!({"by": ["question_type"], "mode": {"tempered": {"temperature": 1}}});
+        assert_eq!(run(&rows, natural).0, rows, "temperature 1 leaves everything");
+        let tempered = json!({"by": ["question_type"], "mode": {"tempered": {"temperature": 2}}, "rows": 500});
+        assert_eq!(
+            counts(&run(&rows, tempered).0),
+            [("comparison", 185), ("inference", 185), ("null", 130)].map(owned).into(),
+            "√400 : √400 : √200"
+        );
+        let by = json!({"by": ["tool_calls > 1", "question_type"], "rows": 60});
+        let outcome = run(&rows, by).1;
+        assert!(outcome.summary.contains("\ntrue/comparison "), "{}", outcome.summary);
+        assert_eq!(outcome.figures["groups"], 6.0);
+    }
+
+    #[test]
+    fn the_seed_decides_and_nothing_else() {
+        let rows = trajectories(300);
+        let draw = |seed| run_seeded(&rows, json!({"by": ["tool_calls"], "rows": 50}), seed).expect("runs");
+        assert_eq!(draw(3).read::<Trajectory>("rows"), draw(3).read::<Trajectory>("rows"));
+        assert_ne!(draw(3).read::<Trajectory>("rows"), draw(4).read::<Trajectory>("rows"));
+    }
+
+    #[test]
+    fn empty_input_and_mistakes() {
+        let (none, outcome) = run(&[], json!({"by": ["question_type"], "rows": 10}));
+        assert!(none.is_empty());
+        assert_eq!(outcome.figures["rows_after"], 0.0);
+        let rows = trajectories(10);
+        let fails = |params: Value| run_seeded(&rows, params, 0).expect_err("a mistake");
+        let typo = fails(json!({"by": ["question_type"], "mode": {"ratios": {"comparision": 1, "inference": 1}}}));
+        assert_eq!(typo.message, "`mode.ratios`: there is no group `comparision`");
+        assert!(fails(json!({"by": ["tool_cals"]})).help.expect("help").contains("did you mean `tool_calls`?"));
+        for (params, path) in [
+            (json!({"by": []}), "by: "),
+            (json!({"by": ["id"], "max_repeats": 0}), "max_repeats: "),
+            (json!({"by": ["id"], "mode": {"tempered": {"temperature": 0.5}}}), "mode.tempered.temperature: "),
+            (json!({"by": ["id"], "mode": {"ratios": {"a": -1, "b": 1}}}), "mode.ratios.a: "),
+            (json!({"by": ["length("]}), "by.0: "),
+        ] {
+            assert!(fails(params.clone()).message.starts_with(path), "{params}");
+        }
+    }
+}

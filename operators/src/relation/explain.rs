@@ -1,0 +1,77 @@
+//! DataFusion's errors in the user's words, with near names.
+
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+use searchmill_engine::operator::OperatorError;
+
+/// A planning error of the SQL given in `param`, as the user should read it.
+pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
+    match error.find_root() {
+        DataFusionError::SchemaError(inner, _) => explain_schema(param, inner),
+        DataFusionError::Plan(message) => explain_plan(param, message, tables),
+        other => OperatorError::pipeline(format!("`{param}`: {}", other.strip_backtrace())),
+    }
+}
+
+fn explain_schema(param: &str, error: &SchemaError) -> OperatorError {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let names: Vec<&str> = valid_fields.iter().map(|column| column.name.as_str()).collect();
+            OperatorError::pipeline(format!("`{param}`: there is no column `{}`", field.name)).with_help(choices(
+                &field.name,
+                &names,
+                "columns",
+            ))
+        }
+        SchemaError::AmbiguousReference { field } => {
+            OperatorError::pipeline(format!("`{param}`: the column `{}` is in more than one input", field.name))
+                .with_help(format!("write the input before it: `input.{}`", field.name))
+        }
+        other => OperatorError::pipeline(format!("`{param}`: {other}")),
+    }
+}
+
+fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError {
+    let table = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
+    let Some(table) = table else {
+        let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+        let error = OperatorError::pipeline(format!("`{param}`: {first}"));
+        return if rest.is_empty() { error } else { error.with_help(rest) };
+    };
+    let name = table.rsplit('.').next().unwrap_or(table);
+    let names: Vec<&str> = tables.iter().map(String::as_str).collect();
+    OperatorError::pipeline(format!("`{param}`: there is no input `{name}`")).with_help(choices(name, &names, "inputs"))
+}
+
+/// "did you mean …?" and all names there are.
+fn choices(wrong: &str, names: &[&str], what: &str) -> String {
+    let all = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match nearest(wrong, names) {
+        Some(near) => format!("did you mean `{near}`? {what}: {all}"),
+        None => format!("{what}: {all}"),
+    }
+}
+
+/// The name nearest to what was written, if any is near; the first of equals.
+fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
+    let wrong = wrong.to_lowercase();
+    let farthest = (wrong.chars().count() / 3).max(2);
+    names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&wrong, &name.to_lowercase()), *name))
+        .filter(|(distance, _)| *distance <= farthest)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_offered_and_far_ones_are_not() {
+        assert_eq!(nearest("tool_call", &["id", "tool_calls", "tools"]), Some("tool_calls"));
+        assert_eq!(nearest("Rounds", &["rounds"]), Some("rounds"));
+        assert_eq!(nearest("difficulty", &["id", "tool_calls"]), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! SQL texts in params: parsed when the pipeline is checked, bound to columns when it runs.
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, ident};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
+
+use super::explain::explain;
+
+/// What keeps `text` from being an SQL expression, if anything does.
+pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
+    if text.trim().is_empty() {
+        return Some(ParamIssue::new(path, "the SQL expression is empty"));
+    }
+    let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_into_expr());
+    let error = parsed.err()?;
+    Some(ParamIssue::new(path, format!("not an SQL expression: {}", reason(&error.strip_backtrace()))))
+}
+
+/// The same for a key: a column's name or an SQL expression. A name that is no SQL (`Question Type`) is left to the run,
+/// which knows the columns.
+pub(crate) fn check_key(path: &str, text: &str) -> Option<ParamIssue> {
+    let plain = !text.trim().is_empty() && text.chars().all(|c| c.is_alphanumeric() || " _-.:@/".contains(c));
+    if plain { None } else { check_expression(path, text) }
+}
+
+/// What keeps `text` from being one SQL query that only reads, if anything does.
+pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
+    if text.trim().is_empty() {
+        return Some(ParamIssue::new(path, "the query is empty"));
+    }
+    let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_statements());
+    let statements = match parsed {
+        Ok(statements) => statements,
+        Err(error) => return Some(ParamIssue::new(path, format!("not SQL: {}", reason(&error.strip_backtrace())))),
+    };
+    if statements.len() != 1 {
+        return Some(ParamIssue::new(path, format!("one query is wanted, found {} statements", statements.len())));
+    }
+    let reads = matches!(&statements[0], Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)));
+    (!reads).then(|| ParamIssue::new(path, "only a query (`SELECT …`, `WITH … SELECT …`) can stand here"))
+}
+
+fn reason(error: &str) -> String {
+    let text = error.trim_start_matches("SQL error: ");
+    let text = text.strip_prefix("ParserError(\"").and_then(|rest| rest.strip_suffix("\")")).unwrap_or(text);
+    text.replace("\\\"", "\"")
+}
+
+/// A key bound to columns: the column of exactly that name, or else an SQL expression.
+pub(crate) fn key(session: &SessionContext, schema: &DFSchema, param: &str, text: &str) -> Result<Expr, OperatorError> {
+    if schema.has_column_with_unqualified_name(text) {
+        return Ok(ident(text));
+    }
+    let expression = session.parse_sql_expr(text, schema).map_err(|error| explain(param, error, &[]))?;
+    require_repeatable(param, &expression)?;
+    Ok(expression)
+}
+
+/// Refuses functions whose result changes from call to call (`random()`, `now()`): their rows could not be kept.
+pub(crate) fn require_repeatable(param: &str, expression: &Expr) -> Result<(), OperatorError> {
+    let mut found = None;
+    expression.apply(|part| {
+        found = unrepeatable(part);
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    found.map_or(Ok(()), |name| Err(not_repeatable(param, &name)))
+}
+
+/// The same for every expression of a plan, subqueries included.
+pub(crate) fn require_repeatable_plan(param: &str, plan: &LogicalPlan) -> Result<(), OperatorError> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                found = found.take().or_else(|| unrepeatable(part));
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    found.map_or(Ok(()), |name| Err(not_repeatable(param, &name)))
+}
+
+fn unrepeatable(part: &Expr) -> Option<String> {
+    match part {
+        Expr::ScalarFunction(call) if call.func.signature().volatility != Volatility::Immutable => {
+            Some(call.func.name().to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn not_repeatable(param: &str, name: &str) -> OperatorError {
+    let message = format!("`{param}`: `{name}()` gives another value each time, so its result cannot be kept");
+    OperatorError::pipeline(message).with_help("put the value into `params:`, or use `sample` for seeded randomness")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sql_that_does_not_parse_is_named_with_its_param() {
+        assert_eq!(check_expression("where", "f1 >= 0.8 AND rounds > 1"), None);
+        for wrong in ["", "  ", "f1 >=", "f1 > 1; DROP TABLE x", "f1 > 1 rounds > 2 3", "(f1", "'"] {
+            assert!(check_expression("where", wrong).is_some_and(|issue| issue.path == "where"), "{wrong:?}");
+        }
+        assert_eq!(check_key("by.0", "Question Type"), None);
+        assert!(check_key("by.0", "substr(").is_some());
+    }
+
+    #[test]
+    fn only_one_reading_query_passes() {
+        assert_eq!(check_query("query", "WITH x AS (SELECT 1) SELECT * FROM x;"), None);
+        let wrong =
+            ["", "SELEC 1", "SELECT 1; SELECT 2", "DROP TABLE a", "COPY a TO 'x.csv'", "SET a = 1", "EXPLAIN SELECT 1"];
+        for text in wrong {
+            assert!(check_query("query", text).is_some(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What the relational operators share: SQL expressions over rows, row order, kinds of results, messages.
+
+mod explain;
+mod expression;
+mod groups;
+mod kind;
+mod order;
+mod random;
+mod share;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub(crate) use explain::explain;
+pub(crate) use expression::{
+    check_expression, check_key, check_query, key, require_repeatable, require_repeatable_plan,
+};
+pub(crate) use groups::Grouping;
+pub(crate) use kind::{ResultKind, require_columns};
+pub(crate) use order::{KEPT, ROW, keep, numbered};
+pub(crate) use random::{below, row_random};
+pub(crate) use share::allot;
+
+/// Port and table name of the rows that `filter`, `dedup`, `sample` and `rebalance` take and give.
+pub(crate) const ROWS: &str = "rows";

@@ -1,0 +1,82 @@
+//! Rows by number: how plans keep the input's order through aggregates and joins.
+//!
+//! A query runs on one partition, where a scan gives the rows in the artifact's order and `row_number() OVER ()` numbers
+//! them as they come. Plans choose row numbers, and the chosen rows are then read again in that order.
+
+use datafusion::common::Column;
+use datafusion::error::DataFusionError;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::{JoinType, ident};
+use datafusion::prelude::DataFrame;
+
+/// The column that [`numbered`] adds: the row's number, from 1.
+pub(crate) const ROW: &str = "__row";
+/// The column of row numbers that [`keep`] takes.
+pub(crate) const KEPT: &str = "__kept";
+
+/// The rows with their numbers.
+pub(crate) fn numbered(frame: DataFrame) -> Result<DataFrame, DataFusionError> {
+    if frame.schema().has_column_with_unqualified_name(ROW) {
+        return Err(DataFusionError::Plan(format!("the input may not have a column `{ROW}`")));
+    }
+    frame.with_column(ROW, row_number())
+}
+
+/// The rows of `frame` whose number is in the [`KEPT`] column of `kept`, in their order, all columns as they were.
+///
+/// The numbers are the side that the join holds in memory; the rows stream past it, so their order is known and the sort
+/// costs nothing.
+pub(crate) fn keep(frame: DataFrame, kept: DataFrame) -> Result<DataFrame, DataFusionError> {
+    let chosen = kept.join_on(numbered(frame)?, JoinType::RightSemi, [ident(KEPT).eq(ident(ROW))])?;
+    chosen.sort(vec![ident(ROW).sort(true, true)])?.drop_columns(&[Column::from_name(ROW)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use datafusion::physical_plan::displayable;
+    use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+    use searchmill_schemas::{Trajectory, from_batch, to_batch};
+
+    use super::*;
+    use crate::relation::testing::trajectories;
+
+    /// A session on one partition over three parquet parts of several row groups each.
+    async fn session(folder: &std::path::Path, rows: &[Trajectory]) -> SessionContext {
+        for (part, rows) in rows.chunks(rows.len().div_ceil(3)).enumerate() {
+            let batch = to_batch(rows).expect("rows");
+            let file = File::create(folder.join(format!("part-{part:05}.parquet"))).expect("a file");
+            let properties = WriterProperties::builder().set_max_row_group_row_count(Some(100)).build();
+            let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).expect("a writer");
+            writer.write(&batch).expect("written");
+            writer.close().expect("closed");
+        }
+        let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+        let path = folder.to_str().expect("a path");
+        session.register_parquet("rows", path, ParquetReadOptions::default()).await.expect("registered");
+        session
+    }
+
+    #[tokio::test]
+    async fn chosen_rows_stream_in_order_out_of_many_parts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows = trajectories(1_000);
+        let session = session(folder.path(), &rows).await;
+        let table = session.table("rows").await.expect("a table");
+        let kept = numbered(table.clone()).expect("numbered");
+        let kept = kept.filter(ident(ROW).gt(datafusion::logical_expr::lit(2_u64))).expect("filtered");
+        let kept = kept.select(vec![ident(ROW).alias(KEPT)]).expect("numbers").sort_by(vec![ident("__kept")]);
+        let frame = keep(table, kept.expect("sorted")).expect("planned");
+        let plan = frame.clone().create_physical_plan().await.expect("a plan");
+        let shown = displayable(plan.as_ref()).indent(false).to_string();
+        println!("{shown}");
+        let batches = frame.collect().await.expect("runs");
+        let found: Vec<Trajectory> = batches.iter().flat_map(|batch| from_batch(batch).expect("rows")).collect();
+        assert_eq!(found, rows[2..]);
+        let before_join = shown.split("HashJoinExec").next().expect("a join");
+        assert!(!before_join.contains("SortExec"), "the rows are not sorted anew:\n{shown}");
+    }
+}

@@ -1,0 +1,93 @@
+//! How many rows each group gets: shares, caps and whole numbers.
+
+/// Rows for each group, proportional to `weights`, none above its cap.
+///
+/// With a `total`, groups that cannot fill their share give all they have and the rest is shared among the others in
+/// proportion. Without one, the largest table whose proportions hold exactly (up to rounding). Whole numbers by the
+/// largest remainder, ties to the earlier group.
+pub(crate) fn allot(weights: &[f64], caps: &[u64], total: Option<u64>) -> Vec<u64> {
+    let shares = match total {
+        Some(total) => filled(weights, caps, total),
+        None => proportional(weights, caps),
+    };
+    whole(&shares, caps)
+}
+
+/// The largest shares in proportion to the weights that no cap cuts.
+fn proportional(weights: &[f64], caps: &[u64]) -> Vec<f64> {
+    let bounds =
+        weights.iter().zip(caps).filter(|(weight, _)| **weight > 0.0).map(|(weight, &cap)| cap as f64 / weight);
+    let factor = bounds.reduce(f64::min).unwrap_or(0.0);
+    weights.iter().map(|weight| weight * factor).collect()
+}
+
+/// Shares of `total`; what capped groups leave goes to the others.
+fn filled(weights: &[f64], caps: &[u64], total: u64) -> Vec<f64> {
+    let mut shares: Vec<Option<f64>> = weights.iter().map(|&weight| (weight <= 0.0).then_some(0.0)).collect();
+    let mut rest = total as f64;
+    loop {
+        let open: f64 =
+            weights.iter().zip(&shares).filter(|(_, share)| share.is_none()).map(|(weight, _)| weight).sum();
+        let factor = if open > 0.0 { rest / open } else { 0.0 };
+        let over = |place: &usize| shares[*place].is_none() && weights[*place] * factor > caps[*place] as f64;
+        let full: Vec<usize> = (0..weights.len()).filter(over).collect();
+        if full.is_empty() {
+            return shares.iter().zip(weights).map(|(share, weight)| share.unwrap_or(weight * factor)).collect();
+        }
+        for place in full {
+            shares[place] = Some(caps[place] as f64);
+            rest -= caps[place] as f64;
+        }
+    }
+}
+
+/// Whole numbers with the sum of the shares, by the largest remainder.
+fn whole(shares: &[f64], caps: &[u64]) -> Vec<u64> {
+    // A share a hair below a whole number is that number: 0.1 · 30 is 3.
+    let floors: Vec<u64> = shares.iter().map(|share| (share + 1e-9).floor() as u64).collect();
+    let wanted = shares.iter().sum::<f64>().round() as u64;
+    let mut counts: Vec<u64> = floors.iter().zip(caps).map(|(&floor, &cap)| floor.min(cap)).collect();
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|&a, &b| (shares[b] - floors[b] as f64).total_cmp(&(shares[a] - floors[a] as f64)).then(a.cmp(&b)));
+    let missing = wanted.saturating_sub(counts.iter().sum());
+    let open = |place: &&usize| shares[**place] > floors[**place] as f64 && counts[**place] < caps[**place];
+    let next: Vec<usize> = order.iter().filter(open).take(missing as usize).copied().collect();
+    for place in next {
+        counts[place] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shares_by_hand() {
+        assert_eq!(allot(&[1.0, 1.0, 1.0], &[60, 20, 90], None), [20, 20, 20]);
+        assert_eq!(allot(&[1.0, 1.0, 1.0], &[60, 20, 90], Some(100)), [40, 20, 40]);
+        assert_eq!(allot(&[1.0, 1.0, 1.0], &[9, 9, 9], Some(10)), [4, 3, 3], "the earlier group gets the odd row");
+        assert_eq!(allot(&[3.0, 1.0, 0.0], &[60, 60, 60], None), [60, 20, 0]);
+        assert_eq!(allot(&[1.0, 1.0], &[3, 4], Some(100)), [3, 4], "no more than there is");
+        assert_eq!(allot(&[0.1, 0.9], &[30, 30], Some(30)), [3, 27]);
+        assert_eq!(allot(&[], &[], Some(5)), Vec::<u64>::new());
+        assert_eq!(allot(&[0.0], &[5], None), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn caps_hold_and_totals_are_met(
+            groups in prop::collection::vec((0.01_f64..10.0, 0_u64..200), 1..12),
+            total in 0_u64..1_000,
+        ) {
+            let (weights, caps): (Vec<f64>, Vec<u64>) = groups.into_iter().unzip();
+            let counts = allot(&weights, &caps, Some(total));
+            prop_assert!(counts.iter().zip(&caps).all(|(count, cap)| count <= cap));
+            prop_assert_eq!(counts.iter().sum::<u64>(), total.min(caps.iter().sum()));
+            let free = allot(&weights, &caps, None);
+            prop_assert!(free.iter().zip(&caps).all(|(count, cap)| count <= cap));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `sql`: a DataFusion query over any number of named inputs.
+
+use datafusion::error::DataFusionError;
+use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
+    QueryKernel, QueryOutput,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::relation::{ResultKind, check_query, explain, require_columns, require_repeatable_plan};
+
+/// Port of the result.
+const ROWS: &str = "rows";
+
+/// Runs one SQL query over its inputs, which are tables named as in `from:`. The dialect is DataFusion's. Rows come in
+/// the order that the query asks for with `ORDER BY`; without one, in an order that follows the inputs' but is nobody's
+/// promise for joins and aggregates.
+pub(crate) struct Sql;
+
+/// Parameters of `sql`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct SqlParams {
+    /// One query (`SELECT …` or `WITH … SELECT …`) over the inputs named in `from:`.
+    pub(crate) query: String,
+    /// Kind of the rows that come out. Any kind but `table` must have that kind's columns.
+    #[serde(rename = "as", default)]
+    pub(crate) kind: ResultKind,
+}
+
+impl Operator for Sql {
+    type Params = SqlParams;
+    const NAME: &'static str = "sql";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Runs an SQL query over named inputs.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Success by question type",
+            yaml: "by_type: {op: sql, from: {s: scores}, with: {query: \"SELECT question_type, avg(f1) AS f1, count(*) AS n FROM s GROUP BY question_type ORDER BY question_type\"}}",
+        },
+        Example {
+            title: "Rollouts of the questions that were answered well, still as trajectories",
+            yaml: "good: {op: sql, from: {t: rollouts, s: scores}, with: {as: trajectory, query: \"SELECT t.* FROM t JOIN s ON s.trajectory_id = t.id WHERE s.f1 >= 0.8 ORDER BY t.id\"}}",
+        },
+    ];
+
+    fn ports(params: &SqlParams) -> Ports {
+        Ports::new().named_inputs(Accept::AnyRows).rows_out(ROWS, params.kind.into(), "rows of the query's result")
+    }
+
+    fn check(params: &SqlParams) -> Vec<ParamIssue> {
+        check_query("query", &params.query).into_iter().collect()
+    }
+
+    fn open(params: &SqlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Query(Box::new(SqlKernel { params: params.clone() })))
+    }
+}
+
+struct SqlKernel {
+    params: SqlParams,
+}
+
+impl QueryKernel for SqlKernel {
+    fn plan<'a>(
+        &'a self,
+        session: &'a SessionContext,
+        inputs: &'a QueryInputs,
+    ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
+        async move {
+            let planned = read_only(session, &self.params.query).await;
+            let frame = planned.map_err(|error| explain("query", error, &inputs.tables))?;
+            require_repeatable_plan("query", frame.logical_plan())?;
+            require_columns(self.params.kind, frame.schema())?;
+            Ok(vec![QueryOutput { port: ROWS.to_owned(), frame }])
+        }
+        .boxed()
+    }
+}
+
+/// Plans a query that may neither define, change nor write anything.
+async fn read_only(session: &SessionContext, query: &str) -> Result<DataFrame, DataFusionError> {
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    session.sql_with_options(query, options).await
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, RecordBatch};
+    use arrow::datatypes::Int64Type;
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+    use searchmill_schemas::{Document, Trajectory};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::relation::testing::trajectories;
+
+    fn documents() -> Vec<Document> {
+        let row = |place: usize| Document {
+            id: format!("q{place}"),
+            title: (place != 1).then(|| format!("Título {place}")),
+            text: "…".to_owned(),
+            metadata: None,
+        };
+        (0..4).map(row).collect()
+    }
+
+    fn run(params: Value, rows: &[Trajectory]) -> Result<Outcome, OperatorError> {
+        let bound = inputs([("t", rows_input(rows)), ("d", rows_input(&documents()))]);
+        Harness::new().run(&entry::<Sql>(), params, &bound)
+    }
+
+    #[test]
+    fn named_inputs_join_and_aggregate() {
+        let query = "SELECT d.title, count(*) AS n, sum(t.tool_calls) AS calls FROM t JOIN d ON d.id = t.question_id \
+                     GROUP BY d.title ORDER BY d.title NULLS FIRST";
+        let batch: RecordBatch = run(json!({"query": query}), &trajectories(9)).expect("runs").batch("rows");
+        assert_eq!(batch.num_rows(), 4);
+        assert!(batch.column(0).is_null(0), "the untitled document is a group of its own");
+        assert_eq!(batch.column_by_name("n").expect("n").as_primitive::<Int64Type>().values(), &[1, 1, 1, 1]);
+        assert_eq!(batch.column_by_name("calls").expect("calls").as_primitive::<Int64Type>().values(), &[2, 1, 3, 1]);
+    }
+
+    #[test]
+    fn a_declared_kind_keeps_nested_columns() {
+        let rows = trajectories(5);
+        let params = json!({"query": "SELECT * FROM t WHERE rounds > 2 ORDER BY id", "as": "trajectory"});
+        let outcome = run(params, &rows).expect("runs");
+        let wanted: Vec<_> = rows.iter().filter(|row| row.rounds > 2).cloned().collect();
+        assert_eq!(outcome.read::<Trajectory>("rows"), wanted);
+        let error = run(json!({"query": "SELECT id FROM t", "as": "document"}), &rows).expect_err("no text");
+        assert_eq!(error.message, "the result is declared as document rows but lacks `title`, `text`, `metadata`");
+    }
+
+    #[test]
+    fn errors_name_inputs_columns_and_params() {
+        let message = |query: &str| {
+            let error = run(json!({"query": query}), &trajectories(2)).expect_err(query);
+            (error.message, error.help.unwrap_or_default())
+        };
+        assert_eq!(message("SELECT * FROM x").0, "`query`: there is no input `x`");
+        assert!(message("SELECT * FROM x").1.ends_with("inputs: `t`, `d`"));
+        assert_eq!(message("SELECT round FROM t").0, "`query`: there is no column `round`");
+        assert!(message("SELECT round FROM t").1.starts_with("did you mean `rounds`?"));
+        assert_eq!(message("SELECT id FROM t, d").0, "`query`: the column `id` is in more than one input");
+        assert!(message("SELECT random() FROM t").0.contains("`random()` gives another value"));
+        assert!(message("SELECT id FROM t WHERE id IN (SELECT id FROM d WHERE random() > 0.5)").0.contains("random()"));
+        for wrong in ["SELEC", "DROP TABLE t", "COPY t TO '/tmp/x.csv'", "SELECT 1; SELECT 2", ""] {
+            assert!(message(wrong).0.starts_with("query: "), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn empty_inputs_give_empty_results() {
+        let outcome = run(json!({"query": "SELECT t.id FROM t"}), &[]).expect("runs");
+        assert_eq!(outcome.rows.get("rows").map_or(0, |all| all.iter().map(RecordBatch::num_rows).sum::<usize>()), 0);
+    }
+}
