@@ -75,10 +75,10 @@ impl Teacher<'_> {
     fn take_in(&mut self, turns: &[Turn]) -> String {
         let new = turns.get(self.read..).unwrap_or_default();
         self.read = turns.len();
-        let searched = new.iter().any(|turn| turn.author == Author::Tool.name());
+        let tool_turns: Vec<&Turn> = new.iter().filter(|turn| turn.author == Author::Tool.name()).collect();
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
-            for turn in new.iter().filter(|turn| turn.author == Author::Tool.name()) {
+            for turn in &tool_turns {
                 piece.notice(&turn.content);
                 piece.found |= sighting::shows(turn, piece.evidence, self.settings.params.matches);
             }
@@ -88,7 +88,11 @@ impl Teacher<'_> {
         }
         let open = self.pieces.iter().filter(|piece| !piece.found).count();
         let mut wording = Wording(&mut self.chance);
-        if searched { wording.remark(&found, open) } else { String::new() }
+        match tool_turns.as_slice() {
+            [] => String::new(),
+            turns if turns.iter().all(|turn| turn.error.is_some()) => wording.failed(),
+            _ => wording.remark(&found, open),
+        }
     }
 
     /// What to search for next; nothing when all is found or all attempts are made.
