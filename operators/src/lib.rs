@@ -1,65 +1,53 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
-pub mod agent;
-mod conversion;
-mod convert_to_openai;
-mod convert_to_sharegpt;
+// One operator each, in the order of a pipeline.
+pub mod generate_world;
+pub mod read;
+pub mod chunk;
+pub mod index;
+pub mod retrieve;
+pub mod rollout;
+pub mod evaluate;
+mod filter_by_f1;
+mod filter;
+mod sql;
+mod join;
+mod dedup;
+mod sample;
+mod rebalance;
 mod convert_to_swift;
 mod convert_to_trl;
+mod convert_to_openai;
+mod convert_to_sharegpt;
 mod convert_to_verl;
-mod dedup;
-pub mod evaluate;
-mod evaluation;
 pub mod exec;
-pub mod generate_world;
+// What two or more of them share.
+pub mod agent;
+pub mod chunking;
+mod conversion;
+mod evaluation;
+pub mod model;
+mod relation;
+pub mod retrieval;
+mod shorthand;
+mod source;
+pub mod text;
+mod world;
 #[cfg(test)]
 mod examples;
-mod filter;
-mod filter_by_f1;
-mod join;
-mod rebalance;
-mod relation;
-mod sample;
-mod sql;
-pub mod text;
-mod chunk;
-mod chunking;
-pub mod agent;
-pub mod evaluate;
-mod evaluation;
-pub mod index;
-pub mod model;
-pub mod retrieval;
-pub mod retrieve;
-mod shorthand;
-
-use searchmill_engine::operator::{OperatorEntry, entry};
-pub mod rollout;
-mod shorthand;
-pub mod text;
-pub mod read;
-mod source;
-
-use searchmill_engine::operator::{OperatorEntry, entry};
-mod world;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
 /// Every operator, for the registry. One line each, in the order of a pipeline.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
-    vec![entry::<evaluate::Evaluate>()]
-    vec![entry::<chunk::Chunk>()]
-    vec![entry::<index::Index>(), entry::<retrieve::Retrieve>()]
     vec![
+        entry::<generate_world::GenerateWorld>(),
+        entry::<read::Read>(),
+        entry::<chunk::Chunk>(),
         entry::<index::Index>(),
         entry::<retrieve::Retrieve>(),
         entry::<rollout::Rollout>(),
-        entry::<evaluate::Evaluate>(),
-    ]
-    vec![entry::<read::Read>()]
-    vec![entry::<generate_world::GenerateWorld>(), entry::<evaluate::Evaluate>(), entry::<exec::Exec>()]
-    vec![
         entry::<evaluate::Evaluate>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
@@ -73,5 +61,6 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<exec::Exec>(),
     ]
 }
