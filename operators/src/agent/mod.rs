@@ -4,6 +4,6 @@
 pub(crate) mod chance;
 pub(crate) mod episode;
 pub mod grounding;
-pub(crate) mod policy;
-pub(crate) mod protocol;
+pub mod policy;
+pub mod protocol;
 pub(crate) mod tool;

@@ -144,6 +144,30 @@ fn params_are_checked_at_their_place() {
 }
 
 #[test]
+fn examples_bind() {
+    for example in entry::<Rollout>().examples {
+        let nodes: BTreeMap<String, Value> = serde_yaml::from_str(example.yaml).expect("YAML");
+        let node = nodes.values().next().expect("a node");
+        let bound = (entry::<Rollout>().bind)(node["with"].clone());
+        let bound = bound.map_err(|issue| issue.message).expect("params");
+        assert!(bound.check().is_empty(), "{}", example.title);
+        let again = (entry::<Rollout>().bind)(bound.params()).map_err(|issue| issue.message).expect("params");
+        assert_eq!(bound.params(), again.params(), "defaults written out read back");
+    }
+}
+
+#[test]
+fn the_schema_knows_every_form_of_policy() {
+    let schema = (entry::<Rollout>().schema)();
+    let policy = &schema["$defs"]["Policy"]["oneOf"];
+    let forms = policy.as_array().expect("alternatives");
+    assert!(forms.iter().any(|form| form["const"] == "evidence" || form["enum"] == json!(["evidence"])), "{policy}");
+    for name in ["endpoint", "evidence"] {
+        assert!(forms.iter().any(|form| form["required"] == json!([name])), "{name}: {policy}");
+    }
+}
+
+#[test]
 fn servers_keys_and_patience_do_not_enter_the_key() {
     let entry = entry::<Rollout>();
     let bound = |endpoint: Value| {

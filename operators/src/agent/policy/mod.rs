@@ -8,7 +8,7 @@ pub(crate) mod endpoint;
 pub(crate) mod evidence;
 mod params;
 
-pub(crate) use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
+pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
 
 /// Somebody who can answer questions.
 pub(crate) trait Policy: Send + Sync {

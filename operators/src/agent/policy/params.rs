@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Who answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum PolicyParams {
+pub enum PolicyParams {
     /// A model behind an OpenAI-compatible chat-completions server.
     Endpoint(EndpointParams),
     /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
@@ -21,7 +21,7 @@ pub(crate) enum PolicyParams {
 /// A model behind an OpenAI-compatible chat-completions server (vLLM, SGLang, llama.cpp, Ollama, OpenAI, …).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct EndpointParams {
+pub struct EndpointParams {
     /// The API's base, for example `http://127.0.0.1:8000/v1`. Does not enter the node's key, so results are kept when
     /// the same model moves to another server; see `identify_by_url`.
     #[schemars(extend("x-searchmill-key" = false))]
@@ -72,7 +72,7 @@ pub(crate) struct EndpointParams {
 /// (whitespace-separated) of what was read and written.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "snake_case")]
-pub(crate) struct EvidenceParams {
+pub struct EvidenceParams {
     /// What counts as retrieved.
     pub matches: EvidenceMatch,
     /// Searches for one piece of evidence before it is given up, each in other words.
@@ -86,7 +86,7 @@ pub(crate) struct EvidenceParams {
 /// When a piece of evidence counts as retrieved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum EvidenceMatch {
+pub enum EvidenceMatch {
     /// Its sentence was shown (case and spaces aside), for one of under five words together with its document; evidence
     /// without a sentence counts by document.
     #[default]
@@ -155,7 +155,7 @@ impl EndpointParams {
     }
 }
 
-/// What may be written after `policy:`, for the JSON Schema.
+/// Who answers: `evidence`, `{evidence: {…}}` or `{endpoint: {…}}`.
 #[derive(JsonSchema)]
 #[schemars(rename = "Policy", rename_all = "snake_case")]
 #[expect(dead_code, reason = "its schema is all that is used")]

@@ -8,7 +8,7 @@ pub(crate) mod tool_call;
 /// How the model asks for searches and marks its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ProtocolName {
+pub enum ProtocolName {
     /// The chat API's own tool calls; the answer stands between `<answer>` and `</answer>`.
     #[default]
     ToolCall,

@@ -91,7 +91,12 @@ fn contexts(rows: &[Row]) -> Vec<Chunk> {
 }
 
 fn roll(questions: &[Question], chunks: &[Chunk], params: Value) -> Vec<Trajectory> {
-    let harness = Harness::new();
+    roll_at_once(8, questions, chunks, params)
+}
+
+fn roll_at_once(concurrency: usize, questions: &[Question], chunks: &[Chunk], params: Value) -> Vec<Trajectory> {
+    let mut harness = Harness::new();
+    harness.concurrency = concurrency;
     let mut bound = inputs([("questions", rows_input(questions))]);
     bound.bind("search", bm25(&harness, chunks));
     let outcome = harness.run(&entry::<Rollout>(), params, &bound).expect("the node runs");
@@ -164,8 +169,10 @@ fn hotpot_is_mostly_answered_from_its_contexts() {
     let chunks = contexts(&rows);
     let got = roll(&questions, &chunks, json!({"policy": "evidence"}));
     assert!(share_answered("hotpot by fact", &questions, &chunks, &got) > 0.9);
-    let again = roll(&questions, &chunks, json!({"policy": "evidence"}));
-    assert_eq!(got, again, "the same rows whatever the timing");
+    for concurrency in [1, 64] {
+        let again = roll_at_once(concurrency, &questions, &chunks, json!({"policy": "evidence"}));
+        assert_eq!(got, again, "the same rows with {concurrency} in flight");
+    }
     let one_search = roll(&questions, &chunks, json!({"policy": "evidence", "max_searches": 1, "samples": 1}));
     let share = share_answered("hotpot, one search", &questions, &chunks, &one_search);
     assert!(share < 0.6, "two hops are rarely found with one search: {share}");
@@ -180,16 +187,4 @@ fn without_an_index_it_answers_nothing() {
     let outcome = harness.run(&entry::<Rollout>(), json!({"policy": "evidence"}), &bound).expect("the node runs");
     let rows = outcome.read::<Trajectory>("trajectories");
     assert!(rows.iter().all(|row| row.prediction == "Insufficient Information" && row.tool_calls == 0));
-}
-#[test]
-fn zz_look() {
-    let dev = data("2wikimultihopqa/dev_200.jsonl").expect("data");
-    let rows = rows(&dev);
-    let questions: Vec<_> = rows.iter().map(|row| asked(row, true)).take(40).collect();
-    for row in roll(&questions, &contexts(&rows), json!({"policy": {"evidence": {"parallel": true}}})).iter().step_by(8) {
-        for turn in &row.turns[1..] {
-            println!("{}> {} {:?} {:?}", turn.author, turn.content.chars().take(400).collect::<String>(), turn.tool_calls.iter().map(|c| &c.arguments).collect::<Vec<_>>(), turn.completion_tokens);
-        }
-        println!("----");
-    }
 }

@@ -75,17 +75,24 @@ impl Teacher<'_> {
     fn take_in(&mut self, turns: &[Turn]) -> String {
         let new = turns.get(self.read..).unwrap_or_default();
         self.read = turns.len();
-        let searched = new.iter().any(|turn| turn.author == Author::Tool.name());
+        let tool_turns: Vec<&Turn> = new.iter().filter(|turn| turn.author == Author::Tool.name()).collect();
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
-            piece.found = new.iter().any(|turn| sighting::shows(turn, piece.evidence, self.settings.params.matches));
+            for turn in &tool_turns {
+                piece.notice(&turn.content);
+                piece.found |= sighting::shows(turn, piece.evidence, self.settings.params.matches);
+            }
             if piece.found {
                 found.push(piece.evidence);
             }
         }
         let open = self.pieces.iter().filter(|piece| !piece.found).count();
         let mut wording = Wording(&mut self.chance);
-        if searched { wording.remark(&found, open) } else { String::new() }
+        match tool_turns.as_slice() {
+            [] => String::new(),
+            turns if turns.iter().all(|turn| turn.error.is_some()) => wording.failed(),
+            _ => wording.remark(&found, open),
+        }
     }
 
     /// What to search for next; nothing when all is found or all attempts are made.
@@ -94,11 +101,13 @@ impl Teacher<'_> {
             return self.null_query().into_iter().collect();
         }
         let attempts = self.settings.params.attempts;
-        let open: Vec<usize> = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts)).collect();
-        let together = self.settings.params.parallel && open.len() > 1 && self.chance.random_bool(0.5);
-        let most = if together { PARALLEL_SEARCHES } else { 1 };
+        let open = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts));
+        // What has been named first: the rest is learnt on the way.
+        let (named, unnamed): (Vec<_>, Vec<_>) = open.partition(|&i| self.pieces[i].named);
+        let together = self.settings.params.parallel && named.len() > 1 && self.chance.random_bool(0.5);
+        let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
         let mut queries: Vec<String> = Vec::new();
-        for place in open {
+        for place in named.into_iter().chain(unnamed) {
             let query = self.pieces[place].next_query(&self.question.question, &mut self.chance);
             if !queries.contains(&query) {
                 queries.push(query);
@@ -265,11 +274,14 @@ mod tests {
 
     #[test]
     fn several_searches_in_a_turn_come_only_when_allowed() {
-        let widest = |parallel| {
+        let mut both_named = two_hops();
+        both_named.question = "Is Polish-Russian War by Xawery Żuławski?".to_owned();
+        let widest = |question: &Question, parallel| {
             let params = EvidenceParams { parallel, ..EvidenceParams::default() };
-            let played = (0..8).flat_map(|sample| play(&two_hops(), sample, params.clone(), true));
+            let played = (0..8).flat_map(|sample| play(question, sample, params.clone(), true));
             played.map(|turn| turn.tool_calls.len()).max()
         };
-        assert_eq!((widest(false), widest(true)), (Some(1), Some(2)));
+        assert_eq!((widest(&both_named, false), widest(&both_named, true)), (Some(1), Some(2)));
+        assert_eq!(widest(&two_hops(), true), Some(1), "the second hop is learnt from the first");
     }
 }

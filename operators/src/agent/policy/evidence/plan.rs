@@ -8,29 +8,39 @@ use searchmill_schemas::{Evidence, Question};
 pub(super) struct Piece<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) found: bool,
+    /// The question or a passage has named it, so that anybody could search for it.
+    pub(super) named: bool,
     tries: u32,
     /// Which way of asking comes first.
     first_way: Option<u32>,
 }
 
-/// The pieces to find: each once, those that the question names first, since the others are learnt on the way.
+/// The pieces to find, each once.
 pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
-    let asked = question.question.to_lowercase();
     let mut unique: Vec<&Evidence> = Vec::new();
     for evidence in &question.evidence {
         if !unique.contains(&evidence) {
             unique.push(evidence);
         }
     }
-    let named = |evidence: &Evidence| match evidence.title.as_deref() {
-        Some(title) => asked.contains(&bare_title(title).to_lowercase()),
-        None => false,
-    };
-    unique.sort_by_key(|evidence| !named(evidence));
-    unique.into_iter().map(|evidence| Piece { evidence, found: false, tries: 0, first_way: None }).collect()
+    let mut pieces: Vec<_> = unique.into_iter().map(Piece::new).collect();
+    for piece in &mut pieces {
+        piece.notice(&question.question);
+    }
+    pieces
 }
 
-impl Piece<'_> {
+impl<'a> Piece<'a> {
+    fn new(evidence: &'a Evidence) -> Self {
+        Self { evidence, found: false, named: false, tries: 0, first_way: None }
+    }
+
+    /// Looks whether a text names it.
+    pub(super) fn notice(&mut self, text: &str) {
+        let title = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty());
+        self.named |= title.is_some_and(|title| text.to_lowercase().contains(&title.to_lowercase()));
+    }
+
     pub(super) fn is_worth_a_try(&self, attempts: u32) -> bool {
         !self.found && self.tries < attempts
     }
@@ -115,7 +125,7 @@ mod tests {
             fact: Some("Kiss and Tell is a 1945 American comedy film.".to_owned()),
         };
         for seed in 0..4 {
-            let mut piece = Piece { evidence: &evidence, found: false, tries: 0, first_way: None };
+            let mut piece = Piece::new(&evidence);
             let mut chance = ChaCha8Rng::seed_from_u64(seed);
             let queries: Vec<_> = (0..5).map(|_| piece.next_query("Who portrayed Corliss?", &mut chance)).collect();
             let unique: std::collections::BTreeSet<_> = queries.iter().collect();
@@ -127,7 +137,7 @@ mod tests {
     #[test]
     fn evidence_without_words_is_sought_by_the_question() {
         let evidence = Evidence { document_id: Some("17".to_owned()), ..Evidence::default() };
-        let mut piece = Piece { evidence: &evidence, found: false, tries: 0, first_way: None };
+        let mut piece = Piece::new(&evidence);
         let mut chance = ChaCha8Rng::seed_from_u64(0);
         assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Who was Etan Boritzer?");
         assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Etan Boritzer");

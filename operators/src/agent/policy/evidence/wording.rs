@@ -52,6 +52,8 @@ const NOT_FOUND: &[&str] = &[
     "Nothing here supports an answer yet.",
 ];
 
+const FAILED: &[&str] = &["That search could not be run.", "The search gave an error.", "This search did not work."];
+
 const ANSWERS: &[&str] = &[
     "That settles it.",
     "With this, the question can be answered.",
@@ -90,6 +92,11 @@ impl Wording<'_> {
         let facts: Vec<String> = found.iter().map(|evidence| quoted(evidence)).collect();
         let said = self.pick(FOUND).replace("{f}", &facts.join(" "));
         if open == 0 { said } else { format!("{said} {}", self.pick(STILL_OPEN)) }
+    }
+
+    /// After a search that gave an error.
+    pub(super) fn failed(&mut self) -> String {
+        self.pick(FAILED).to_owned()
     }
 
     /// The end, with an answer.
@@ -149,11 +156,12 @@ mod tests {
                 wording.onward(&queries),
                 wording.remark(&[&evidence], 1),
                 wording.remark(&[], 2),
+                wording.failed(),
                 wording.answer(" Rome "),
                 wording.insufficient("Insufficient Information"),
             ];
             assert!(said.iter().all(|text| !text.contains('{') && !text.contains("  ")), "{said:?}");
-            assert!(said[4].ends_with("<answer>Rome</answer>"));
+            assert!(said[5].ends_with("<answer>Rome</answer>"));
         }
     }
 }
