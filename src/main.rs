@@ -1,1 +1,7 @@
-fn main() {}
+//! The `searchmill` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    searchmill::cli()
+}

@@ -244,7 +244,9 @@ impl EvaluateKernel {
         for batch in input.batches() {
             context.check_cancelled()?;
             let hits = from_batch::<Hit>(&batch?)?;
-            hits.iter().for_each(|hit| retrieval.add(hit));
+            for hit in &hits {
+                retrieval.add(hit);
+            }
             done += hits.len() as u64;
             context.progress().set(done, input.rows, "hits");
         }

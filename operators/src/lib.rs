@@ -1,25 +1,40 @@
 //! The operators of searchmill: one file each, and the support modules that two or more of them share.
 
-pub mod agent;
-mod conversion;
-mod convert_to_openai;
-mod convert_to_sharegpt;
+// One operator each, in the order of a pipeline.
+pub mod generate_world;
+pub mod read;
+pub mod chunk;
+pub mod index;
+pub mod retrieve;
+pub mod rollout;
+pub mod evaluate;
+mod filter_by_f1;
+mod filter;
+mod sql;
+mod join;
+mod dedup;
+mod sample;
+mod rebalance;
 mod convert_to_swift;
 mod convert_to_trl;
+mod convert_to_openai;
+mod convert_to_sharegpt;
 mod convert_to_verl;
-mod dedup;
-pub mod evaluate;
+pub mod exec;
+// What two or more of them share.
+pub mod agent;
+pub mod chunking;
+mod conversion;
 mod evaluation;
+pub mod model;
+mod relation;
+pub mod retrieval;
+mod shorthand;
+mod source;
+pub mod text;
+mod world;
 #[cfg(test)]
 mod examples;
-mod filter;
-mod filter_by_f1;
-mod join;
-mod rebalance;
-mod relation;
-mod sample;
-mod sql;
-pub mod text;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -27,6 +42,12 @@ use searchmill_engine::operator::{OperatorEntry, entry};
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![
+        entry::<generate_world::GenerateWorld>(),
+        entry::<read::Read>(),
+        entry::<chunk::Chunk>(),
+        entry::<index::Index>(),
+        entry::<retrieve::Retrieve>(),
+        entry::<rollout::Rollout>(),
         entry::<evaluate::Evaluate>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
@@ -40,5 +61,6 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<exec::Exec>(),
     ]
 }

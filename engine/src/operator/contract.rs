@@ -1,5 +1,8 @@
 //! The trait that every operator implements.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use super::context::Context;
 use super::error::OperatorError;
 use super::kernel::Kernel;
@@ -52,6 +55,20 @@ pub trait Operator: Send + Sync + 'static {
     /// # Errors
     /// When what the params ask for is not there.
     fn open(params: &Self::Params, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
+
+    /// Puts finished outputs where the user wants them (`write`); runs whenever the node's result is known, computed or
+    /// cached, so it must be cheap when everything is in place. `folders` has the folder of every tree output. Gives
+    /// the places written.
+    ///
+    /// # Errors
+    /// When a place cannot be written.
+    fn deliver(
+        _params: &Self::Params,
+        _folders: &BTreeMap<String, PathBuf>,
+        _context: &Context,
+    ) -> Result<Vec<String>, OperatorError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A snippet for the reference page: the `nodes:` entry of this operator.

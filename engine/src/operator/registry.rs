@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -47,6 +48,11 @@ pub trait BoundOperator: Send + Sync {
     /// # Errors
     /// When what the params ask for is not there.
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
+    /// Puts finished outputs where the user wants them.
+    ///
+    /// # Errors
+    /// When a place cannot be written.
+    fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError>;
 }
 
 struct Bound<O: Operator> {
@@ -74,6 +80,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         O::open(&self.params, inputs, context)
+    }
+
+    fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
+        O::deliver(&self.params, folders, context)
     }
 }
 

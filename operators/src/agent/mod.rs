@@ -1,3 +1,9 @@
-//! What search agents share: loop, policies, protocols, and judging what a trajectory rests on.
+//! Agents: who answers (policies), in which grammar (protocols), the loop that lets them search, and judging what a
+//! trajectory rests on.
 
+pub(crate) mod chance;
+pub(crate) mod episode;
 pub mod grounding;
+pub(crate) mod policy;
+pub(crate) mod protocol;
+pub(crate) mod tool;

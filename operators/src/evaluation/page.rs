@@ -8,7 +8,7 @@ use super::figures::Evaluation;
 use super::measure::Group;
 use super::plot::{Plot, Series, Unit, escape};
 use super::scored::GroupBy;
-use super::terminal::{Table, notes, percent, share, tables};
+use super::terminal::{HEADLINE, Table, notes, percent, share, tables};
 use crate::text::answer_metrics::AnswerScores;
 
 const STYLE: &str = include_str!("page.css");
@@ -26,12 +26,13 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
          <h1>{title}</h1>"
     );
     out.push_str(&cards(evaluation));
-    out.push_str(&note_list(evaluation));
+    out.push_str(&list(&notes(evaluation)));
+    let (first, others): (Vec<Table>, Vec<Table>) =
+        tables(evaluation).into_iter().partition(|table| table.title == HEADLINE);
+    out.extend(first.iter().map(html_table));
     out.push_str(&plots(evaluation));
     out.push_str("<h2>Tables</h2><div class=\"tables\">");
-    for table in tables(evaluation) {
-        out.push_str(&html_table(&table));
-    }
+    out.extend(others.iter().map(html_table));
     out.push_str("</div>");
     out.push_str(&conversations(evaluation));
     out.push_str(&method(evaluation));
@@ -82,11 +83,6 @@ fn cards(evaluation: &Evaluation) -> String {
         )
     };
     format!("<div class=\"cards\">{}</div>", cards.iter().map(card).collect::<String>())
-}
-
-fn note_list(evaluation: &Evaluation) -> String {
-    let notes: String = notes(evaluation).iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
-    if notes.is_empty() { notes } else { format!("<ul class=\"notes\">{notes}</ul>") }
 }
 
 fn plots(evaluation: &Evaluation) -> String {
@@ -226,10 +222,11 @@ fn recall_plot(evaluation: &Evaluation) -> Option<String> {
 
 fn html_table(table: &Table) -> String {
     let cells = |row: &[String], tag: &str| {
-        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
-        format!("<tr>{cells}</tr>")
+        let cells = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        format!("<tr>{}</tr>", cells.collect::<Vec<_>>().concat())
     };
-    let mut out = format!("<section class=\"table\"><h3>{}</h3><div><table><thead>", escape(&table.title));
+    let wide = if table.header.len() > 4 { " wide" } else { "" };
+    let mut out = format!("<section class=\"table{wide}\"><h3>{}</h3><div><table><thead>", escape(&table.title));
     write!(out, "{}</thead><tbody>", cells(&table.header, "th")).ok();
     out.extend(table.rows.iter().map(|row| cells(row, "td")));
     out + "</tbody></table></div></section>"
@@ -254,7 +251,6 @@ fn conversations(evaluation: &Evaluation) -> String {
 /// How the figures were made.
 fn method(evaluation: &Evaluation) -> String {
     let bootstrap = &evaluation.bootstrap;
-    let mut out = String::from("<h2>How to read this</h2><ul class=\"notes\">");
     let majority: Vec<_> =
         evaluation.baselines.majority.iter().map(|(kind, answer)| format!("{kind}: “{answer}”")).collect();
     let lines = [
@@ -269,8 +265,16 @@ fn method(evaluation: &Evaluation) -> String {
         format!("Majority by type: the most frequent golden answer of each question type ({}).", majority.join(", ")),
         "Both baselines see the golden answers of the evaluated questions and nothing else: a score below them shows no retrieval at work.".to_owned(),
     ];
+    format!("<h2>How to read this</h2>{}", list(&lines))
+}
+
+/// Remarks as a list; nothing where there are none.
+fn list(lines: &[String]) -> String {
+    let mut out = String::new();
     for line in lines {
-        write!(out, "<li>{}</li>", escape(&line)).ok();
+        out.push_str(if out.is_empty() { "<ul class=\"notes\"><li>" } else { "<li>" });
+        out.push_str(&escape(line));
+        out.push_str("</li>");
     }
-    out + "</ul>"
+    if out.is_empty() { out } else { out + "</ul>" }
 }

@@ -125,7 +125,7 @@ impl Plot {
         for (category, name) in self.categories.iter().enumerate().step_by(every) {
             let shown = escape(&shorten(name, fits.max(4)));
             let full = escape(name);
-            let (x, y) = (x(category), TOP + INNER_HEIGHT + 17.0);
+            let (x, y) = (x(category), TOP + INNER_HEIGHT + 19.0);
             write!(out, r#"<text x="{x:.1}" y="{y:.1}" class="tick middle">{shown}<title>{full}</title></text>"#).ok();
         }
         let (x, y, name) = (LEFT + INNER_WIDTH / 2.0, HEIGHT - 8.0, escape(&self.x_title));
@@ -177,12 +177,13 @@ impl Plot {
         }
     }
 
-    /// Upper end of the y axis: 1 for scores, else a round number above the highest value.
+    /// Upper end of the y axis: 1 for scores, else a round number not below the highest value.
     fn top(&self) -> f64 {
         let values = self.series.iter().flat_map(|series| series.values.iter().flatten());
         let highest = values.map(|estimate| estimate.value).fold(0.0, f64::max);
         match self.unit {
-            Unit::Score | Unit::Share => 1.0,
+            Unit::Score => 1.0,
+            Unit::Share => [0.1, 0.25, 0.5].into_iter().find(|top| highest <= *top).unwrap_or(1.0),
             Unit::Count => round_up(highest),
         }
     }

@@ -193,7 +193,9 @@ mod tests {
             hit("x", 1, "d1", "one"),
             hit("c", 1, "d1", ""),
         ];
-        hits.iter().for_each(|hit| retrieval.add(hit));
+        for hit in &hits {
+            retrieval.add(hit);
+        }
         let figures = retrieval.finish(&[1, 2], &Bootstrap { resamples: 10, confidence: 0.95, seed: 0 });
         assert_eq!(
             (figures.questions, figures.without_evidence, figures.without_hits, figures.strangers),

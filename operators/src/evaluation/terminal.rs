@@ -1,6 +1,5 @@
 //! The tables for the terminal, as DeepSearch-RL prints them, with intervals and baselines beside the scores.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::dynamics::{ByOutcome, Distribution, Tokens};
@@ -10,6 +9,9 @@ use crate::text::answer_metrics::AnswerScores;
 
 /// Names of the answer metrics for people, in the order of [`AnswerScores::NAMES`].
 pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
+
+/// Title of the table that stands first.
+pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 
 /// A titled table of text cells.
 pub(crate) struct Table {
@@ -66,7 +68,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     for (column, (cell, wide)) in cells.iter().zip(widths).enumerate() {
         let gap = " ".repeat(wide.saturating_sub(width(cell)));
         let (before, after) = if column == 0 { ("", gap.as_str()) } else { (gap.as_str(), "") };
-        out.push_str(&format!(" {before}{cell}{after} │"));
+        write!(out, " {before}{cell}{after} │").ok();
     }
     out.push('\n');
     out
@@ -158,10 +160,7 @@ pub(crate) fn headline(evaluation: &Evaluation) -> Table {
     let percent = percent(evaluation.bootstrap.confidence);
     let all = evaluation.all();
     let interval = format!("{percent} interval");
-    let mut table = Table::new(
-        "Scores and No-Retrieval Baselines",
-        &["Metric", "Score", &interval, "Best constant", "Majority by type"],
-    );
+    let mut table = Table::new(HEADLINE, &["Metric", "Score", &interval, "Best constant", "Majority by type"]);
     for (title, name) in METRIC_TITLES.iter().zip(AnswerScores::NAMES) {
         let [score, range] = estimate_cells(all.measure(name));
         let [constant, majority] = [0, 1].map(|which| value_cell(all.baseline(which, name)));
@@ -178,7 +177,8 @@ pub(crate) fn headline(evaluation: &Evaluation) -> Table {
 
 /// One table for each grouping.
 pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
-    let columns: BTreeSet<_> = evaluation.groups.iter().filter_map(|group| group.column).collect();
+    let mut columns: Vec<_> = evaluation.groups.iter().filter_map(|group| group.column).collect();
+    columns.dedup();
     let table = |column: super::scored::GroupBy| {
         let title = format!("F1 by {}", column.name());
         let header = [column.name(), "Rows", "F1", "Interval", "EM", "Best constant F1", "Majority by type F1"];

@@ -202,7 +202,8 @@ mod tests {
             let scores: Vec<_> = retrieved.iter().zip(&gold).map(|(r, g)| fact_scores(&refs(r), &refs(g))).collect();
             for (place, name) in ["Hits@10", "Hits@4", "MAP@10", "MRR@10"].iter().enumerate() {
                 let mean = scores.iter().map(|s| s.values()[place]).sum::<f64>() / scores.len() as f64;
-                assert_eq!(Some(mean), row[*name].as_f64(), "{} {name}", row["id"]);
+                // `serde_json` may read a number one unit in the last place off.
+                assert!((mean - row[*name].as_f64().unwrap()).abs() < 1e-12, "{} {name}", row["id"]);
             }
             rows += 1;
         }

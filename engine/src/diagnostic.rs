@@ -1,0 +1,220 @@
+//! What is wrong with a pipeline, and where: facts only, rendered elsewhere.
+
+use std::path::{Path, PathBuf};
+
+/// A file in a [`SourceMap`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A stretch of a file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The file.
+    pub file: FileId,
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+impl Span {
+    /// The stretch from `start` up to `end`.
+    #[must_use]
+    pub fn new(file: FileId, start: usize, end: usize) -> Self {
+        Self { file, start, end: end.max(start) }
+    }
+
+    /// From the start of this span to the end of another one of the same file.
+    #[must_use]
+    pub fn to(self, other: Self) -> Self {
+        if self.file == other.file { Self::new(self.file, self.start, other.end.max(self.end)) } else { self }
+    }
+
+    /// Its bytes `start..end`, counted from its own start and kept inside of it.
+    #[must_use]
+    pub fn part(self, start: usize, end: usize) -> Self {
+        let clamp = |offset: usize| self.start.saturating_add(offset).min(self.end);
+        Self::new(self.file, clamp(start), clamp(end))
+    }
+}
+
+/// A place and what is to be said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The place.
+    pub span: Span,
+    /// What to say there; may be empty.
+    pub message: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The pipeline cannot run.
+    Error,
+    /// It can, but probably not as meant.
+    Warning,
+}
+
+impl Severity {
+    /// The word in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// A stable kebab-case name (`unknown-key`).
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// Places; the first one is where the fault is.
+    pub labels: Vec<Label>,
+    /// More facts.
+    pub notes: Vec<String>,
+    /// How to mend it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error without a place yet.
+    #[must_use]
+    pub fn error(code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { code, severity: Severity::Error, message, labels: Vec::new(), notes: Vec::new(), help: None }
+    }
+
+    /// A warning without a place yet.
+    #[must_use]
+    pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Adds a place; the first one added is the primary one.
+    #[must_use]
+    pub fn at(mut self, span: Span, message: impl Into<String>) -> Self {
+        self.labels.push(Label { span, message: message.into() });
+        self
+    }
+
+    /// Adds a place that may be unknown.
+    #[must_use]
+    pub fn at_some(self, span: Option<Span>, message: &str) -> Self {
+        match span {
+            Some(span) => self.at(span, message),
+            None => self,
+        }
+    }
+
+    /// Adds a fact.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// Says how to mend it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The primary place.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        self.labels.first().map(|label| label.span)
+    }
+}
+
+/// One file's text.
+#[derive(Clone, Debug)]
+struct SourceFile {
+    path: PathBuf,
+    text: String,
+    /// Byte offset of each line's start.
+    lines: Vec<usize>,
+}
+
+/// All texts that spans point into.
+#[derive(Clone, Debug, Default)]
+pub struct SourceMap {
+    files: Vec<SourceFile>,
+}
+
+impl SourceMap {
+    /// No files yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file. The path may also name something that is no file (`--set a=1`).
+    pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) -> FileId {
+        let text = text.into();
+        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        let lines = std::iter::once(0).chain(newlines).collect();
+        self.files.push(SourceFile { path: path.into(), text, lines });
+        FileId(u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Path and text of a file.
+    #[must_use]
+    pub fn get(&self, file: FileId) -> Option<(&Path, &str)> {
+        self.file(file).map(|file| (file.path.as_path(), file.text.as_str()))
+    }
+
+    /// The text of a span; empty when it points nowhere.
+    #[must_use]
+    pub fn text(&self, span: Span) -> &str {
+        self.file(span.file).and_then(|file| file.text.get(span.start..span.end)).unwrap_or_default()
+    }
+
+    /// Line and column (both from 1, columns in characters) of a byte.
+    #[must_use]
+    pub fn line_col(&self, file: FileId, offset: usize) -> (usize, usize) {
+        let Some(source) = self.file(file) else { return (1, 1) };
+        let line = source.lines.partition_point(|start| *start <= offset).max(1);
+        let start = source.lines[line - 1];
+        let before = source.text.get(start..offset.min(source.text.len())).unwrap_or_default();
+        (line, before.chars().count() + 1)
+    }
+
+    /// The stretch of a line (from 1), without its line break.
+    #[must_use]
+    pub fn line_span(&self, file: FileId, line: usize) -> Option<Span> {
+        let source = self.file(file)?;
+        let start = *source.lines.get(line.checked_sub(1)?)?;
+        let end = source.lines.get(line).map_or(source.text.len(), |next| next - 1);
+        Some(Span::new(file, start, end))
+    }
+
+    fn file(&self, file: FileId) -> Option<&SourceFile> {
+        self.files.get(file.0 as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_columns_count_from_one_in_characters() {
+        let mut sources = SourceMap::new();
+        let file = sources.add("a.yaml", "a: é: b\nc\n");
+        assert_eq!(sources.line_col(file, 0), (1, 1));
+        assert_eq!(sources.line_col(file, 6), (1, 6));
+        assert_eq!(sources.line_col(file, 9), (2, 1));
+        assert_eq!(sources.line_col(file, 11), (3, 1));
+        assert_eq!(sources.line_col(FileId(7), 11), (1, 1));
+        assert_eq!(sources.text(sources.line_span(file, 2).unwrap()), "c");
+    }
+}

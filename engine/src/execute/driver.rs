@@ -1,0 +1,517 @@
+//! The driver: feeds the scheduler, looks results up, runs kernels, commits, records. Decisions are the scheduler's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use indexmap::IndexMap;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::identity::{Known, Parts};
+use super::node::{NodeDone, NodeJob, run_node};
+use super::resolve::{Lookup, lookup, reasons};
+use super::resources::{Demand, Machine, Pool};
+use super::scheduler::{Command, Event as Step, Scheduler, Task};
+use crate::fingerprint::{Reason, SourceDigests};
+use crate::operator::{Blame, OperatorError, SecretLookup};
+use crate::plan::Plan;
+use crate::report::{Event, Reporter, RunSummary};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
+
+/// How to run.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// Nodes at once.
+    pub jobs: usize,
+    /// After a failure, run what does not depend on it.
+    pub keep_going: bool,
+    /// Run these nodes even if their result is known (`*`: all).
+    pub force: BTreeSet<String>,
+    /// Look nothing up (results are still recorded).
+    pub no_cache: bool,
+    /// Rows that a source gives at most.
+    pub limit: Option<u64>,
+    /// Places of the nodes to run; others are only looked up.
+    pub selected: BTreeSet<usize>,
+    /// Relative paths start here.
+    pub directory: PathBuf,
+    /// What the machine has.
+    pub machine: Machine,
+    /// Looks secrets up.
+    pub secrets: SecretLookup,
+}
+
+/// How a run is told to stop, from outside. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    draining: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
+    notify: Arc<tokio::sync::Notify>,
+}
+
+impl Stop {
+    /// Start nothing new; finish what is in flight.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+
+    /// Stop as soon as possible.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.drain();
+    }
+
+    /// Is the run winding down?
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// When the store cannot be used; failures of nodes are in the summary.
+pub async fn run(
+    plan: Arc<Plan>,
+    store: Store,
+    options: RunOptions,
+    reporter: Arc<dyn Reporter>,
+    stop: Stop,
+) -> Result<RunSummary, StoreError> {
+    let (sender, receiver) = unbounded_channel();
+    let mut driver = Driver::new(plan, store, options, reporter, stop, sender)?;
+    let outcome = driver.drive(receiver).await;
+    driver.finish(outcome)
+}
+
+pub(super) fn unix_time() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+struct Driver {
+    plan: Arc<Plan>,
+    store: Store,
+    options: RunOptions,
+    reporter: Arc<dyn Reporter>,
+    stop: Stop,
+    done: UnboundedSender<NodeDone>,
+    known: Known,
+    sources: SourceDigests,
+    last: Option<BTreeMap<String, NodeRun>>,
+    record: RunRecord,
+    ledger: Arc<Mutex<RunWriter>>,
+    summary: RunSummary,
+    start: Instant,
+    http: reqwest::Client,
+}
+
+impl Driver {
+    fn new(
+        plan: Arc<Plan>,
+        store: Store,
+        options: RunOptions,
+        reporter: Arc<dyn Reporter>,
+        stop: Stop,
+        done: UnboundedSender<NodeDone>,
+    ) -> Result<Self, StoreError> {
+        let started = unix_time();
+        let record = RunRecord {
+            id: run_id(started),
+            pipeline: plan.name().to_owned(),
+            file: plan.file().display().to_string(),
+            params: plan.params().clone(),
+            started,
+            finished: None,
+            exit: None,
+            nodes: plan.nodes().len(),
+        };
+        let sources = SourceDigests::new(store.known_sources());
+        let writer = store.start_run(&record)?;
+        let summary = RunSummary { run: record.id.clone(), ..RunSummary::default() };
+        let ledger = Arc::new(Mutex::new(writer));
+        let (known, last, start) = (Known::new(), None, Instant::now());
+        let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
+        let http = reqwest::Client::builder().pool_max_idle_per_host(usize::MAX).build();
+        let http = http.map_err(|error| StoreError::Location(format!("no HTTP client can be made: {error}")))?;
+        Ok(Self {
+            plan,
+            store,
+            options,
+            reporter,
+            stop,
+            done,
+            known,
+            sources,
+            last,
+            record,
+            ledger,
+            summary,
+            start,
+            http,
+        })
+    }
+
+    async fn drive(&mut self, mut receiver: UnboundedReceiver<NodeDone>) -> Result<(), StoreError> {
+        let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
+        self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
+        let mut scheduler = self.scheduler();
+        let mut commands = scheduler.start();
+        let mut told = false;
+        loop {
+            // Cached nodes settle at once and may free others: go on until nothing more follows.
+            while let Some(command) = commands.pop() {
+                match command {
+                    Command::Launch(place) => {
+                        if let Some(step) = self.launch(place)? {
+                            commands.extend(scheduler.step(step));
+                        }
+                    }
+                    Command::Skip(place) => self.skip(place)?,
+                }
+            }
+            if scheduler.is_done() {
+                return Ok(());
+            }
+            let notified = Arc::clone(&self.stop.notify);
+            tokio::select! {
+                Some(done) = receiver.recv() => commands.extend(scheduler.step(self.settle(done)?)),
+                () = notified.notified(), if !told => {}
+            }
+            if self.stop.is_draining() && !told {
+                told = true;
+                self.summary.interrupted = true;
+                commands.extend(scheduler.step(Step::Stop));
+            }
+        }
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        let task = |(place, node): (usize, &crate::plan::Node)| Task {
+            dependents: self.plan.dependents(place),
+            dependencies: self.plan.dependencies(place).len(),
+            demand: Demand { gpus: node.spec.resources.gpus, memory: node.spec.resources.memory.unwrap_or_default() },
+        };
+        let tasks = self.plan.nodes().iter().enumerate().map(task).collect();
+        Scheduler::new(tasks, Pool::new(self.options.jobs, &self.options.machine), self.options.keep_going)
+    }
+
+    /// Settles a node from the store, or starts it; gives the step when it settled at once.
+    fn launch(&mut self, place: usize) -> Result<Option<Step>, StoreError> {
+        let plan = Arc::clone(&self.plan);
+        let node = &plan.nodes()[place];
+        let frozen = if node.spec.freeze { self.frozen(node.id()) } else { None };
+        if let Some(outputs) = frozen {
+            return self.cached(place, None, outputs).map(Some);
+        }
+        let gathered = Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit);
+        let parts = match gathered {
+            Ok(Some(parts)) => parts,
+            Ok(None) => return self.fail(place, &OperatorError::engine("its inputs are not known")).map(Some),
+            Err(problem) => return self.fail(place, &OperatorError::pipeline(problem.to_string())).map(Some),
+        };
+        let (key, preimage) = parts.key(node);
+        let forced = self.options.force.contains(node.id()) || self.options.force.contains("*");
+        let selected = self.options.selected.contains(&place);
+        let mut why = Vec::new();
+        if selected && forced {
+            why.push(Reason::Forced);
+        } else if selected && self.options.no_cache {
+            why.push(Reason::CacheOff);
+        } else {
+            match lookup(&self.store, node, &key) {
+                Lookup::Hit(result) => return self.cached(place, Some(key), result.outputs).map(Some),
+                Lookup::Miss(found) => why.extend(found),
+            }
+        }
+        if !selected {
+            let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
+            return self.fail(place, &error.with_help("run it first, or leave out --from and --only")).map(Some);
+        }
+        if why.is_empty() {
+            let last = self.last_run().get(node.id()).cloned();
+            why = reasons(&self.store, last.as_ref(), &key, &preimage);
+        }
+        self.start_node(place, parts, why);
+        Ok(None)
+    }
+
+    fn start_node(&self, place: usize, parts: Parts, why: Vec<Reason>) {
+        let recall = !why.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+        let inputs = self.plan.nodes()[place].inputs.iter();
+        let inputs = inputs.filter_map(|input| self.known.get(&input.node)?.get(&input.output).cloned()).collect();
+        let job = NodeJob {
+            plan: Arc::clone(&self.plan),
+            place,
+            parts,
+            inputs,
+            reasons: why,
+            recall,
+            store: self.store.clone(),
+            options: self.options.clone(),
+            reporter: Arc::clone(&self.reporter),
+            stop: self.stop.clone(),
+            run: self.record.id.clone(),
+            http: self.http.clone(),
+        };
+        let done = self.done.clone();
+        tokio::spawn(async move {
+            // The receiver is gone only when the run has already failed.
+            drop(done.send(run_node(job).await));
+        });
+    }
+
+    /// Outputs of the last finished run of a frozen node.
+    fn frozen(&mut self, id: &str) -> Option<IndexMap<String, OutputRecord>> {
+        let outputs = self.last_run().get(id)?.outputs.clone();
+        let whole = !outputs.is_empty() && outputs.values().all(|output| self.store.check(&output.id).is_ok());
+        whole.then_some(outputs)
+    }
+
+    fn last_run(&mut self) -> &BTreeMap<String, NodeRun> {
+        let (store, pipeline, own) = (&self.store, &self.record.pipeline, &self.record.id);
+        self.last.get_or_insert_with(|| last_nodes(store, pipeline, own))
+    }
+
+    fn cached(
+        &mut self,
+        place: usize,
+        key: Option<crate::fingerprint::NodeKey>,
+        outputs: IndexMap<String, OutputRecord>,
+    ) -> Result<Step, StoreError> {
+        let plan = Arc::clone(&self.plan);
+        let node = &plan.nodes()[place];
+        if let Err(error) = self.deliver(place, &outputs) {
+            return self.fail(place, &error);
+        }
+        self.summary.cached += 1;
+        let rows = node.default_output().and_then(|port| outputs.get(port)).map_or(0, |output| output.rows);
+        let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        self.reporter.event(&Event::NodeCached { node: id, operator, rows, rejects });
+        self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
+        self.known.insert(place, outputs);
+        Ok(Step::Succeeded(place))
+    }
+
+    fn deliver(&self, place: usize, outputs: &IndexMap<String, OutputRecord>) -> Result<(), OperatorError> {
+        let node = &self.plan.nodes()[place];
+        if !node.outputs.values().any(|port| matches!(port, crate::operator::PortType::Tree(_))) {
+            return Ok(());
+        }
+        let context =
+            super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http);
+        let delivered = super::deliver::deliver(node, outputs, &self.store, &context)?;
+        for destination in delivered {
+            self.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, done: NodeDone) -> Result<Step, StoreError> {
+        let place = done.place;
+        match done.outcome {
+            Err(error) if error.blame == Blame::Cancelled => {
+                self.summary.skipped += 1;
+                let node = self.plan.nodes()[place].id().to_owned();
+                self.reporter.event(&Event::NodeSkipped { node });
+                let why = done.reasons;
+                self.note(place, Some(done.key), NodeOutcome::Skipped, why, IndexMap::new(), None, done.seconds)?;
+                Ok(Step::Failed(place))
+            }
+            Err(error) => {
+                let (key, why) = (Some(done.key), done.reasons);
+                self.fail_with(place, &error, key, why, done.seconds)
+            }
+            Ok(result) if done.reused => self.cached(place, Some(result.key), result.outputs),
+            Ok(result) => self.finished(place, &result, done.reasons, done.cached_rows),
+        }
+    }
+
+    fn finished(
+        &mut self,
+        place: usize,
+        result: &NodeResult,
+        why: Vec<Reason>,
+        cached_rows: u64,
+    ) -> Result<Step, StoreError> {
+        if let Err(error) = self.deliver(place, &result.outputs) {
+            return self.fail(place, &error);
+        }
+        let plan = Arc::clone(&self.plan);
+        let node = &plan.nodes()[place];
+        self.summary.finished += 1;
+        self.summary.calls += result.calls;
+        self.summary.prompt_tokens += result.prompt_tokens;
+        self.summary.completion_tokens += result.completion_tokens;
+        if node.entry.effect == crate::operator::Effect::External {
+            self.summary.dead_letters += result.rejects();
+        }
+        self.reporter.event(&Event::NodeFinished {
+            node: node.id().to_owned(),
+            operator: node.entry.name.to_owned(),
+            rows: node.default_output().and_then(|port| result.outputs.get(port)).map_or(0, |output| output.rows),
+            rejects: result.rejects(),
+            cached_rows,
+            calls: result.calls,
+            prompt_tokens: result.prompt_tokens,
+            completion_tokens: result.completion_tokens,
+            seconds: result.seconds,
+            summary: result.summary.clone(),
+        });
+        let outputs = result.outputs.clone();
+        self.note(place, Some(result.key), NodeOutcome::Finished, why, outputs.clone(), None, result.seconds)?;
+        self.known.insert(place, outputs);
+        Ok(Step::Succeeded(place))
+    }
+
+    fn fail(&mut self, place: usize, error: &OperatorError) -> Result<Step, StoreError> {
+        self.fail_with(place, error, None, Vec::new(), 0.0)
+    }
+
+    fn fail_with(
+        &mut self,
+        place: usize,
+        error: &OperatorError,
+        key: Option<crate::fingerprint::NodeKey>,
+        why: Vec<Reason>,
+        seconds: f64,
+    ) -> Result<Step, StoreError> {
+        self.summary.failed += 1;
+        self.summary.machine_failure |= error.blame == Blame::Machine;
+        let node = &self.plan.nodes()[place];
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let (message, help) = (error.message.clone(), error.help.clone());
+        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
+        let text = Some(error.message.clone());
+        self.note(place, key, NodeOutcome::Failed, why, IndexMap::new(), text, seconds)?;
+        Ok(Step::Failed(place))
+    }
+
+    fn skip(&mut self, place: usize) -> Result<(), StoreError> {
+        self.summary.skipped += 1;
+        self.reporter.event(&Event::NodeSkipped { node: self.plan.nodes()[place].id().to_owned() });
+        self.note(place, None, NodeOutcome::Skipped, Vec::new(), IndexMap::new(), None, 0.0)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one record, written in one place")]
+    fn note(
+        &self,
+        place: usize,
+        key: Option<crate::fingerprint::NodeKey>,
+        outcome: NodeOutcome,
+        reasons: Vec<Reason>,
+        outputs: IndexMap<String, OutputRecord>,
+        error: Option<String>,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        let node = &self.plan.nodes()[place];
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let run = NodeRun { node: id, operator, key, outcome, reasons, outputs, error, seconds };
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(&run)?;
+        if outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
+    }
+
+    fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
+        self.summary.seconds = self.start.elapsed().as_secs_f64();
+        self.reporter.event(&Event::RunFinished(self.summary.clone()));
+        self.record.finished = Some(unix_time());
+        self.record.exit = Some(exit_code(&self.summary));
+        if let Some(known) = self.sources.changed() {
+            self.store.keep_sources(known)?;
+        }
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.finish(&self.record)?;
+        outcome.map(|()| self.summary)
+    }
+}
+
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 the machine failed, 130 interrupted.
+#[must_use]
+pub fn exit_code(summary: &RunSummary) -> i32 {
+    match summary {
+        _ if summary.interrupted => 130,
+        _ if summary.failed > 0 => 1,
+        _ if summary.dead_letters > 0 => 3,
+        _ => 0,
+    }
+}
+
+/// The newest record of each node over the last runs of the pipeline, this one left out.
+pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<String, NodeRun> {
+    let mut nodes = BTreeMap::new();
+    let ids = store.run_ids();
+    let earlier = ids.iter().rev().filter(|id| id.as_str() != own).take(50);
+    for id in earlier {
+        if store.run(id).is_none_or(|record| record.pipeline != pipeline) {
+            continue;
+        }
+        for node in store.run_nodes(id) {
+            if node.key.is_some() {
+                nodes.entry(node.node.clone()).or_insert(node);
+            }
+        }
+    }
+    nodes
+}
+
+fn run_id(started: f64) -> String {
+    let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
+    let (year, month, day) = civil(days);
+    let serial = (started.fract() * 65_536.0) as u32 ^ std::process::id();
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{:04x}", serial & 0xffff)
+}
+
+/// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Passes events on and keeps them with the run.
+struct Recorded {
+    inner: Arc<dyn Reporter>,
+    ledger: Arc<Mutex<RunWriter>>,
+}
+
+impl Reporter for Recorded {
+    fn event(&self, event: &Event) {
+        self.inner.event(event);
+        if !matches!(event, Event::NodeProgress { .. }) {
+            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = ledger.event(event) {
+                tracing::warn!("an event could not be recorded: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{civil, run_id};
+
+    #[test]
+    fn run_ids_are_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(20_777), (2026, 11, 20));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert!(run_id(1_795_180_000.0).starts_with("20261120-"));
+    }
+}

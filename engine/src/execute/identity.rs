@@ -1,0 +1,98 @@
+//! The identity of a planned node, once the content of its inputs is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use crate::fingerprint::{
+    InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
+};
+use crate::operator::{Effect, PortType};
+use crate::plan::Node;
+use crate::store::OutputRecord;
+
+/// Outputs of the nodes that are done, by place in the plan.
+pub(super) type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
+
+/// What a node's key is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) inputs: Vec<InputIdentity>,
+    outputs: Vec<OutputIdentity>,
+    sources: Vec<SourceIdentity>,
+    params: Value,
+}
+
+impl Parts {
+    /// Gathers the parts; `None` while an input is not known.
+    pub(super) fn gather(
+        node: &Node,
+        known: &Known,
+        sources: &mut SourceDigests,
+        directory: &Path,
+        limit: Option<u64>,
+    ) -> Result<Option<Self>, SourceProblem> {
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for input in &node.inputs {
+            let Some(record) = known.get(&input.node).and_then(|outputs| outputs.get(&input.output)) else {
+                return Ok(None);
+            };
+            let artifact_type = input.port_type.to_string();
+            inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
+        }
+        let mut found = Vec::new();
+        for source in &node.sources {
+            found.extend(sources.identify(source, directory, &remote)?);
+        }
+        let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
+        Ok(Some(Self { inputs, outputs, sources: found, params: params(node, limit) }))
+    }
+
+    /// The identity; `inputs` may leave the row input out for row keys.
+    pub(super) fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
+        NodeIdentity {
+            operator: node.entry.name,
+            version: node.entry.version,
+            params: &self.params,
+            inputs,
+            outputs: &self.outputs,
+            sources: &self.sources,
+            seed: (node.entry.effect != Effect::Pure).then_some(node.spec.seed),
+        }
+    }
+
+    /// The node's key and its preimage.
+    pub(super) fn key(&self, node: &Node) -> (NodeKey, Value) {
+        self.identity(node, &self.inputs).key()
+    }
+
+    /// Inputs other than the one at that port.
+    pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
+        self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
+    }
+}
+
+/// `--limit` shortens what sources give, so it is part of their identity.
+fn params(node: &Node, limit: Option<u64>) -> Value {
+    match limit.filter(|_| node.inputs.is_empty()) {
+        None => node.identity_params.clone(),
+        Some(rows) => serde_json::json!({"with": node.identity_params, "limit": rows}),
+    }
+}
+
+fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
+    let kind = match port_type {
+        PortType::Rows(kind) => format!("{kind} v{}", kind.version()),
+        PortType::Tree(kind) => kind.name().to_owned(),
+    };
+    OutputIdentity { port: port.to_owned(), kind }
+}
+
+/// Remote files are identified by their address: a URL that changes its content must change its name (a revision, a
+/// version) to be read again.
+#[expect(clippy::unnecessary_wraps, reason = "the signature that `SourceDigests::identify` takes")]
+fn remote(url: &str) -> Result<SourceIdentity, SourceProblem> {
+    Ok(SourceIdentity { name: url.to_owned(), content: url.to_owned() })
+}

@@ -1,0 +1,63 @@
+//! Runs one node's kernel into a sink, on the right kind of thread.
+
+use std::sync::Arc;
+
+use super::driver::Stop;
+use super::map::run_map;
+use super::progress::NodeProgress;
+use super::query::run_query;
+use super::rows::{RowsJob, RowsRun, run_rows};
+use crate::fingerprint::RowKeys;
+use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
+use crate::spec::OnError;
+use crate::store::{Memo, Store, StoreSink};
+
+/// What a kernel's run needs beside its inputs.
+pub(super) struct KernelRun {
+    pub(super) inputs: Inputs,
+    pub(super) main_port: Option<String>,
+    pub(super) context: Context,
+    /// Identity without the row input, with the columns still to be named.
+    pub(super) row_keys: Box<dyn Fn(Vec<String>) -> RowKeys + Send + Sync>,
+    /// Look remembered rows up? (New ones are always remembered.)
+    pub(super) recall: bool,
+    pub(super) on_error: OnError,
+    pub(super) stop: Stop,
+    pub(super) progress: Arc<NodeProgress>,
+    pub(super) store: Store,
+}
+
+/// Opens and runs the kernel. Blocking: call it where blocking is allowed.
+pub(super) fn run_kernel(
+    operator: &dyn BoundOperator,
+    run: &KernelRun,
+    sink: &mut StoreSink,
+) -> Result<RowsRun, OperatorError> {
+    let kernel = operator.open(&run.inputs, &run.context)?;
+    let outputs = &mut Outputs::new(sink);
+    let main = run.main_port.as_deref().unwrap_or_default();
+    match kernel {
+        Kernel::Whole(kernel) => kernel.run(&run.inputs, outputs, &run.context)?,
+        Kernel::Map(kernel) => run_map(&kernel, run.inputs.rows(main)?, outputs, &run.context)?,
+        Kernel::Query(kernel) => {
+            run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
+        }
+        Kernel::RowMap(kernel) => {
+            let keys = (run.row_keys)(kernel.reads());
+            let memo =
+                if run.recall { Memo::open(&run.store, &keys.base())? } else { Memo::empty(&run.store, &keys.base())? };
+            let job = RowsJob {
+                kernel,
+                rows: run.inputs.rows(main)?,
+                keys: Some(keys),
+                memo,
+                on_error: run.on_error,
+                context: run.context.clone(),
+                stop: run.stop.clone(),
+                progress: Arc::clone(&run.progress),
+            };
+            return run.context.block_on(run_rows(job, outputs));
+        }
+    }
+    Ok(RowsRun::default())
+}

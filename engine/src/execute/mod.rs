@@ -1,0 +1,19 @@
+//! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
+
+mod deliver;
+mod driver;
+mod identity;
+mod kernel;
+mod map;
+mod node;
+mod progress;
+mod query;
+mod resolve;
+mod resources;
+mod rows;
+mod scheduler;
+mod survey;
+
+pub use driver::{RunOptions, Stop, exit_code, run};
+pub use resources::Machine;
+pub use survey::{NodeStatus, Survey, survey};

@@ -1,0 +1,44 @@
+//! Progress of a node as events, no more than ten a second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::operator::ProgressSink;
+use crate::report::{Event, Reporter};
+
+const INTERVAL_MS: u64 = 100;
+
+/// Progress of one node.
+pub(super) struct NodeProgress {
+    node: String,
+    reporter: Arc<dyn Reporter>,
+    start: Instant,
+    next_ms: AtomicU64,
+    pub(super) cached_rows: AtomicU64,
+}
+
+impl NodeProgress {
+    pub(super) fn new(node: &str, reporter: Arc<dyn Reporter>) -> Self {
+        let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { node: node.to_owned(), reporter, start: Instant::now(), next_ms, cached_rows }
+    }
+}
+
+impl ProgressSink for NodeProgress {
+    fn progress(&self, done: u64, total: u64, unit: &str) {
+        let now = self.start.elapsed().as_millis() as u64;
+        let next = self.next_ms.load(Ordering::Relaxed);
+        let claim =
+            || self.next_ms.compare_exchange(next, now + INTERVAL_MS, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if now >= next && claim() {
+            let cached = self.cached_rows.load(Ordering::Relaxed);
+            let (node, unit) = (self.node.clone(), unit.to_owned());
+            self.reporter.event(&Event::NodeProgress { node, done, total, unit, cached });
+        }
+    }
+
+    fn log(&self, line: &str) {
+        self.reporter.event(&Event::NodeLog { node: self.node.clone(), line: line.to_owned() });
+    }
+}

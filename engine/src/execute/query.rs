@@ -1,0 +1,74 @@
+//! Runs a relational plan: one partition, a memory pool, spill to scratch.
+
+use std::sync::Arc;
+
+use datafusion::common::TableReference;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use futures::StreamExt;
+
+use crate::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, RowsInput};
+
+/// Memory of one query before it spills, unless the node says otherwise.
+const QUERY_MEMORY: usize = 512 << 20;
+
+pub(super) async fn run_query(
+    kernel: &dyn QueryKernel,
+    inputs: &Inputs,
+    outputs: &mut Outputs<'_>,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let session = session(context)?;
+    let mut tables = Vec::new();
+    for (port, bound) in inputs.iter() {
+        if let Some(InputArtifact::Rows(rows)) = bound.first() {
+            register(&session, port, rows).await?;
+            tables.push(port.to_owned());
+        }
+    }
+    let progress = context.progress();
+    for output in kernel.plan(&session, &QueryInputs { tables }).await? {
+        let mut done = 0;
+        let mut batches = output.frame.execute_stream().await?;
+        while let Some(batch) = batches.next().await {
+            context.check_cancelled()?;
+            let batch = batch?;
+            done += batch.num_rows() as u64;
+            outputs.write(&output.port, &batch)?;
+            progress.set(done, 0, "rows");
+        }
+    }
+    Ok(())
+}
+
+/// One partition: rows come in the plan's own order, so the same rows give the same bytes.
+fn session(context: &Context) -> Result<SessionContext, OperatorError> {
+    let mut config = SessionConfig::new().with_target_partitions(1).with_batch_size(8192);
+    let options = config.options_mut();
+    options.execution.parquet.schema_force_view_types = false;
+    options.execution.collect_statistics = false;
+    let disk =
+        DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![context.scratch().to_owned()]));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(QUERY_MEMORY)))
+        .with_disk_manager_builder(disk)
+        .build_arc()?;
+    Ok(SessionContext::new_with_config_rt(config, runtime))
+}
+
+async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
+    let table = TableReference::bare(name.to_owned());
+    if rows.parts().is_empty() {
+        let batches = rows.batches().collect::<Result<Vec<_>, _>>()?;
+        let memory = datafusion::datasource::MemTable::try_new(Arc::clone(&rows.schema), vec![batches])?;
+        session.register_table(table, Arc::new(memory))?;
+        return Ok(());
+    }
+    let paths: Vec<String> = rows.parts().iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    let options = ParquetReadOptions::default().schema(&rows.schema);
+    let frame = session.read_parquet(paths, options).await?;
+    session.register_table(table, frame.into_view())?;
+    Ok(())
+}

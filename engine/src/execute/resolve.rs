@@ -1,0 +1,48 @@
+//! Is a node's result known? If not, why does it run?
+
+use crate::fingerprint::{NodeKey, Reason, diff};
+use crate::operator::Effect;
+use crate::plan::Node;
+use crate::store::{Damage, NodeResult, NodeRun, Store};
+
+/// What the store says about a key.
+pub(super) enum Lookup {
+    /// The result, with all its files.
+    Hit(Box<NodeResult>),
+    /// Why not.
+    Miss(Vec<Reason>),
+}
+
+/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason.
+pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey) -> Lookup {
+    let Some(result) = store.result(key) else { return Lookup::Miss(Vec::new()) };
+    for (port, output) in &result.outputs {
+        match store.check(&output.id) {
+            Ok(()) => {}
+            Err(Damage::Missing) => return Lookup::Miss(vec![Reason::ArtifactMissing { port: port.clone() }]),
+            Err(Damage::Corrupt) => return Lookup::Miss(vec![Reason::ArtifactCorrupt { port: port.clone() }]),
+        }
+    }
+    let rejects = result.rejects();
+    if node.entry.effect == Effect::External && rejects > 0 {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    Lookup::Hit(Box::new(result))
+}
+
+/// Why a node runs, seen from the last run in which it was recorded.
+pub(super) fn reasons(
+    store: &Store,
+    last: Option<&NodeRun>,
+    key: &NodeKey,
+    preimage: &serde_json::Value,
+) -> Vec<Reason> {
+    let Some(before) = last.and_then(|last| last.key) else { return vec![Reason::NeverRan] };
+    if before == *key {
+        return vec![Reason::Unfinished];
+    }
+    match store.result(&before) {
+        Some(result) => diff(&result.preimage, preimage),
+        None => vec![Reason::Unfinished],
+    }
+}

@@ -1,0 +1,79 @@
+//! One byte string per value: typed, length-prefixed, keys sorted. Two values encode alike only if they are equal.
+
+use serde_json::{Number, Value};
+
+/// The canonical encoding: a type letter, then a length or fixed-width value, then the content.
+/// Integers and floats never encode alike; floats by their IEEE bits, with `-0` as `0`.
+#[must_use]
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    append(value, &mut out);
+    out
+}
+
+fn append(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.push(b'n'),
+        Value::Bool(flag) => out.extend([b'b', u8::from(*flag)]),
+        Value::Number(number) => append_number(number, out),
+        Value::String(text) => append_text(text, out),
+        Value::Array(items) => {
+            append_length(b'l', items.len(), out);
+            for item in items {
+                append(item, out);
+            }
+        }
+        Value::Object(map) => {
+            append_length(b'm', map.len(), out);
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            for (key, value) in entries {
+                append_text(key, out);
+                append(value, out);
+            }
+        }
+    }
+}
+
+fn append_number(number: &Number, out: &mut Vec<u8>) {
+    if let Some(signed) = number.as_i64() {
+        out.push(b'i');
+        out.extend(signed.to_be_bytes());
+    } else if let Some(unsigned) = number.as_u64() {
+        out.push(b'u');
+        out.extend(unsigned.to_be_bytes());
+    } else {
+        let float = number.as_f64().unwrap_or(f64::NAN);
+        out.push(b'f');
+        out.extend((if float == 0.0 { 0.0 } else { float }).to_bits().to_be_bytes());
+    }
+}
+
+fn append_text(text: &str, out: &mut Vec<u8>) {
+    append_length(b's', text.len(), out);
+    out.extend(text.as_bytes());
+}
+
+fn append_length(tag: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(tag);
+    out.extend((length as u64).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::encode;
+
+    #[test]
+    fn key_order_does_not_matter_and_types_do() {
+        let one: serde_json::Value = serde_json::from_str(r#"{"a":1,"b":[1,2]}"#).unwrap();
+        let two: serde_json::Value = serde_json::from_str(r#"{"b":[1,2],"a":1}"#).unwrap();
+        assert_eq!(encode(&one), encode(&two));
+        assert_ne!(encode(&json!(1)), encode(&json!(1.0)));
+        assert_ne!(encode(&json!("1")), encode(&json!(1)));
+        assert_ne!(encode(&json!(["ab", "c"])), encode(&json!(["a", "bc"])));
+        assert_ne!(encode(&json!([[], []])), encode(&json!([[[]]])));
+        assert_eq!(encode(&json!(-0.0)), encode(&json!(0.0)));
+    }
+}

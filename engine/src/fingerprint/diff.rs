@@ -1,0 +1,161 @@
+//! Why a node runs: the difference of two preimages, as a closed list of reasons.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Why a node runs (again).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    /// No earlier result and no earlier run of this node.
+    NeverRan,
+    /// The key's form changed with the program's version.
+    KeyFormatChanged,
+    /// Another operator stands at this node.
+    OperatorChanged { from: String, to: String },
+    /// The operator's code now gives other bytes.
+    VersionChanged { operator: String, from: u64, to: u64 },
+    /// A param changed.
+    ParamChanged { path: String, from: Value, to: Value },
+    /// What arrives at a port changed.
+    InputChanged { port: String },
+    /// Ports were bound differently.
+    InputsRebound { port: String },
+    /// An output's kind or schema version changed.
+    OutputChanged { port: String },
+    /// An outside file or identity changed.
+    SourceChanged { name: String },
+    /// The seed changed.
+    SeedChanged { from: Value, to: Value },
+    /// The result is known, but a file of its artifact is gone.
+    ArtifactMissing { port: String },
+    /// The result is known, but a file of its artifact is not what was written.
+    ArtifactCorrupt { port: String },
+    /// `--force` asked for it.
+    Forced,
+    /// `--no-cache` asked for it.
+    CacheOff,
+    /// The same key failed or was stopped before it was done.
+    Unfinished,
+    /// Rows of the last run were rejected; they are tried again.
+    RejectsRetried { rows: u64 },
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NeverRan => f.write_str("it never ran"),
+            Self::KeyFormatChanged => f.write_str("the form of keys changed with the program"),
+            Self::OperatorChanged { from, to } => write!(f, "the operator changed from `{from}` to `{to}`"),
+            Self::VersionChanged { operator, from, to } => {
+                write!(f, "the operator `{operator}` changed from version {from} to {to}")
+            }
+            Self::ParamChanged { path, from, to } => {
+                write!(f, "param `{path}` changed from {} to {}", brief(from), brief(to))
+            }
+            Self::InputChanged { port } => write!(f, "the content of input `{port}` changed"),
+            Self::InputsRebound { port } => write!(f, "input `{port}` takes other artifacts than before"),
+            Self::OutputChanged { port } => write!(f, "the kind of output `{port}` changed"),
+            Self::SourceChanged { name } => write!(f, "the content of `{name}` changed"),
+            Self::SeedChanged { from, to } => write!(f, "the seed changed from {} to {}", brief(from), brief(to)),
+            Self::ArtifactMissing { port } => write!(f, "the artifact of output `{port}` is gone from the store"),
+            Self::ArtifactCorrupt { port } => write!(f, "the artifact of output `{port}` is damaged in the store"),
+            Self::Forced => f.write_str("--force"),
+            Self::CacheOff => f.write_str("--no-cache"),
+            Self::Unfinished => f.write_str("the last run did not finish it"),
+            Self::RejectsRetried { rows } => write!(f, "{rows} rejected rows are tried again"),
+        }
+    }
+}
+
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// What differs between the preimage of the last run and that of now, most telling first. Empty when equal.
+#[must_use]
+pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
+    if before["format"] != now["format"] {
+        return vec![Reason::KeyFormatChanged];
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if before["operator"] != now["operator"] {
+        return vec![Reason::OperatorChanged { from: text(&before["operator"]), to: text(&now["operator"]) }];
+    }
+    let mut reasons = Vec::new();
+    if before["version"] != now["version"] {
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let (from, to) = (number(&before["version"]), number(&now["version"]));
+        reasons.push(Reason::VersionChanged { operator: text(&now["operator"]), from, to });
+    }
+    params(&before["params"], &now["params"], String::new(), &mut reasons);
+    pairs(&before["sources"], &now["sources"], &mut reasons, |name| Reason::SourceChanged { name });
+    inputs(&before["inputs"], &now["inputs"], &mut reasons);
+    pairs(&before["outputs"], &now["outputs"], &mut reasons, |port| Reason::OutputChanged { port });
+    if before["seed"] != now["seed"] {
+        reasons.push(Reason::SeedChanged { from: before["seed"].clone(), to: now["seed"].clone() });
+    }
+    reasons
+}
+
+fn params(before: &Value, now: &Value, path: String, reasons: &mut Vec<Reason>) {
+    if before == now {
+        return;
+    }
+    if let (Value::Object(old), Value::Object(new)) = (before, now) {
+        let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
+        keys.sort();
+        keys.dedup();
+        for key in keys {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            params(old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null), path, reasons);
+        }
+    } else {
+        reasons.push(Reason::ParamChanged { path, from: before.clone(), to: now.clone() });
+    }
+}
+
+fn rows(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn name(row: &Value) -> String {
+    row[0].as_str().unwrap_or_default().to_owned()
+}
+
+/// Lists of `[name, content]`: names what is new, gone or different.
+fn pairs(before: &Value, now: &Value, reasons: &mut Vec<Reason>, reason: impl Fn(String) -> Reason) {
+    let (old, new) = (rows(before), rows(now));
+    for (index, row) in new.iter().enumerate() {
+        if old.get(index) != Some(row) {
+            reasons.push(reason(name(row)));
+        }
+    }
+    for row in old.iter().skip(new.len()) {
+        reasons.push(reason(name(row)));
+    }
+}
+
+fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {
+    let ports = |list: &Value| rows(list).iter().map(name).collect::<Vec<_>>();
+    let (old, new) = (ports(before), ports(now));
+    if old != new {
+        let changed = new.iter().find(|port| count(&new, port) != count(&old, port));
+        let port = changed.or_else(|| old.iter().find(|port| count(&new, port) != count(&old, port)));
+        reasons.push(Reason::InputsRebound { port: port.or(new.first()).cloned().unwrap_or_default() });
+        return;
+    }
+    for (old, new) in rows(before).iter().zip(rows(now)) {
+        if old != new {
+            reasons.push(Reason::InputChanged { port: name(new) });
+        }
+    }
+}
+
+fn count(ports: &[String], port: &str) -> usize {
+    ports.iter().filter(|name| *name == port).count()
+}

@@ -1,0 +1,92 @@
+//! BLAKE3-256 digests.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// A BLAKE3-256 digest, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// From raw bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The raw bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+
+    /// The first ten digits, for people.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.hex()[..10].to_owned()
+    }
+
+    /// From 64 hexadecimal digits.
+    #[must_use]
+    pub fn parse(hex: &str) -> Option<Self> {
+        blake3::Hash::from_hex(hex).ok().map(|hash| Self(*hash.as_bytes()))
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let hex = String::deserialize(deserializer)?;
+        Self::parse(&hex).ok_or_else(|| serde::de::Error::custom(format!("`{hex}` is no BLAKE3 digest")))
+    }
+}
+
+/// Digest of bytes.
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+/// Digest of all that a reader gives.
+///
+/// # Errors
+/// When reading fails.
+pub fn hash_reader(reader: impl Read) -> std::io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(reader)?;
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// Digest of a file's content.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash_file(path: &Path) -> std::io::Result<Digest> {
+    hash_reader(File::open(path)?)
+}

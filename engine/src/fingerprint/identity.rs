@@ -1,0 +1,120 @@
+//! Which params enter a key: all but those that their schema marks `x-searchmill-key: false`.
+
+use serde_json::{Map, Value};
+
+/// `params` without the fields that do not change the bytes (URLs, secrets, time-outs), as `schema` marks them.
+#[must_use]
+pub fn identity_params(schema: &Value, params: &Value) -> Value {
+    filter(schema, schema, params).unwrap_or(Value::Null)
+}
+
+fn filter(root: &Value, schema: &Value, value: &Value) -> Option<Value> {
+    let schema = resolve(root, schema);
+    if schema.get("x-searchmill-key") == Some(&Value::Bool(false)) {
+        return None;
+    }
+    match value {
+        Value::Object(map) => Some(Value::Object(filter_map(root, schema, map))),
+        Value::Array(items) => {
+            let item_schema = schema.get("items").unwrap_or(&Value::Null);
+            Some(items.iter().filter_map(|item| filter(root, item_schema, item)).collect())
+        }
+        _ => Some(value.clone()),
+    }
+}
+
+fn filter_map(root: &Value, schema: &Value, map: &Map<String, Value>) -> Map<String, Value> {
+    let keep = |(key, value): (&String, &Value)| {
+        let property = property(root, schema, key, 0).unwrap_or(&Value::Null);
+        // A key beside `$ref` marks the use of a type, not the type.
+        if property.get("x-searchmill-key") == Some(&Value::Bool(false)) {
+            return None;
+        }
+        filter(root, property, value).map(|kept| (key.clone(), kept))
+    };
+    map.iter().filter_map(keep).collect()
+}
+
+/// The schema of a key, wherever an alternative of `schema` declares it.
+fn property<'a>(root: &'a Value, schema: &'a Value, key: &str, depth: usize) -> Option<&'a Value> {
+    let schema = resolve(root, schema);
+    if depth > 16 {
+        return None;
+    }
+    if let Some(found) = schema.get("properties").and_then(|properties| properties.get(key)) {
+        return Some(found);
+    }
+    let alternatives =
+        ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|word| schema.get(word)?.as_array()).flatten();
+    alternatives.into_iter().find_map(|branch| property(root, branch, key, depth + 1)).or_else(|| {
+        let rest = schema.get("additionalProperties")?;
+        rest.is_object().then_some(rest)
+    })
+}
+
+fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
+    for _ in 0..16 {
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { break };
+        if schema.get("x-searchmill-key").is_some() {
+            break;
+        }
+        let Some(target) = root.pointer(reference.trim_start_matches('#')) else { break };
+        schema = target;
+    }
+    // `Option<T>` is `anyOf: [T, null]`.
+    match schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([one, null])
+            if null.get("type") == Some(&Value::from("null")) && schema.get("x-searchmill-key").is_none() =>
+        {
+            resolve(root, one)
+        }
+        _ => schema,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Serialize;
+    use serde_json::json;
+
+    use super::identity_params;
+    use crate::operator::Secret;
+
+    #[derive(Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Policy {
+        Endpoint(Endpoint),
+        Evidence,
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Endpoint {
+        #[schemars(extend("x-searchmill-key" = false))]
+        base_url: String,
+        model: String,
+        api_key: Option<Secret>,
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Params {
+        policy: Policy,
+        samples: u32,
+    }
+
+    #[test]
+    fn marked_fields_are_left_out_at_any_depth() {
+        let schema = schemars::schema_for!(Params).to_value();
+        let params = Params {
+            policy: Policy::Endpoint(Endpoint {
+                base_url: "http://a".into(),
+                model: "m".into(),
+                api_key: Some(Secret::reference("KEY")),
+            }),
+            samples: 2,
+        };
+        let kept = identity_params(&schema, &serde_json::to_value(params).unwrap());
+        assert_eq!(kept, json!({"policy": {"endpoint": {"model": "m"}}, "samples": 2}));
+    }
+}

@@ -1,0 +1,65 @@
+//! Row keys: a node's identity without its row input, and the columns of one row that the operator reads.
+
+use arrow::array::{Array, RecordBatch};
+use arrow::json::writer::{LineDelimited, WriterBuilder};
+use serde_json::Value;
+
+use super::canonical::encode;
+use super::digest::{Digest, hash_bytes};
+use super::node_key::NodeIdentity;
+
+/// The key of one row's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey(pub Digest);
+
+/// Makes the row keys of one node.
+#[derive(Clone, Debug)]
+pub struct RowKeys {
+    base: Digest,
+    columns: Vec<String>,
+}
+
+impl RowKeys {
+    /// `identity` must hold the side inputs only, not the row input.
+    #[must_use]
+    pub fn new(identity: &NodeIdentity<'_>, columns: Vec<String>) -> Self {
+        Self { base: identity.key().0.0, columns }
+    }
+
+    /// What all rows of the node have in common; names the memo's folder.
+    #[must_use]
+    pub fn base(&self) -> Digest {
+        self.base
+    }
+
+    /// The key of a row (a batch of one) and a sample.
+    ///
+    /// # Errors
+    /// When a column that the operator reads is missing or cannot be encoded: then the row is not memoised.
+    pub fn key(&self, row: &RecordBatch, sample: u32) -> Result<RowKey, String> {
+        let schema = row.schema();
+        let mut indices = Vec::with_capacity(self.columns.len());
+        for name in &self.columns {
+            match schema.index_of(name) {
+                Ok(index) => indices.push(index),
+                Err(_) => return Err(format!("the row has no column `{name}`")),
+            }
+        }
+        let read = row.project(&indices).map_err(|error| error.to_string())?;
+        let content = encode(&as_json(&read)?);
+        let mut bytes = self.base.as_bytes().to_vec();
+        bytes.extend(sample.to_be_bytes());
+        bytes.extend(content);
+        Ok(RowKey(hash_bytes(&bytes)))
+    }
+}
+
+fn as_json(row: &RecordBatch) -> Result<Value, String> {
+    if row.columns().iter().any(|column| column.len() != 1) {
+        return Err("a row key is made of exactly one row".to_owned());
+    }
+    let mut text = Vec::new();
+    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);
+    writer.write(row).and_then(|()| writer.finish()).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,336 @@
+//! Binds a spec to the registry: operators, params, edges, types. All errors come in one go.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::path::Path;
+
+use indexmap::IndexMap;
+use petgraph::graph::{DiGraph, NodeIndex};
+use serde_json::Value;
+
+use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of, suggest};
+use super::graph::{Input, Node, Plan};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::fingerprint::identity_params;
+use crate::operator::{BoundOperator, OperatorEntry, PortType, Ports, Registry, Source};
+use crate::spec::{NodeSpec, Spanned, Spec, arguments, locate};
+
+/// Binds and checks a spec. `directory` is where relative paths start.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
+    let mut errors = Vec::new();
+    let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
+    let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
+    let order = order(&spec.nodes, &by_id, &mut errors);
+    if let Some(order) = order {
+        let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
+        if errors.is_empty() {
+            return Ok(assemble(spec, file, bound, wired, &order));
+        }
+    }
+    errors.sort_by_key(|error| error.span().map(|span| (span.file, span.start)));
+    Err(errors)
+}
+
+struct Bound {
+    entry: OperatorEntry,
+    operator: Box<dyn BoundOperator>,
+    ports: Ports,
+    identity_params: Value,
+    sources: Vec<Source>,
+}
+
+fn bind_operators(
+    nodes: &[NodeSpec],
+    registry: &Registry,
+    directory: &Path,
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<Option<Bound>> {
+    let mut schemas: BTreeMap<&str, Value> = BTreeMap::new();
+    let mut bound = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let Some(entry) = registry.get(&node.operator) else {
+            errors.push(unknown_operator(node, registry));
+            bound.push(None);
+            continue;
+        };
+        let schema = schemas.entry(entry.name).or_insert_with(entry.schema);
+        bound.push(bind_operator(node, entry, schema, directory, errors));
+    }
+    bound
+}
+
+fn unknown_operator(node: &NodeSpec, registry: &Registry) -> Diagnostic {
+    let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
+    let error = Diagnostic::error("unknown-operator", format!("there is no operator `{}`", node.operator));
+    let help = match super::check::nearest(&node.operator, names) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "`searchmill ops` lists all operators".to_owned(),
+    };
+    error.at(node.operator_span, "").help(help)
+}
+
+fn bind_operator(
+    node: &NodeSpec,
+    entry: &OperatorEntry,
+    schema: &Value,
+    directory: &Path,
+    errors: &mut Vec<Diagnostic>,
+) -> Option<Bound> {
+    let params = match arguments(&node.with, schema, entry.name) {
+        Ok(params) => params,
+        Err(found) => {
+            errors.extend(found);
+            return None;
+        }
+    };
+    let operator = match (entry.bind)(params) {
+        Ok(operator) => operator,
+        Err(issue) => {
+            let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
+            errors.push(Diagnostic { help: issue.help, ..error });
+            return None;
+        }
+    };
+    for issue in operator.check() {
+        let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
+        errors.push(Diagnostic { help: issue.help, ..error });
+    }
+    let sources = operator.sources();
+    check_sources(node, &sources, directory, errors);
+    let identity_params = identity_params(schema, &operator.params());
+    let ports = operator.ports();
+    Some(Bound { entry: *entry, operator, ports, identity_params, sources })
+}
+
+/// Local files must be there when the plan is made: not found is found before anything runs.
+fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
+    for source in sources {
+        let Source::Path(path) = source else { continue };
+        if path.contains("://") || exists(&directory.join(path)) {
+            continue;
+        }
+        let span = find_text(&node.with, path).unwrap_or(node.with.span);
+        let error = Diagnostic::error("not-found", format!("there is no file or folder `{path}`")).at(span, "");
+        errors.push(error.help(format!("relative paths start at {}", directory.display())));
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    path.exists()
+        || path.to_str().is_some_and(|pattern| glob::glob(pattern).is_ok_and(|mut found| found.next().is_some()))
+}
+
+/// Where a scalar with that text stands.
+fn find_text(value: &Spanned, text: &str) -> Option<Span> {
+    let mut pending = vec![value];
+    while let Some(value) = pending.pop() {
+        if value.scalar_text().is_some_and(|found| found == text) {
+            return Some(value.span);
+        }
+        pending.extend(value.items());
+        pending.extend(value.entries().iter().map(|(_, value)| value));
+    }
+    None
+}
+
+/// Places in an order in which every node stands after all it needs, otherwise as written; `None` if there is a cycle.
+fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
+    let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
+    for _ in nodes {
+        graph.add_node(());
+    }
+    let names: Vec<&str> = by_id.keys().map(String::as_str).collect();
+    for (place, node) in nodes.iter().enumerate() {
+        for reference in node.from.iter().flat_map(|binding| &binding.references) {
+            if let Some(from) = by_id.get(&reference.node) {
+                graph.update_edge(NodeIndex::new(*from), NodeIndex::new(place), ());
+            } else {
+                let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
+                errors.push(error.at(reference.span, "").help(suggest(&reference.node, &names, "nodes")));
+            }
+        }
+    }
+    if let Err(cycle) = petgraph::algo::toposort(&graph, None) {
+        errors.push(cycle_error(nodes, &graph, cycle.node_id()));
+        return None;
+    }
+    Some(stable_order(&graph))
+}
+
+fn stable_order(graph: &DiGraph<(), ()>) -> Vec<usize> {
+    let count = |node| graph.neighbors_directed(node, petgraph::Direction::Incoming).count();
+    let mut waiting: Vec<usize> = graph.node_indices().map(count).collect();
+    let free = graph.node_indices().filter(|node| waiting[node.index()] == 0);
+    let mut ready: BinaryHeap<_> = free.map(|node| std::cmp::Reverse(node.index())).collect();
+    let mut order = Vec::with_capacity(waiting.len());
+    while let Some(std::cmp::Reverse(place)) = ready.pop() {
+        order.push(place);
+        for next in graph.neighbors(NodeIndex::new(place)) {
+            waiting[next.index()] -= 1;
+            if waiting[next.index()] == 0 {
+                ready.push(std::cmp::Reverse(next.index()));
+            }
+        }
+    }
+    order
+}
+
+fn cycle_error(nodes: &[NodeSpec], graph: &DiGraph<(), ()>, start: NodeIndex) -> Diagnostic {
+    let path = cycle_path(graph, start);
+    let names: Vec<&str> = path.iter().map(|node| nodes[node.index()].id.as_str()).collect();
+    let shown = if names.len() > 8 {
+        format!("{} → … → {}", names[..4].join(" → "), names[names.len() - 2..].join(" → "))
+    } else {
+        names.join(" → ")
+    };
+    let error = Diagnostic::error("cycle", format!("nodes need each other in a circle: {shown}"));
+    let error = error.at(nodes[start.index()].id_span, "the circle passes here");
+    error.help("a node may use only what is made before it; cut one of these edges")
+}
+
+/// A shortest way from `start` back to it.
+fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
+    let mut came_from: BTreeMap<NodeIndex, NodeIndex> = BTreeMap::new();
+    let mut pending = std::collections::VecDeque::from([start]);
+    while let Some(node) = pending.pop_front() {
+        for next in graph.neighbors(node) {
+            if next == start {
+                let mut path = vec![start, node];
+                while path[path.len() - 1] != start {
+                    let Some(before) = came_from.get(&path[path.len() - 1]) else { break };
+                    path.push(*before);
+                }
+                path.reverse();
+                return path;
+            }
+            came_from.entry(next).or_insert_with(|| {
+                pending.push_back(next);
+                node
+            });
+        }
+    }
+    vec![start, start]
+}
+
+#[derive(Default)]
+struct Wired {
+    inputs: Vec<Input>,
+    outputs: IndexMap<String, PortType>,
+}
+
+/// Follows the order, so that the types of all inputs are known when a node is checked.
+fn wire(
+    nodes: &[NodeSpec],
+    bound: &[Option<Bound>],
+    by_id: &BTreeMap<String, usize>,
+    order: &[usize],
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<Option<Wired>> {
+    let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
+    for &place in order {
+        if let Some(bound) = &bound[place] {
+            wired[place] = wire_node(&nodes[place], &bound.ports, by_id, &wired, errors);
+        }
+    }
+    wired
+}
+
+/// `None` when an input's own node is broken: its error is enough.
+fn wire_node(
+    node: &NodeSpec,
+    ports: &Ports,
+    by_id: &BTreeMap<String, usize>,
+    wired: &[Option<Wired>],
+    errors: &mut Vec<Diagnostic>,
+) -> Option<Wired> {
+    let mut complete = true;
+    let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
+    for binding in &node.from {
+        let port = match port_of(node, ports, binding) {
+            Ok(port) => port,
+            Err(error) => {
+                errors.push(*error);
+                continue;
+            }
+        };
+        let mut edges = Vec::new();
+        for reference in &binding.references {
+            let from = by_id.get(&reference.node).and_then(|from| Some((*from, wired[*from].as_ref()?)));
+            let Some((from, outputs)) = from.map(|(from, wired)| (from, &wired.outputs)) else {
+                complete = false;
+                continue;
+            };
+            match output_of(reference, outputs) {
+                Ok((output, port_type)) => {
+                    let written = match &reference.port {
+                        Some(port) => format!("{}.{port}", reference.node),
+                        None => reference.node.clone(),
+                    };
+                    edges.push(Edge { node: from, output, port_type, span: reference.span, written });
+                }
+                Err(error) => {
+                    errors.push(*error);
+                    complete = false;
+                }
+            }
+        }
+        check_edges(node, &port, &edges, binding.port_span, errors);
+        let bound = edges.into_iter().map(|edge| Input {
+            port: port.name.clone(),
+            node: edge.node,
+            output: edge.output,
+            port_type: edge.port_type,
+        });
+        by_port.entry(port.name.clone()).or_default().extend(bound);
+    }
+    let names: Vec<String> = by_port.keys().cloned().collect();
+    check_missing(node, ports, &names, errors);
+    if !complete {
+        return None;
+    }
+    let inputs = in_port_order(ports, by_port);
+    let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
+    Some(Wired { outputs: output_types(ports, &types), inputs })
+}
+
+/// Inputs as the operator declares its ports; named ones by name. The order written in the YAML never matters.
+fn in_port_order(ports: &Ports, mut by_port: IndexMap<String, Vec<Input>>) -> Vec<Input> {
+    let mut inputs: Vec<Input> =
+        ports.inputs.iter().filter_map(|port| by_port.shift_remove(&port.name)).flatten().collect();
+    by_port.sort_keys();
+    inputs.extend(by_port.into_values().flatten());
+    inputs
+}
+
+fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Option<Wired>>, order: &[usize]) -> Plan {
+    let mut new_place = vec![0; order.len()];
+    for (new, old) in order.iter().enumerate() {
+        new_place[*old] = new;
+    }
+    let mut parts: Vec<_> = spec.nodes.into_iter().zip(bound).zip(wired).map(Some).collect();
+    let mut nodes = Vec::with_capacity(order.len());
+    let mut graph = DiGraph::with_capacity(order.len(), order.len());
+    for old in order {
+        let Some(((spec, Some(bound)), Some(mut wired))) = parts[*old].take() else { continue };
+        let place = graph.add_node(());
+        for input in &mut wired.inputs {
+            input.node = new_place[input.node];
+            graph.update_edge(NodeIndex::new(input.node), place, ());
+        }
+        let main_port = bound.ports.inputs.first().map(|port| port.name.clone());
+        nodes.push(Node {
+            spec,
+            entry: bound.entry,
+            operator: bound.operator,
+            identity_params: bound.identity_params,
+            inputs: wired.inputs,
+            outputs: wired.outputs,
+            main_port,
+            sources: bound.sources,
+        });
+    }
+    let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
+    Plan { name: spec.name, file: file.to_owned(), params: spec.params, nodes, graph, by_id }
+}

@@ -1,0 +1,122 @@
+//! The checks of edges: ports exist, types fit, nothing needed is missing, nothing written is unused.
+
+use crate::diagnostic::{Diagnostic, Span};
+use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
+use crate::spec::{Binding, NodeSpec, Reference};
+
+/// The name in `names` that the user probably meant.
+pub(super) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(wrong, name), name));
+    scored.filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3).min().map(|(_, name)| name)
+}
+
+pub(super) fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
+    match nearest(wrong, names.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if names.is_empty() => format!("there are no {what}"),
+        None if names.len() > 20 => format!("there are {} {what}, none with a similar name", names.len()),
+        None => format!("{what}: {}", names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// A reference that was found: where it comes from and what it is.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    pub(super) node: usize,
+    pub(super) output: String,
+    pub(super) port_type: PortType,
+    pub(super) span: Span,
+    pub(super) written: String,
+}
+
+/// The port that a binding means, or what is wrong with it.
+pub(super) fn port_of(node: &NodeSpec, ports: &Ports, binding: &Binding) -> Result<InputPort, Box<Diagnostic>> {
+    let operator = &node.operator;
+    if let Some(accept) = &ports.named_inputs {
+        let name = binding.port.clone().unwrap_or_else(|| "input".to_owned());
+        return Ok(InputPort { name, accept: accept.clone(), arity: Arity::One, about: String::new() });
+    }
+    let found = match &binding.port {
+        None => ports.inputs.first(),
+        Some(name) => ports.inputs.iter().find(|port| port.name == *name),
+    };
+    found.cloned().ok_or_else(|| {
+        let Some(name) = &binding.port else {
+            let message = format!("`{operator}` takes no input");
+            return Box::new(
+                Diagnostic::error("unused-input", message).at(binding.port_span, "").help("remove `from:`"),
+            );
+        };
+        let names: Vec<&str> = ports.inputs.iter().map(|port| port.name.as_str()).collect();
+        let error = Diagnostic::error("unknown-port", format!("`{operator}` has no input `{name}`"));
+        Box::new(error.at(binding.port_span, "").help(suggest(name, &names, "its inputs")))
+    })
+}
+
+/// Checks one port's edges against what it accepts.
+pub(super) fn check_edges(node: &NodeSpec, port: &InputPort, edges: &[Edge], span: Span, errors: &mut Vec<Diagnostic>) {
+    let operator = &node.operator;
+    if edges.len() > 1 && matches!(port.arity, Arity::One | Arity::Optional) {
+        let message = format!("`{operator}` takes one artifact at `{}`, {} are given", port.name, edges.len());
+        errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help("name one of them"));
+    }
+    for edge in edges.iter().filter(|edge| !port.accept.accepts(&edge.port_type)) {
+        let message = format!("`{operator}` wants {}, but `{}` gives {}", port.accept, edge.written, edge.port_type);
+        let error = Diagnostic::error("port-kind", message).at(edge.span, edge.port_type.to_string());
+        errors.push(match &port.accept {
+            Accept::Tree(kind) => error.help(format!("put a node that makes an {} in between", kind.name())),
+            _ => error.help(format!("give `{}` a node that makes {}", port.name, port.accept)),
+        });
+    }
+}
+
+/// Ports that must be bound and are not.
+pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], errors: &mut Vec<Diagnostic>) {
+    for port in &ports.inputs {
+        if matches!(port.arity, Arity::One | Arity::Many) && !bound.contains(&port.name) {
+            let message = format!("`{}` needs an input `{}` ({})", node.operator, port.name, port.accept);
+            let span = node.from_span.unwrap_or(node.id_span);
+            let error = Diagnostic::error("missing-input", message).at(span, "");
+            errors.push(error.help(format!("add `from: {{{}: NODE}}`", port.name)));
+        }
+    }
+    if ports.named_inputs.is_some() && bound.is_empty() {
+        let message = format!("`{}` needs at least one named input", node.operator);
+        let error = Diagnostic::error("missing-input", message).at(node.id_span, "");
+        errors.push(error.help("add `from: {name: NODE}`; the query then reads the table `name`"));
+    }
+}
+
+/// The output that a reference means.
+pub(super) fn output_of(
+    reference: &Reference,
+    outputs: &indexmap::IndexMap<String, PortType>,
+) -> Result<(String, PortType), Box<Diagnostic>> {
+    let found = match &reference.port {
+        None => outputs.first(),
+        Some(name) => outputs.get_key_value(name),
+    };
+    found.map(|(name, port_type)| (name.clone(), port_type.clone())).ok_or_else(|| {
+        let name = reference.port.as_deref().unwrap_or_default();
+        let names: Vec<&str> = outputs.keys().map(String::as_str).collect();
+        let error = Diagnostic::error("unknown-port", format!("`{}` has no output `{name}`", reference.node));
+        Box::new(error.at(reference.span, "").help(suggest(name, &names, "its outputs")))
+    })
+}
+
+/// Output types, once the input types are known. `None` for an output whose input is not bound.
+pub(super) fn output_types(ports: &Ports, inputs: &[(String, PortType)]) -> indexmap::IndexMap<String, PortType> {
+    let mut types = indexmap::IndexMap::new();
+    for output in &ports.outputs {
+        let port_type = match &output.output {
+            OutputType::Fixed(port_type) => Some(port_type.clone()),
+            OutputType::SameAs(input) => inputs.iter().find(|(port, _)| port == input).map(|(_, t)| t.clone()),
+        };
+        if let Some(port_type) = port_type {
+            types.insert(output.name.clone(), port_type);
+        }
+    }
+    let rejects = PortType::Rows(searchmill_schemas::RecordKind::Reject);
+    types.entry("rejects".to_owned()).or_insert(rejects);
+    types
+}

@@ -1,0 +1,128 @@
+//! The checked plan. It exists only if every check passed: its constructor is private to this folder.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use indexmap::IndexMap;
+use petgraph::graph::{DiGraph, NodeIndex};
+use serde_json::Value;
+
+use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
+use crate::spec::NodeSpec;
+
+/// One bound input of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The port of this node.
+    pub port: String,
+    /// Place in the plan of the node it comes from.
+    pub node: usize,
+    /// The output port there.
+    pub output: String,
+    /// Its type.
+    pub port_type: PortType,
+}
+
+/// One node, ready to run.
+pub struct Node {
+    /// As written.
+    pub spec: NodeSpec,
+    /// Its operator.
+    pub entry: OperatorEntry,
+    /// The operator with its params.
+    pub operator: Box<dyn BoundOperator>,
+    /// Params that enter the key.
+    pub identity_params: Value,
+    /// Inputs in port order.
+    pub inputs: Vec<Input>,
+    /// Outputs, `rejects` last.
+    pub outputs: IndexMap<String, PortType>,
+    /// The main input port, if it has one.
+    pub main_port: Option<String>,
+    /// Outside files that enter the key.
+    pub sources: Vec<Source>,
+}
+
+impl Node {
+    /// Its id in the pipeline.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.spec.id
+    }
+
+    /// Its default output port, if it has one.
+    #[must_use]
+    pub fn default_output(&self) -> Option<&str> {
+        self.outputs.keys().next().map(String::as_str)
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("id", &self.spec.id).field("operator", &self.entry.name).finish_non_exhaustive()
+    }
+}
+
+/// A checked plan: nodes in an order in which every node stands after all it needs.
+#[derive(Debug)]
+pub struct Plan {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    pub(super) params: Value,
+    pub(super) nodes: Vec<Node>,
+    pub(super) graph: DiGraph<(), ()>,
+    pub(super) by_id: BTreeMap<String, usize>,
+}
+
+impl Plan {
+    /// The pipeline's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file it was read from.
+    #[must_use]
+    pub fn file(&self) -> &std::path::Path {
+        &self.file
+    }
+
+    /// Params after overrides.
+    #[must_use]
+    pub fn params(&self) -> &Value {
+        &self.params
+    }
+
+    /// The nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node of that id, with its place.
+    #[must_use]
+    pub fn node(&self, id: &str) -> Option<(usize, &Node)> {
+        let place = *self.by_id.get(id)?;
+        Some((place, &self.nodes[place]))
+    }
+
+    /// Places of the nodes that use outputs of this one.
+    #[must_use]
+    pub fn dependents(&self, node: usize) -> Vec<usize> {
+        self.neighbors(node, petgraph::Direction::Outgoing)
+    }
+
+    /// Places of the nodes whose outputs this one uses.
+    #[must_use]
+    pub fn dependencies(&self, node: usize) -> Vec<usize> {
+        self.neighbors(node, petgraph::Direction::Incoming)
+    }
+
+    fn neighbors(&self, node: usize, direction: petgraph::Direction) -> Vec<usize> {
+        let mut places: Vec<usize> =
+            self.graph.neighbors_directed(NodeIndex::new(node), direction).map(NodeIndex::index).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}

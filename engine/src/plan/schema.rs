@@ -1,0 +1,154 @@
+//! The JSON Schema of pipelines, made from the operators' own types: editors complete operator names and params.
+
+use serde_json::{Map, Value, json};
+
+use crate::operator::{OperatorEntry, Registry};
+
+/// The schema of a pipeline file.
+#[must_use]
+pub fn pipeline_schema(registry: &Registry) -> Value {
+    let mut definitions = Map::new();
+    let mut branches = Vec::new();
+    let mut names = Vec::new();
+    for entry in registry.iter() {
+        let with = operator_schema(entry, &mut definitions);
+        definitions.insert(format!("with.{}", entry.name), with);
+        names.push(json!({"const": entry.name, "description": entry.about}));
+        let reference = json!({"$ref": format!("#/$defs/with.{}", entry.name)});
+        branches.push(json!({
+            "if": {"properties": {"op": {"const": entry.name}}, "required": ["op"]},
+            "then": {"properties": {"with": reference}},
+        }));
+    }
+    definitions.insert("node".to_owned(), node_schema(&names, &branches));
+    definitions.insert(
+        "duration".to_owned(),
+        json!({
+            "type": ["string", "number"], "description": "Seconds, or a number with a unit: `500ms`, `1s`, `2m`.",
+        }),
+    );
+    let mut schema = top();
+    schema["$defs"] = Value::Object(definitions);
+    schema
+}
+
+fn top() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "searchmill pipeline",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["nodes"],
+        "properties": {
+            "name": {"type": "string", "description": "Name of the pipeline; runs are listed under it."},
+            "description": {"type": "string", "description": "What it makes, and from what."},
+            "params": {"type": "object", "description": "Values that `${params.name}` refers to; overridden by --set and --params."},
+            "include": {"description": "Other files whose nodes and params are taken in."},
+            "nodes": {
+                "type": "object", "description": "The steps, by id.",
+                "additionalProperties": {"$ref": "#/$defs/node"},
+            },
+            "schedule": {"type": "object", "description": "When to run: cron, timezone, overlap, catchup."},
+            "tests": {"description": "Given rows and expected rows."},
+        },
+    })
+}
+
+fn node_schema(names: &[Value], branches: &[Value]) -> Value {
+    let reference = json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["op"],
+        "properties": {
+            "op": {"description": "The operator.", "oneOf": names},
+            "from": {
+                "description": "Inputs: `node`, `node.port`, a list, or a map of ports.",
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "object", "additionalProperties": reference},
+                ],
+            },
+            "with": {"type": "object", "description": "Params of the operator."},
+            "matrix": {"type": "object", "description": "Values to run the node with, one node for each combination."},
+            "resources": {
+                "type": "object", "description": "What it may use. Never changes the result.",
+                "properties": {
+                    "concurrency": {"type": ["integer", "string"], "description": "Rows in flight."},
+                    "threads": {"type": ["integer", "string"], "description": "CPU threads."},
+                    "gpus": {"type": ["integer", "string"], "description": "GPUs."},
+                    "memory": {"type": ["string", "integer"], "description": "Memory, for example `4GiB`."},
+                },
+            },
+            "retry": {
+                "type": "object", "description": "Repeats of outside calls.",
+                "properties": {
+                    "max_attempts": {"type": ["integer", "string"], "description": "Attempts in all."},
+                    "backoff": {"$ref": "#/$defs/duration"},
+                    "max_backoff": {"$ref": "#/$defs/duration"},
+                },
+            },
+            "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What a failed row does."},
+            "freeze": {"type": "boolean", "description": "Use what an earlier run made, whatever changed since."},
+            "seed": {"type": ["integer", "string"], "description": "Seed of all random choices."},
+            "description": {"type": "string", "description": "What the node is for."},
+        },
+        "allOf": branches,
+    })
+}
+
+/// The params' schema with its definitions moved to the top, and `${…}` allowed wherever a value is.
+fn operator_schema(entry: &OperatorEntry, definitions: &mut Map<String, Value>) -> Value {
+    let mut schema = (entry.schema)();
+    let own = schema.as_object_mut().and_then(|map| map.remove("$defs"));
+    if let Some(map) = schema.as_object_mut() {
+        map.remove("$schema");
+    }
+    let rename = |name: &str| format!("{}.{name}", entry.name);
+    for (name, mut definition) in own.as_ref().and_then(Value::as_object).cloned().unwrap_or_default() {
+        adapt(&mut definition, &rename);
+        definitions.insert(rename(&name), definition);
+    }
+    adapt(&mut schema, &rename);
+    schema
+}
+
+fn adapt(schema: &mut Value, rename: &impl Fn(&str) -> String) {
+    match schema {
+        Value::Object(map) => {
+            if let Some(Value::String(reference)) = map.get_mut("$ref")
+                && let Some(name) = reference.strip_prefix("#/$defs/")
+            {
+                *reference = format!("#/$defs/{}", rename(name));
+            }
+            for (_, value) in map.iter_mut() {
+                adapt(value, rename);
+            }
+            if let Some(Value::Object(properties)) = map.get_mut("properties") {
+                for (_, property) in properties.iter_mut() {
+                    *property = with_template(property.take());
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                adapt(item, rename);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The property, or a `${…}` that gives it.
+fn with_template(property: Value) -> Value {
+    if property.get("type") == Some(&json!("string")) && property.get("enum").is_none() {
+        return property;
+    }
+    let description = property.get("description").cloned();
+    let mut either = json!({"anyOf": [property, {"type": "string", "pattern": "^\\$\\{.+\\}$"}]});
+    if let Some(description) = description {
+        either["description"] = description;
+    }
+    either
+}

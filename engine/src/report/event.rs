@@ -1,0 +1,153 @@
+//! Events of a run: one stream for the terminal, for `--json` and for the run's log.
+
+use serde::Serialize;
+
+use crate::fingerprint::Reason;
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// The run.
+    pub run: String,
+    /// Nodes whose result was known.
+    pub cached: usize,
+    /// Nodes that ran.
+    pub finished: usize,
+    /// Nodes that failed.
+    pub failed: usize,
+    /// Nodes not run because something before them failed or the run was stopped.
+    pub skipped: usize,
+    /// Rows that failed in external nodes of this run.
+    pub dead_letters: u64,
+    /// Was it told to stop?
+    pub interrupted: bool,
+    /// Calls to the outside in this run.
+    pub calls: u64,
+    /// Prompt tokens paid in this run.
+    pub prompt_tokens: u64,
+    /// Completion tokens paid in this run.
+    pub completion_tokens: u64,
+    /// Wall time in seconds.
+    pub seconds: f64,
+    /// A failure that is the machine's (disk, network, lock) rather than the pipeline's.
+    pub machine_failure: bool,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The run begins.
+    RunStarted {
+        /// The run.
+        run: String,
+        /// The pipeline's name.
+        pipeline: String,
+        /// Nodes in it.
+        nodes: usize,
+        /// Unix time in seconds.
+        time: f64,
+    },
+    /// A node's result was known.
+    NodeCached {
+        /// The node.
+        node: String,
+        /// Operator.
+        operator: String,
+        /// Rows at its default output.
+        rows: u64,
+        /// Rejected rows it holds.
+        rejects: u64,
+    },
+    /// A node begins.
+    NodeStarted {
+        /// The node.
+        node: String,
+        /// Operator.
+        operator: String,
+        /// Why it runs.
+        reasons: Vec<Reason>,
+        /// Unix time in seconds.
+        time: f64,
+    },
+    /// Another process computes the node; its result will be used.
+    NodeWaiting {
+        /// The node.
+        node: String,
+    },
+    /// A node advances.
+    NodeProgress {
+        /// The node.
+        node: String,
+        /// Units done.
+        done: u64,
+        /// Units in all; 0 when unknown.
+        total: u64,
+        /// What is counted.
+        unit: String,
+        /// Of these, rows whose result was known.
+        cached: u64,
+    },
+    /// A line for the node's log.
+    NodeLog {
+        /// The node.
+        node: String,
+        /// The line.
+        line: String,
+    },
+    /// A node's result is durable.
+    NodeFinished {
+        /// The node.
+        node: String,
+        /// Operator.
+        operator: String,
+        /// Rows at its default output.
+        rows: u64,
+        /// Rows that failed.
+        rejects: u64,
+        /// Of its rows, those whose result was known.
+        cached_rows: u64,
+        /// Calls to the outside.
+        calls: u64,
+        /// Prompt tokens paid.
+        prompt_tokens: u64,
+        /// Completion tokens paid.
+        completion_tokens: u64,
+        /// Seconds it took.
+        seconds: f64,
+        /// Text for people.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        summary: String,
+    },
+    /// Something was put where the user wants it (a file written out).
+    Delivered {
+        /// The node.
+        node: String,
+        /// Where it lies now.
+        destination: String,
+    },
+    /// A node failed.
+    NodeFailed {
+        /// The node.
+        node: String,
+        /// Operator.
+        operator: String,
+        /// What went wrong.
+        message: String,
+        /// How to mend it.
+        help: Option<String>,
+    },
+    /// A node was not run.
+    NodeSkipped {
+        /// The node.
+        node: String,
+    },
+    /// The run ends.
+    RunFinished(RunSummary),
+}
+
+/// Where events go. Called from many threads; must not block for long.
+pub trait Reporter: Send + Sync {
+    /// Takes one event.
+    fn event(&self, event: &Event);
+}

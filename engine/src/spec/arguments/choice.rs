@@ -1,0 +1,172 @@
+//! Alternatives (`oneOf`, `anyOf`): picks the one that was meant, so that faults are told inside of it.
+
+use serde_json::Value as Json;
+
+use super::schema::Schema;
+use super::{Place, Reader};
+use crate::spec::suggest;
+use crate::spec::value::{Spanned, Value};
+
+impl Reader<'_> {
+    /// Reads one of several alternatives.
+    pub(super) fn choose(
+        &mut self,
+        value: &Spanned,
+        whole: Schema<'_>,
+        branches: &[Schema<'_>],
+        place: &Place,
+    ) -> Json {
+        let nullable = branches.iter().any(|branch| branch.allows("null") && !branch.types().is_empty());
+        if value.value == Value::Null && nullable {
+            return Json::Null;
+        }
+        let real: Vec<_> = branches.iter().copied().filter(|branch| !branch.is_null()).collect();
+        if let [only] = real.as_slice() {
+            return self.read(value, *only, place);
+        }
+        if real.iter().all(|branch| branch.words().is_some() || branch.tag().is_some()) {
+            return self.tagged(value, whole, &real, place);
+        }
+        match discriminator(&real) {
+            Some(key) => self.internally_tagged(value, whole, &real, key, place),
+            None => self.untagged(value, whole, &real, place),
+        }
+    }
+
+    /// Words and `{word: settings}`: an enum as serde writes it.
+    fn tagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
+        let words: Vec<_> = branches.iter().filter_map(Schema::words).flatten().collect();
+        let tags: Vec<_> = branches.iter().filter_map(Schema::tag).collect();
+        match &value.value {
+            Value::Map(entries) if !tags.is_empty() || entries.len() == 1 => {
+                let by_key = |branch: &&Schema<'_>| branch.tag().is_some_and(|tag| value.get(tag).is_some());
+                match branches.iter().find(by_key) {
+                    Some(branch) => self.read(value, *branch, place),
+                    None => self.unknown_tag(value, &words, &tags, place),
+                }
+            }
+            Value::Map(_) | Value::List(_) | Value::Null => self.mismatch(value, whole, place),
+            _ if words.is_empty() || value.scalar_text().is_some_and(|text| tags.contains(&text.as_str())) => {
+                self.bare_tag(value, &tags, place)
+            }
+            _ => self.word_or_tag(value, &words, &tags, place),
+        }
+    }
+
+    fn unknown_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
+        let Some((key, _)) = value.entries().first() else {
+            let help = suggest::listing(tags);
+            self.report("missing-key", format!("{} is an empty map", self.name(place)), value.span, place, help);
+            return Json::Null;
+        };
+        let is_word = words.iter().any(|word| word.as_str() == Some(&key.text));
+        let help = if is_word {
+            Some(format!("`{}` takes no settings: write it alone", key.text))
+        } else {
+            suggest::advice(&key.text, &all(words, tags))
+        };
+        let message = format!("{} cannot be `{}: …`", self.name(place), key.text);
+        self.report("unknown-key", message, key.span, place, help);
+        Json::Null
+    }
+
+    fn bare_tag(&mut self, value: &Spanned, tags: &[&str], place: &Place) -> Json {
+        let text = value.scalar_text().unwrap_or_default();
+        let near = suggest::closest(&text, tags.iter().copied());
+        let help = match near {
+            Some(tag) => Some(format!("`{tag}` takes settings: write `{tag}: {{…}}`")),
+            None => suggest::listing(tags),
+        };
+        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help);
+        Json::Null
+    }
+
+    fn word_or_tag(&mut self, value: &Spanned, words: &[&Json], tags: &[&str], place: &Place) -> Json {
+        let text = value.scalar_text().unwrap_or_default();
+        let known = words.iter().any(|word| word.as_str() == Some(&text) || **word == value.to_json());
+        if known || tags.is_empty() {
+            return self.word(value, words, place);
+        }
+        let help = suggest::advice(&text, &all(words, tags));
+        self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help);
+        Json::Null
+    }
+
+    fn internally_tagged(
+        &mut self,
+        value: &Spanned,
+        whole: Schema<'_>,
+        branches: &[Schema<'_>],
+        key: &str,
+        place: &Place,
+    ) -> Json {
+        let Value::Map(_) = value.value else { return self.mismatch(value, whole, place) };
+        let Some(tag) = value.get(key) else {
+            let words = tag_words(branches, key);
+            let message = format!("{} does not say its `{key}`", self.name(place));
+            self.report("missing-key", message, place.name, place, suggest::listing(&words));
+            return Json::Null;
+        };
+        let text = tag.scalar_text().unwrap_or_default();
+        let branch = branches.iter().find(|branch| tag_word(**branch, key) == Some(&text));
+        match branch {
+            Some(branch) => self.read(value, *branch, place),
+            None => {
+                let help = suggest::advice(&text, &tag_words(branches, key));
+                let below = place.below(key, tag.span, tag);
+                let message = format!("{} cannot be `{text}`", self.name(&below));
+                self.report("bad-value", message, tag.span, &below, help);
+                Json::Null
+            }
+        }
+    }
+
+    /// The first alternative that fits; else the faults of the only one of the right shape; else one fault for all.
+    fn untagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
+        let tries: Vec<_> = branches.iter().map(|branch| self.attempt(value, *branch, place)).collect();
+        if let Some((typed, _, broken)) = tries.iter().find(|(_, problems, _)| problems.is_empty()) {
+            self.broken |= *broken;
+            return typed.clone();
+        }
+        let shaped = |branch: &Schema<'_>| match value.value {
+            Value::Map(_) => branch.allows("object") && branch.words().is_none(),
+            Value::List(_) => branch.allows("array") && branch.words().is_none(),
+            _ => !branch.types().iter().all(|name| matches!(*name, "object" | "array")),
+        };
+        let mut close = branches.iter().zip(tries).filter(|(branch, _)| shaped(branch)).map(|(_, tried)| tried.1);
+        match (close.next(), close.next()) {
+            (Some(problems), None) => self.problems.extend(problems),
+            _ => drop(self.mismatch(value, whole, place)),
+        }
+        Json::Null
+    }
+
+    fn attempt(
+        &mut self,
+        value: &Spanned,
+        branch: Schema<'_>,
+        place: &Place,
+    ) -> (Json, Vec<crate::diagnostic::Diagnostic>, bool) {
+        let mut reader = Reader { operator: self.operator, problems: Vec::new(), broken: false };
+        let typed = reader.read(value, branch, place);
+        (typed, reader.problems, reader.broken)
+    }
+}
+
+fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {
+    words.iter().filter_map(|word| word.as_str()).chain(tags.iter().copied()).collect()
+}
+
+/// The key that has one fixed word in each alternative (`#[serde(tag = "kind")]`).
+fn discriminator<'s>(branches: &[Schema<'s>]) -> Option<&'s str> {
+    let first = branches.first()?;
+    first.property_names().into_iter().find(|key| branches.iter().all(|branch| tag_word(*branch, key).is_some()))
+}
+
+fn tag_word<'s>(branch: Schema<'s>, key: &str) -> Option<&'s str> {
+    branch.property_names().contains(&key).then(|| branch.property(key))??.keyword("const")?.as_str()
+}
+
+fn tag_words<'s>(branches: &[Schema<'s>], key: &str) -> Vec<&'s str> {
+    branches.iter().filter_map(|branch| tag_word(*branch, key)).collect()
+}

@@ -1,0 +1,191 @@
+//! Params of an operator, typed by what its JSON Schema wants: `1e-4` is a number where a number is wanted, `007` and
+//! `no` are strings where a string is.
+
+mod choice;
+mod plain;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value as Json};
+
+use super::suggest;
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+use schema::Schema;
+
+/// Reads params by the JSON Schema of the operator's params (as schemars 1 writes it).
+///
+/// # Errors
+/// All that is wrong, with places. Empty when everything that is wrong was reported before (a `${…}` that could not be
+/// resolved).
+pub fn arguments(value: &Spanned, schema: &Json, operator: &str) -> Result<Json, Vec<Diagnostic>> {
+    let mut reader = Reader { operator, problems: Vec::new(), broken: false };
+    let typed = reader.read(value, Schema::root(schema), &Place::top(value));
+    if reader.broken || !reader.problems.is_empty() { Err(reader.problems) } else { Ok(typed) }
+}
+
+/// Where a value stands, for messages.
+#[derive(Clone)]
+struct Place {
+    /// Dotted path of the param; empty at the top.
+    path: String,
+    /// The key, or the value itself where there is none.
+    name: Span,
+    /// The outermost `${…}` that brought it here.
+    via: Option<Span>,
+}
+
+impl Place {
+    fn top(value: &Spanned) -> Self {
+        Self { path: String::new(), name: value.span, via: value.via }
+    }
+
+    fn below(&self, key: &str, name: Span, value: &Spanned) -> Self {
+        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        Self { path, name, via: self.via.or(value.via) }
+    }
+}
+
+struct Reader<'o> {
+    operator: &'o str,
+    problems: Vec<Diagnostic>,
+    /// Was something met that had been reported before?
+    broken: bool,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
+        if value.value == Value::Broken {
+            self.broken = true;
+            return Json::Null;
+        }
+        if schema.takes_anything() {
+            return value.to_json();
+        }
+        if schema.is_secret() {
+            return self.secret(value, place);
+        }
+        if let Some(branches) = schema.branches() {
+            return self.choose(value, schema, &branches, place);
+        }
+        match &value.value {
+            Value::Map(entries) if schema.allows("object") => self.object(value, entries, schema, place),
+            Value::List(items) if schema.allows("array") => self.list(value, items, schema, place),
+            Value::Map(_) | Value::List(_) => self.mismatch(value, schema, place),
+            Value::Null if schema.allows("null") => Json::Null,
+            Value::Null => self.missing_value(value, schema, place),
+            _ => self.plain(value, schema, place),
+        }
+    }
+
+    fn object(&mut self, value: &Spanned, entries: &[(Key, Spanned)], schema: Schema<'_>, place: &Place) -> Json {
+        let mut object = Map::new();
+        for (key, entry) in entries {
+            let below = place.below(&key.text, key.span, entry);
+            match schema.property(&key.text) {
+                Some(property) => drop(object.insert(key.text.clone(), self.read(entry, property, &below))),
+                None => self.unknown(key, schema, &below),
+            }
+        }
+        for name in schema.required() {
+            if value.get(name).is_none() {
+                self.missing(name, schema, place);
+            }
+        }
+        self.check_size(value, schema, entries.len(), "Properties", "keys", place);
+        Json::Object(object)
+    }
+
+    fn list(&mut self, value: &Spanned, items: &[Spanned], schema: Schema<'_>, place: &Place) -> Json {
+        self.check_size(value, schema, items.len(), "Items", "items", place);
+        let read = |(position, item): (usize, &Spanned)| {
+            let below = place.below(&position.to_string(), item.span, item);
+            match schema.item(position) {
+                Some(schema) => self.read(item, schema, &below),
+                None => item.to_json(),
+            }
+        };
+        items.iter().enumerate().map(read).collect()
+    }
+
+    fn check_size(&mut self, value: &Spanned, schema: Schema<'_>, size: usize, of: &str, unit: &str, place: &Place) {
+        let bound = |name: &str| schema.number(&format!("{name}{of}"));
+        let wrong = match (bound("min"), bound("max")) {
+            (Some(least), _) if (size as f64) < least => Some(format!("at least {least} {unit}")),
+            (_, Some(most)) if size as f64 > most => Some(format!("at most {most} {unit}")),
+            _ => None,
+        };
+        if let Some(wanted) = wrong {
+            let message = format!("{} has {wanted}, not {size}", self.name(place));
+            self.report("bad-value", message, value.span, place, None);
+        }
+    }
+
+    fn secret(&mut self, value: &Spanned, place: &Place) -> Json {
+        let reference = value.scalar_text().filter(|text| is_secret_reference(text));
+        reference.map_or_else(
+            || {
+                let message = format!("a secret written out where a reference belongs: {}", self.name(place));
+                let help = "write `${secret:NAME}` and set the environment variable NAME".to_owned();
+                self.report("secret-literal", message, value.span, place, Some(help));
+                Json::Null
+            },
+            Json::from,
+        )
+    }
+
+    fn unknown(&mut self, key: &Key, schema: Schema<'_>, place: &Place) {
+        let names = schema.property_names();
+        let help = suggest::advice(&key.text, &names);
+        let message = format!("`{}` has no param `{}`", self.operator, place.path);
+        self.report("unknown-key", message, key.span, place, help);
+    }
+
+    fn missing(&mut self, name: &str, schema: Schema<'_>, place: &Place) {
+        let path = if place.path.is_empty() { name.to_owned() } else { format!("{}.{name}", place.path) };
+        let about = schema.property(name).and_then(|property| property.about().map(str::to_owned));
+        let help = about.map(|about| format!("`{name}`: {about}"));
+        self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
+    }
+
+    fn missing_value(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
+        let written = value.text.as_deref().unwrap_or_default();
+        let found = if written.is_empty() { "nothing" } else { "null" };
+        let message = format!("{} is {}, not {found}", self.name(place), schema.describe());
+        let help =
+            (!written.is_empty() && schema.allows("string")).then(|| format!("for the word, write `\"{written}\"`"));
+        let at = if value.span.start == value.span.end { place.name } else { value.span };
+        self.report("wrong-type", message, at, place, help);
+        Json::Null
+    }
+
+    fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
+        let help = plain::advice(value, schema);
+        let message = format!("{} is {}, not {}", self.name(place), schema.describe(), value.kind());
+        self.report("wrong-type", message, value.span, place, help);
+        Json::Null
+    }
+
+    /// A param in messages: `` `size` of `chunk` ``.
+    fn name(&self, place: &Place) -> String {
+        if place.path.is_empty() {
+            format!("`with` of `{}`", self.operator)
+        } else {
+            format!("`{}` of `{}`", place.path, self.operator)
+        }
+    }
+
+    fn report(&mut self, code: &'static str, message: String, at: Span, place: &Place, help: Option<String>) {
+        let via = place.via.filter(|via| *via != at);
+        let mut fault = Diagnostic::error(code, message).at(at, "").at_some(via, "used here");
+        fault.help = help;
+        self.problems.push(fault);
+    }
+}
+
+/// Exactly `${secret:NAME}`.
+fn is_secret_reference(text: &str) -> bool {
+    let name = text.strip_prefix("${secret:").and_then(|rest| rest.strip_suffix('}'));
+    name.is_some_and(|name| !name.is_empty() && name.chars().all(|ch| ch.is_ascii_alphanumeric() || ch == '_'))
+}

@@ -1,0 +1,174 @@
+//! Reads the fixed fields of a pipeline (all that is not an operator's params), reporting what does not fit.
+
+use std::time::Duration;
+
+use super::suggest;
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+
+/// Where faults go.
+pub(super) type Problems = Vec<Diagnostic>;
+
+/// A map with a fixed set of keys; nothing when it is no map. Unknown keys are reported.
+pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut Problems) -> Vec<(Key, Spanned)> {
+    let entries = map(value, what, problems).unwrap_or_default();
+    for (key, _) in &entries {
+        if !known.contains(&key.text.as_str()) {
+            problems.push(unknown_key(key, what, known));
+        }
+    }
+    entries
+}
+
+/// Takes the value under a key out of the fields.
+pub(super) fn take(fields: &mut Vec<(Key, Spanned)>, name: &str) -> Option<Spanned> {
+    let at = fields.iter().position(|(key, _)| key.text == name)?;
+    Some(fields.swap_remove(at).1)
+}
+
+/// A key that nothing reads.
+pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
+    let fault = Diagnostic::error("unknown-key", format!("{what} has no key `{}`", key.text)).at(key.span, "");
+    match suggest::advice(&key.text, known) {
+        Some(help) => fault.help(help),
+        None => fault,
+    }
+}
+
+/// Something of the wrong type.
+pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnostic {
+    let fault = Diagnostic::error("wrong-type", format!("{what} is {wanted}, not {}", value.kind()));
+    fault.at(value.span, "").at_some(value.via, "used here")
+}
+
+fn bad_value(value: &Spanned, message: String, help: &str) -> Diagnostic {
+    let fault = Diagnostic::error("bad-value", message).at(value.span, "").at_some(value.via, "used here");
+    fault.help(help)
+}
+
+/// The entries of a map. `null` is an empty one.
+pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option<Vec<(Key, Spanned)>> {
+    match value.value {
+        Value::Map(entries) => Some(entries),
+        Value::Null => Some(Vec::new()),
+        Value::Broken => None,
+        _ => {
+            problems.push(wrong_type(&value, what, "a map"));
+            None
+        }
+    }
+}
+
+/// Text; numbers count as they are written.
+pub(super) fn text(value: &Spanned, what: &str, problems: &mut Problems) -> Option<String> {
+    let text = value.scalar_text();
+    if text.is_none() && value.value != Value::Broken {
+        problems.push(wrong_type(value, what, "a string"));
+    }
+    text
+}
+
+/// `true` or `false`.
+pub(super) fn flag(value: &Spanned, what: &str, problems: &mut Problems) -> Option<bool> {
+    match value.value {
+        Value::Bool(flag) => Some(flag),
+        Value::Broken => None,
+        _ => {
+            problems.push(wrong_type(value, what, "`true` or `false`"));
+            None
+        }
+    }
+}
+
+/// A whole number of at least `least`.
+pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Problems) -> Option<u64> {
+    let number = match &value.value {
+        Value::Broken => return None,
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::Float(_) => value.text.as_deref().and_then(|text| text.parse().ok()),
+        _ => {
+            problems.push(wrong_type(value, what, "a whole number"));
+            return None;
+        }
+    };
+    let number = number.filter(|number| *number >= least);
+    if number.is_none() {
+        problems.push(bad_value(value, format!("{what} is a whole number of at least {least}"), "write such a number"));
+    }
+    number
+}
+
+/// A duration: `500ms`, `1s`, `2m`, `1h`; a bare number counts seconds.
+pub(super) fn duration(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Duration> {
+    const UNITS: &[(&str, f64)] = &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0)];
+    let help = "a duration is written as `500ms`, `1s`, `2m` or `1h`";
+    let seconds = amount(value, UNITS, 1.0, what, help, problems)?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A size: `512MB`, `2GiB`; a bare number counts bytes.
+pub(super) fn bytes(value: &Spanned, what: &str, problems: &mut Problems) -> Option<u64> {
+    const UNITS: &[(&str, f64)] = &[
+        ("b", 1.0),
+        ("kb", 1e3),
+        ("mb", 1e6),
+        ("gb", 1e9),
+        ("tb", 1e12),
+        ("kib", 1024.0),
+        ("mib", 1_048_576.0),
+        ("gib", 1_073_741_824.0),
+        ("tib", 1_099_511_627_776.0),
+    ];
+    amount(value, UNITS, 1.0, what, "a size is written as `512MB` or `2GiB`", problems).map(|bytes| bytes as u64)
+}
+
+fn amount(
+    value: &Spanned,
+    units: &[(&str, f64)],
+    bare: f64,
+    what: &str,
+    help: &str,
+    problems: &mut Problems,
+) -> Option<f64> {
+    let text = text(value, what, problems)?;
+    let digits = text.trim_end_matches(|ch: char| ch.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let factor = if unit.is_empty() { Some(bare) } else { units.iter().find(|(name, _)| *name == unit).map(|u| u.1) };
+    let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
+    let amount = number.zip(factor).map(|(number, factor)| number * factor);
+    if amount.is_none() {
+        problems.push(bad_value(value, format!("`{text}` is no {}", what_of(what)), help));
+    }
+    amount
+}
+
+fn what_of(what: &str) -> &str {
+    what.trim_start_matches('`').trim_end_matches('`')
+}
+
+/// One of some words.
+pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problems: &mut Problems) -> Option<&'w str> {
+    let text = text(value, what, problems)?;
+    let folded = text.replace('-', "_");
+    let found = words.iter().find(|word| **word == folded).copied();
+    if found.is_none() {
+        let help = suggest::advice(&text, words).unwrap_or_default();
+        problems.push(bad_value(value, format!("`{text}` is none of the values of {what}"), &help));
+    }
+    found
+}
+
+/// Is that a node id? Reports if not.
+pub(super) fn node_id(text: &str, span: Span, problems: &mut Problems) -> bool {
+    let good = is_id(text);
+    if !good {
+        let fault = Diagnostic::error("bad-node-id", format!("`{text}` cannot be the id of a node")).at(span, "");
+        problems.push(fault.help("an id is made of letters, digits, `_` and `-`"));
+    }
+    good
+}
+
+/// Letters, digits, `_` and `-`.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|ch| ch.is_alphanumeric() || matches!(ch, '_' | '-'))
+}

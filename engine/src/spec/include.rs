@@ -1,0 +1,114 @@
+//! `include:` — the nodes of other files.
+
+use std::path::{Path, PathBuf};
+
+use super::field::{self, take};
+use super::load::{self, Over, Place};
+use super::pipeline::NodeSpec;
+use super::reference;
+use super::scope::{Scope, Shared};
+use super::source;
+use super::value::{Spanned, Value};
+use crate::diagnostic::{Diagnostic, Span};
+
+const KEYS: &[&str] = &["path", "params", "prefix"];
+/// Longest chain of files that include each other.
+const MAX_CHAIN: usize = 16;
+/// Most files read for one pipeline.
+const MAX_FILES: usize = 256;
+
+struct Wanted {
+    path: String,
+    span: Span,
+    params: Spanned,
+    prefix: String,
+}
+
+/// The nodes of all files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
+pub(super) fn read(
+    mut value: Spanned,
+    place: &Place<'_>,
+    scope: &mut Scope<'_>,
+    shared: &mut Shared<'_>,
+) -> Vec<NodeSpec> {
+    scope.apply(&mut value, None, shared);
+    let items = match value.value {
+        Value::List(items) => items,
+        _ => vec![value],
+    };
+    let wanted: Vec<_> = items.into_iter().filter_map(|item| wanted(item, shared)).collect();
+    wanted.into_iter().flat_map(|wanted| read_one(wanted, place, shared)).collect()
+}
+
+fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
+    let span = value.span;
+    let problems = &mut shared.problems;
+    if !matches!(value.value, Value::Map(_)) {
+        let path = field::text(&value, "`include`", problems)?;
+        return Some(Wanted { path, span, params: Spanned::empty_map(span), prefix: String::new() });
+    }
+    let mut fields = field::fields(value, "`include`", KEYS, problems);
+    let Some(path) = take(&mut fields, "path") else {
+        let fault = Diagnostic::error("missing-key", "`include` names no file").at(span, "");
+        problems.push(fault.help("write `path: other.yaml`"));
+        return None;
+    };
+    let params = take(&mut fields, "params").unwrap_or_else(|| Spanned::empty_map(span));
+    let entries = field::map(params, "`include.params`", problems).unwrap_or_default();
+    let prefix = take(&mut fields, "prefix");
+    let prefix_text = prefix.as_ref().and_then(|value| field::text(value, "`prefix`", problems)).unwrap_or_default();
+    if let Some(prefix) = prefix.filter(|_| !prefix_text.is_empty()) {
+        field::node_id(&prefix_text, prefix.span, problems);
+    }
+    let text = field::text(&path, "`path`", problems)?;
+    let params = Spanned::new(Value::Map(entries), span);
+    Some(Wanted { path: text, span: path.span, params, prefix: prefix_text })
+}
+
+fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+    let path = place.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
+    let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    if let Err(fault) = check_chain(&wanted, &canonical, place, shared) {
+        shared.report(fault);
+        return Vec::new();
+    }
+    let file = match source::read(&path, Some(wanted.span), shared.sources) {
+        Ok(file) => file,
+        Err(fault) => {
+            shared.report(fault);
+            return Vec::new();
+        }
+    };
+    let chain: Vec<_> = place.chain.iter().cloned().chain([canonical]).collect();
+    let inner = Place { path: &path, file, chain: &chain };
+    let fragment = load::fragment(&inner, Over::Include(wanted.params), shared).unwrap_or_default();
+    prefixed(fragment.nodes, &wanted.prefix)
+}
+
+fn check_chain(wanted: &Wanted, path: &PathBuf, place: &Place<'_>, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {
+    let message = if place.chain.contains(path) {
+        format!("`{}` includes itself", wanted.path)
+    } else if place.chain.len() >= MAX_CHAIN {
+        format!("files include each other more than {MAX_CHAIN} deep")
+    } else if shared.included >= MAX_FILES {
+        format!("more than {MAX_FILES} files are included")
+    } else {
+        shared.included += 1;
+        return Ok(());
+    };
+    Err(Diagnostic::error("include-cycle", message).at(wanted.span, ""))
+}
+
+/// Puts a prefix before the ids of the nodes, and before references among them.
+fn prefixed(mut nodes: Vec<NodeSpec>, prefix: &str) -> Vec<NodeSpec> {
+    if prefix.is_empty() {
+        return nodes;
+    }
+    let own: std::collections::BTreeSet<_> = nodes.iter().map(|node| reference::base(&node.id).to_owned()).collect();
+    for node in &mut nodes {
+        node.id.insert_str(0, prefix);
+        let references = node.from.iter_mut().flat_map(|binding| &mut binding.references);
+        references.filter(|r| own.contains(reference::base(&r.node))).for_each(|r| r.node.insert_str(0, prefix));
+    }
+    nodes
+}

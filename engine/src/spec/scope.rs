@@ -1,0 +1,343 @@
+//! What `${…}` stands for: params (which may refer to each other), the environment, secrets, a matrix's coordinates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_STRING, height, weight};
+use super::scalar;
+use super::suggest;
+use super::template::{self, Part, Target};
+use super::value::{Spanned, Value};
+use crate::diagnostic::{Diagnostic, SourceMap, Span};
+
+/// Deepest recursion through params that refer to each other.
+const MAX_FRAMES: usize = 256;
+
+/// What all files of one pipeline share while it is read.
+pub(super) struct Shared<'s> {
+    pub(super) sources: &'s mut SourceMap,
+    pub(super) problems: Vec<Diagnostic>,
+    pub(super) secrets: BTreeSet<String>,
+    pub(super) budget: Budget,
+    /// Files included so far.
+    pub(super) included: usize,
+    pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
+}
+
+impl<'s> Shared<'s> {
+    pub(super) fn new(sources: &'s mut SourceMap, environment: &'s dyn Fn(&str) -> Option<String>) -> Self {
+        Self {
+            sources,
+            problems: Vec::new(),
+            secrets: BTreeSet::new(),
+            budget: Budget::default(),
+            included: 0,
+            environment,
+        }
+    }
+
+    pub(super) fn report(&mut self, problem: Diagnostic) {
+        self.problems.push(problem);
+    }
+}
+
+/// Coordinates of a node in its matrix.
+pub(super) type Coordinates = [(String, Spanned)];
+
+/// The names that one file's `${…}` may refer to.
+pub(super) struct Scope<'a> {
+    params: &'a Spanned,
+    resolved: BTreeMap<String, Option<Spanned>>,
+    active: Vec<String>,
+    frames: usize,
+}
+
+impl<'a> Scope<'a> {
+    /// A scope over params as written.
+    pub(super) fn new(params: &'a Spanned) -> Self {
+        Self { params, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
+    }
+
+    /// All params, resolved.
+    pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
+        let params = self.params;
+        let entries = params.entries().iter().map(|(key, value)| {
+            let path = [key.text.clone()];
+            let value = self.lookup(&path, value.span, shared).unwrap_or_else(|| broken(value.span));
+            (key.clone(), value)
+        });
+        Spanned::new(Value::Map(entries.collect()), params.span)
+    }
+
+    /// Replaces every `${…}` below a value.
+    pub(super) fn apply(&mut self, value: &mut Spanned, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
+        self.apply_at(value, 1, matrix, shared);
+    }
+
+    fn apply_at(&mut self, value: &mut Spanned, depth: usize, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) {
+        self.frames += 1;
+        match &mut value.value {
+            Value::String(text) if template::has_reference(text) => {
+                let text = std::mem::take(text);
+                *value = self.replace(&text, value.span, depth, matrix, shared);
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.apply_at(item, depth + 1, matrix, shared);
+                }
+            }
+            Value::Map(entries) => {
+                for (_, value) in entries {
+                    self.apply_at(value, depth + 1, matrix, shared);
+                }
+            }
+            _ => {}
+        }
+        self.frames -= 1;
+    }
+
+    fn replace(
+        &mut self,
+        text: &str,
+        span: Span,
+        depth: usize,
+        matrix: Option<&Coordinates>,
+        shared: &mut Shared<'_>,
+    ) -> Spanned {
+        let parts = match template::parse(text) {
+            Ok(parts) => parts,
+            Err(fault) => {
+                let at = part_span(shared.sources, span, text, &fault.range);
+                shared.report(bad_reference(fault.message).at(at, ""));
+                return broken(span);
+            }
+        };
+        let new = match template::whole(&parts) {
+            Some(target) => self.value_of(target, span, matrix, shared),
+            None => self.interpolate(text, &parts, span, matrix, shared),
+        };
+        new.filter(|new| admit(new, span, depth, shared)).unwrap_or_else(|| broken(span))
+    }
+
+    /// What a reference stands for; `None` when that has been reported as wrong.
+    fn value_of(
+        &mut self,
+        target: &Target,
+        span: Span,
+        matrix: Option<&Coordinates>,
+        shared: &mut Shared<'_>,
+    ) -> Option<Spanned> {
+        match target {
+            Target::Param(path) => self.lookup(path, span, shared).map(|value| brought(value, span)),
+            Target::Matrix(key) => coordinate(key, span, matrix, shared).map(|value| brought(value, span)),
+            Target::Env { name, default } => variable(name, default.as_deref(), span, shared),
+            Target::Secret(name) => {
+                shared.secrets.insert(name.clone());
+                Some(Spanned::new(Value::String(format!("${{secret:{name}}}")), span))
+            }
+        }
+    }
+
+    fn interpolate(
+        &mut self,
+        text: &str,
+        parts: &[Part],
+        span: Span,
+        matrix: Option<&Coordinates>,
+        shared: &mut Shared<'_>,
+    ) -> Option<Spanned> {
+        let mut whole = Some(String::new());
+        for part in parts {
+            let piece = match part {
+                Part::Text(text) => Some(text.clone()),
+                Part::Reference { target, range } => {
+                    let at = part_span(shared.sources, span, text, range);
+                    let value = self.value_of(target, at, matrix, shared);
+                    value.and_then(|value| piece(&value, at, shared))
+                }
+            };
+            whole = whole.zip(piece).map(|(whole, piece)| whole + &piece).filter(|whole| whole.len() <= MAX_STRING);
+        }
+        whole.map(|whole| Spanned::new(Value::String(whole), span))
+    }
+
+    fn lookup(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+        let name = path.join(".");
+        if let Some(known) = self.resolved.get(&name) {
+            return known.clone();
+        }
+        if let Some(start) = self.active.iter().position(|active| *active == name) {
+            shared.report(cycle(&self.active[start..], &name, span));
+            return None;
+        }
+        if self.frames > MAX_FRAMES {
+            let fault = Diagnostic::error("too-deep", "params refer to each other through too many steps");
+            shared.report(fault.at(span, ""));
+            return None;
+        }
+        self.active.push(name.clone());
+        let value = self.walk(path, span, shared);
+        self.active.pop();
+        self.resolved.insert(name, value.clone());
+        value
+    }
+
+    fn walk(&mut self, path: &[String], span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+        let mut here = self.params;
+        for (depth, step) in path.iter().enumerate() {
+            if matches!(&here.value, Value::String(text) if template::has_reference(text)) {
+                let around = self.lookup(&path[..depth], span, shared)?;
+                return descend(&around, path, depth, span, shared).cloned();
+            }
+            here = child(here, step).or_else(|| unknown(here, path, depth, span, shared))?;
+        }
+        let mut value = here.clone();
+        self.apply_at(&mut value, 1, None, shared);
+        Some(value)
+    }
+}
+
+fn descend<'v>(
+    value: &'v Spanned,
+    path: &[String],
+    from: usize,
+    span: Span,
+    shared: &mut Shared<'_>,
+) -> Option<&'v Spanned> {
+    let mut here = value;
+    for (depth, step) in path.iter().enumerate().skip(from) {
+        if here.value == Value::Broken {
+            return None;
+        }
+        here = child(here, step).or_else(|| unknown(here, path, depth, span, shared))?;
+    }
+    Some(here)
+}
+
+fn child<'v>(value: &'v Spanned, step: &str) -> Option<&'v Spanned> {
+    match &value.value {
+        Value::List(items) => items.get(step.parse::<usize>().ok()?),
+        _ => value.get(step),
+    }
+}
+
+fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {
+    let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
+    shared.report(match param_advice(here, path, depth) {
+        Some(help) => fault.help(help),
+        None => fault,
+    });
+    None
+}
+
+/// What the step of a path that does not exist might have meant.
+pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
+    let keys: Vec<_> = here.entries().iter().map(|(key, _)| key.text.as_str()).collect();
+    if let Some(near) = suggest::closest(&path[depth], keys.iter().copied()) {
+        let mut meant = path.to_vec();
+        near.clone_into(&mut meant[depth]);
+        return Some(format!("did you mean `{}`?", meant.join(".")));
+    }
+    let around = path[..depth].join(".");
+    match (&here.value, depth) {
+        (Value::Map(entries), 0) if entries.is_empty() => Some("declare it under `params:`".to_owned()),
+        (Value::Map(_), 0) => suggest::listing(&keys),
+        (Value::Map(_), _) => suggest::listing(&keys).map(|list| format!("in `{around}`, {list}")),
+        (Value::List(items), _) => Some(format!("`{around}` is a list of {}", items.len())),
+        _ => Some(format!("`{around}` is {}", here.kind())),
+    }
+}
+
+fn brought(mut value: Spanned, span: Span) -> Spanned {
+    value.via = Some(span);
+    value
+}
+
+fn broken(span: Span) -> Spanned {
+    Spanned::new(Value::Broken, span)
+}
+
+fn bad_reference(message: String) -> Diagnostic {
+    Diagnostic::error("bad-substitution", message).help(
+        "there is `${params.…}`, `${env:NAME}`, `${secret:NAME}` and `${matrix.…}`; write `$${` for a `${` that stays",
+    )
+}
+
+fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
+    let ring: Vec<_> = active.iter().map(String::as_str).chain([name]).map(|name| format!("`{name}`")).collect();
+    Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"))
+        .at(span, "closes the circle")
+        .note(format!("the circle: {}", ring.join(" → ")))
+}
+
+fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let found = matrix.unwrap_or_default().iter().find(|(name, _)| name == key);
+    if let Some((_, value)) = found {
+        return Some(value.clone());
+    }
+    let keys: Vec<_> = matrix.unwrap_or_default().iter().map(|(name, _)| name.as_str()).collect();
+    let fault = Diagnostic::error("unknown-matrix-key", format!("there is no `{key}` in a matrix here")).at(span, "");
+    let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
+    shared.report(fault.help(help));
+    None
+}
+
+fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let Some(text) = (shared.environment)(name).or_else(|| default.map(str::to_owned)) else {
+        let fault = Diagnostic::error("unset-variable", format!("the environment variable `{name}` is not set"));
+        shared.report(fault.at(span, "").help(format!("set it, or give a default: `${{env:{name}:-default}}`")));
+        return None;
+    };
+    let mut value = Spanned::new(scalar::resolve(&text), span);
+    value.text = (!matches!(value.value, Value::String(_))).then_some(text);
+    Some(value)
+}
+
+/// A value's text inside of a longer string.
+fn piece(value: &Spanned, at: Span, shared: &mut Shared<'_>) -> Option<String> {
+    let text = value.scalar_text();
+    let fault = match (&value.value, &text) {
+        (Value::Broken, _) => return None,
+        (Value::String(text), _) if text.starts_with("${secret:") => {
+            Diagnostic::error("secret-in-text", "a secret cannot be a part of a longer string")
+                .help("give `${secret:NAME}` as the whole value")
+        }
+        (_, None) => Diagnostic::error("wrong-type", format!("{} cannot stand inside of a string", value.kind())),
+        (_, Some(_)) => return text,
+    };
+    shared.report(fault.at(at, "").at_some(elsewhere(value, at), "defined here"));
+    None
+}
+
+fn elsewhere(value: &Spanned, at: Span) -> Option<Span> {
+    (value.span != at).then_some(value.span)
+}
+
+/// Keeps what `${…}` unfolds to within bounds.
+fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> bool {
+    if shared.budget.spent() {
+        return false;
+    }
+    if !shared.budget.charge(weight(value)) {
+        let message = format!("`${{…}}` unfolds to more than {MAX_COPIED} values");
+        shared.report(Diagnostic::error("too-many-values", message).at(span, "here at the latest"));
+        return false;
+    }
+    if depth + height(value) > MAX_DEPTH {
+        let message = format!("values nest more than {MAX_DEPTH} deep");
+        shared.report(Diagnostic::error("too-deep", message).at(span, "once this is filled in"));
+        return false;
+    }
+    true
+}
+
+/// Where a part of a string's value stands in the file.
+fn part_span(sources: &SourceMap, span: Span, value: &str, range: &std::ops::Range<usize>) -> Span {
+    let written = sources.text(span);
+    if written == value {
+        return span.part(range.start, range.end);
+    }
+    let part = &value[range.clone()];
+    let before = value[..range.start].matches(part).count();
+    let found = written.match_indices(part).nth(before);
+    found.map_or(span, |(at, _)| span.part(at, at + part.len()))
+}

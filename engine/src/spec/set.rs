@@ -1,0 +1,125 @@
+//! `--set` and `--params`: what the command line changes in the params.
+
+use std::path::Path;
+
+use super::pipeline::Overrides;
+use super::scalar;
+use super::scope::{Shared, param_advice};
+use super::source;
+use super::syntax;
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::{Diagnostic, FileId, Span};
+
+/// Lays the overrides over the declared params: files in their order, then `--set`.
+pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Shared<'_>) {
+    for path in &overrides.params_files {
+        if let Some(over) = read_file(path, shared) {
+            lay(params, over, &mut Vec::new(), shared);
+        }
+    }
+    for text in &overrides.set {
+        set(params, text, shared);
+    }
+}
+
+fn read_file(path: &Path, shared: &mut Shared<'_>) -> Option<Spanned> {
+    match source::read(path, None, shared.sources) {
+        Ok(file) => {
+            let text = shared.sources.get(file).map(|(_, text)| text.to_owned()).unwrap_or_default();
+            let value = syntax::parse(file, &text, &mut shared.problems)?;
+            if matches!(value.value, Value::Map(_)) {
+                return Some(value);
+            }
+            shared.report(super::field::wrong_type(&value, "a file of params", "a map"));
+            None
+        }
+        Err(fault) => {
+            shared.report(fault);
+            None
+        }
+    }
+}
+
+/// Lays one map over another: maps merge, anything else replaces. A param that was not declared is an error.
+pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
+    let Value::Map(new) = over.value else { return };
+    for (key, value) in new {
+        path.push(key.text.clone());
+        match slot(params, &key.text, path.len() > 1) {
+            Some(old) if is_open_map(old) && matches!(value.value, Value::Map(_)) => lay(old, value, path, shared),
+            Some(old) => *old = value,
+            None => shared.report(undeclared(params, path, key.span)),
+        }
+        path.pop();
+    }
+}
+
+fn is_open_map(value: &Spanned) -> bool {
+    matches!(&value.value, Value::Map(entries) if !entries.is_empty())
+}
+
+/// The place of a param; below the top, an empty map takes any key.
+fn slot<'p>(params: &'p mut Spanned, name: &str, below: bool) -> Option<&'p mut Spanned> {
+    let span = params.span;
+    match &mut params.value {
+        Value::List(items) => items.get_mut(name.parse::<usize>().ok()?),
+        Value::Map(entries) => {
+            if below && entries.is_empty() {
+                entries.push((Key { text: name.to_owned(), span }, Spanned::new(Value::Null, span)));
+            }
+            entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, value)| value)
+        }
+        _ => None,
+    }
+}
+
+fn undeclared(around: &Spanned, path: &[String], span: Span) -> Diagnostic {
+    let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
+    match param_advice(around, path, path.len() - 1) {
+        Some(help) => fault.help(help),
+        None => fault,
+    }
+}
+
+fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
+    let file = shared.sources.add("--set", text);
+    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
+        let fault = Diagnostic::error("bad-set", format!("`--set {text}` sets nothing"));
+        shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));
+        return;
+    };
+    let start = name.len() + 1;
+    let Some(value) = parse_value(file, value, start, shared) else { return };
+    let path: Vec<_> = name.trim().split('.').map(str::to_owned).collect();
+    place(params, &path, value, Span::new(file, 0, name.len()), shared);
+}
+
+fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shared: &mut Shared<'_>) {
+    let mut here = params;
+    for depth in 0..path.len() {
+        if slot(here, &path[depth], depth > 0).is_none() {
+            shared.report(undeclared(here, &path[..=depth], span));
+            return;
+        }
+        let Some(next) = slot(here, &path[depth], depth > 0) else { return };
+        here = next;
+    }
+    *here = value;
+}
+
+/// Lists, maps and quoted strings are YAML; anything else is one plain scalar, whatever it holds.
+fn parse_value(file: FileId, text: &str, start: usize, shared: &mut Shared<'_>) -> Option<Spanned> {
+    let trimmed = text.trim();
+    if trimmed.starts_with(['[', '{', '"', '\'']) {
+        let mut value = syntax::parse_at(file, text, start, &mut shared.problems)?;
+        value.via = None;
+        return Some(value);
+    }
+    let span = Span::new(file, start, start + text.len());
+    if trimmed.is_empty() {
+        return Some(Spanned::new(Value::String(String::new()), span));
+    }
+    let mut value = Spanned::new(scalar::resolve(trimmed), span);
+    value.text = (!matches!(value.value, Value::String(_))).then(|| trimmed.to_owned());
+    Some(value)
+}

@@ -1,0 +1,87 @@
+//! Reads the text of a pipeline file: bounded, UTF-8, printable.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
+
+/// Largest file that is read.
+pub(super) const MAX_BYTES: usize = 16 << 20;
+
+/// Reads a file into the map. `asked` is the place that names it, if any.
+pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    let shown = path.display();
+    let fault = |error: std::io::Error| {
+        let (code, why) = match error.kind() {
+            std::io::ErrorKind::NotFound => ("file-not-found", "there is no such file".to_owned()),
+            std::io::ErrorKind::IsADirectory => ("unreadable-file", "it is a folder".to_owned()),
+            _ => ("unreadable-file", error.to_string()),
+        };
+        Diagnostic::error(code, format!("cannot read `{shown}`: {why}")).at_some(asked, "named here")
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(fault)?;
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fault)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(too_large(&shown.to_string()).at_some(asked, "named here"));
+    }
+    decode(path, bytes, sources)
+}
+
+/// Takes a text that is in memory already.
+pub(super) fn take(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    if text.len() > MAX_BYTES { Err(too_large(&path.display().to_string())) } else { admit(path, text, sources) }
+}
+
+fn too_large(shown: &str) -> Diagnostic {
+    Diagnostic::error("file-too-large", format!("`{shown}` is larger than {} MiB", MAX_BYTES >> 20))
+        .help("a pipeline is a short text: keep data in files of their own and name them by path")
+}
+
+fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    match String::from_utf8(bytes) {
+        Ok(text) => admit(path, text, sources),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+            let utf16 = at == 0 && matches!(error.as_bytes(), [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
+            let file = sources.add(path, String::from_utf8_lossy(error.as_bytes()));
+            let found = Diagnostic::error("not-utf8", format!("`{}` is not UTF-8 text", path.display()))
+                .at(Span::new(file, at, at + '\u{fffd}'.len_utf8()), format!("the byte 0x{byte:02x}"));
+            Err(found.help(if utf16 { "it looks like UTF-16: save it as UTF-8" } else { "save the file as UTF-8" }))
+        }
+    }
+}
+
+fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
+    let control = text.char_indices().find(|(_, ch)| !is_printable(*ch));
+    let blank = text.trim_start_matches('\u{feff}').lines().all(is_blank);
+    let file = sources.add(path, text);
+    match control {
+        Some((at, ch)) => Err(unprintable(Span::new(file, at, at + ch.len_utf8()), ch)),
+        None if blank => Err(empty(path, file)),
+        None => Ok(file),
+    }
+}
+
+fn is_printable(ch: char) -> bool {
+    matches!(ch, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..) && !matches!(ch, '\u{fffe}' | '\u{ffff}')
+}
+
+fn is_blank(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#')
+}
+
+fn unprintable(span: Span, ch: char) -> Diagnostic {
+    Diagnostic::error("control-character", format!("the control character U+{:04X} may not stand in YAML", ch as u32))
+        .at(span, "here")
+        .help(format!("inside double quotes, write `\\u{:04x}`", ch as u32))
+}
+
+fn empty(path: &Path, file: FileId) -> Diagnostic {
+    Diagnostic::error("empty-file", format!("`{}` holds nothing", path.display()))
+        .at(Span::new(file, 0, 0), "")
+        .help("a pipeline has at least `name:` and `nodes:`")
+}

@@ -1,0 +1,340 @@
+//! YAML text to values with places, over saphyr-parser's events. Iterative, bounded in depth and size.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+
+use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_VALUES, height, weight};
+use super::value::{Key, Spanned, Value};
+use super::{scalar, syntax_fault};
+use crate::diagnostic::{Diagnostic, FileId, Span};
+
+/// Parses one document. Faults go to `problems`; `None` when nothing can be made of the text.
+pub(super) fn parse(file: FileId, text: &str, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
+    parse_at(file, text, 0, problems)
+}
+
+/// Parses a text that begins at byte `start` of its file.
+pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
+    let marks = Marks::new(file, text, start);
+    let mut tree = Tree::new(&marks, problems);
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let step = match event {
+            Ok((event, span)) => tree.event(event, marks.span(span)),
+            Err(error) => Err(marks.fault(&error)),
+        };
+        if let Err(fault) = step {
+            tree.problems.push(fault);
+            return None;
+        }
+    }
+    tree.root
+}
+
+/// The parser counts characters, spans count bytes.
+struct Marks<'t> {
+    file: FileId,
+    text: &'t str,
+    /// Where the text begins in its file.
+    start: usize,
+    /// Byte offset of every 64th character; empty when all are ASCII.
+    steps: Vec<usize>,
+}
+
+const STEP: usize = 64;
+
+impl<'t> Marks<'t> {
+    fn new(file: FileId, text: &'t str, start: usize) -> Self {
+        let steps =
+            if text.is_ascii() { Vec::new() } else { text.char_indices().step_by(STEP).map(|(at, _)| at).collect() };
+        Self { file, text, start, steps }
+    }
+
+    fn offset(&self, index: usize) -> usize {
+        if self.steps.is_empty() {
+            return index.min(self.text.len());
+        }
+        let start = self.steps.get(index / STEP).copied().unwrap_or(self.text.len());
+        let rest = &self.text[start..];
+        start + rest.char_indices().nth(index % STEP).map_or(rest.len(), |(at, _)| at)
+    }
+
+    fn span(&self, span: saphyr_parser::Span) -> Span {
+        let start = self.offset(span.start.index());
+        let end = self.offset(span.end.index()).max(start);
+        let trimmed = self.text[start..end].trim_end();
+        Span::new(self.file, self.start + start, self.start + start + trimmed.len())
+    }
+
+    fn fault(&self, error: &ScanError) -> Diagnostic {
+        let mut fault = syntax_fault::explain(error, self.offset(error.marker().index()), self.file, self.text);
+        for label in &mut fault.labels {
+            label.span = Span::new(self.file, label.span.start + self.start, label.span.end + self.start);
+        }
+        fault
+    }
+
+    fn text_of(&self, span: Span) -> &'t str {
+        self.text.get(span.start - self.start..span.end - self.start).unwrap_or_default()
+    }
+}
+
+/// A list or map that is not complete yet.
+struct Open {
+    span: Span,
+    anchor: usize,
+    items: Items,
+}
+
+enum Items {
+    List(Vec<Spanned>),
+    Map { entries: Vec<(Key, Spanned)>, key: Option<Name>, merged: Vec<Spanned> },
+}
+
+/// A key whose value is still to come.
+enum Name {
+    Key(Key),
+    /// `<<`
+    Merge(Span),
+}
+
+/// A complete anchored value.
+struct Anchored {
+    value: Spanned,
+    weight: usize,
+    height: usize,
+}
+
+struct Tree<'t, 'p> {
+    marks: &'t Marks<'t>,
+    problems: &'p mut Vec<Diagnostic>,
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Anchored>,
+    values: usize,
+    budget: Budget,
+    documents: usize,
+    root: Option<Spanned>,
+}
+
+type Step = Result<(), Diagnostic>;
+
+impl<'t, 'p> Tree<'t, 'p> {
+    fn new(marks: &'t Marks<'t>, problems: &'p mut Vec<Diagnostic>) -> Self {
+        Self {
+            marks,
+            problems,
+            open: Vec::new(),
+            anchors: BTreeMap::new(),
+            values: 0,
+            budget: Budget::default(),
+            documents: 0,
+            root: None,
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) -> Step {
+        match event {
+            Event::DocumentStart(_) => self.start_document(span),
+            Event::Alias(anchor) => self.alias(anchor, span),
+            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), span),
+            Event::SequenceStart(anchor, tag) => self.start(span, anchor, tag.as_deref(), Items::List(Vec::new())),
+            Event::MappingStart(anchor, tag) => {
+                let items = Items::Map { entries: Vec::new(), key: None, merged: Vec::new() };
+                self.start(span, anchor, tag.as_deref(), items)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn start_document(&mut self, span: Span) -> Step {
+        self.documents += 1;
+        if self.documents > 1 {
+            let fault = Diagnostic::error("several-documents", "a pipeline file holds one YAML document");
+            return Err(fault.at(span, "a second one starts here").help("put it into a file of its own"));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, span: Span) -> Step {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            let message = format!("the file holds more than {MAX_VALUES} values");
+            return Err(Diagnostic::error("too-many-values", message).at(span, "reading stopped here"));
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, tag: Option<&Tag>, span: Span) -> Step {
+        self.count(span)?;
+        let as_text = self.is_text(tag, span);
+        let mut value = Spanned::new(Value::Null, span);
+        if style == ScalarStyle::Plain && !as_text {
+            value.value = scalar::resolve(text);
+            value.text = (!matches!(value.value, Value::String(_))).then(|| text.to_owned());
+        } else {
+            value.value = Value::String(text.to_owned());
+        }
+        match self.open.last_mut().map(|open| &mut open.items) {
+            Some(Items::Map { key: key @ None, .. }) if text == "<<" && style == ScalarStyle::Plain => {
+                *key = Some(Name::Merge(span));
+            }
+            _ => self.complete(value, anchor),
+        }
+        Ok(())
+    }
+
+    /// Only `!!str` (and the bare `!`) says something that the schema would not.
+    fn is_text(&mut self, tag: Option<&Tag>, span: Span) -> bool {
+        let Some(tag) = tag else { return false };
+        if tag.is_yaml_core_schema() {
+            if matches!(tag.suffix.as_str(), "int" | "float" | "bool" | "null" | "seq" | "map") {
+                return false;
+            }
+            if tag.suffix == "str" {
+                return true;
+            }
+        }
+        let fault =
+            Diagnostic::error("unsupported-tag", "YAML tags other than those of the core schema are not supported");
+        self.problems
+            .push(fault.at(span, "tagged").help("leave the tag out: types follow from what the operator wants"));
+        true
+    }
+
+    fn start(&mut self, span: Span, anchor: usize, tag: Option<&Tag>, items: Items) -> Step {
+        self.count(span)?;
+        self.is_text(tag, span);
+        if self.open.len() >= MAX_DEPTH {
+            return Err(too_deep(span));
+        }
+        self.open.push(Open { span, anchor, items });
+        Ok(())
+    }
+
+    fn end(&mut self, span: Span) -> Step {
+        let Some(Open { span: start, anchor, items }) = self.open.pop() else { return Ok(()) };
+        let value = match items {
+            Items::List(items) => {
+                let last = items.last().map(|item| item.span);
+                Spanned::new(Value::List(items), enclose(start, last, span))
+            }
+            Items::Map { entries, merged, .. } => {
+                let last = entries.last().map(|(_, value)| value.span);
+                let entries = merge(distinct(entries, self.problems), merged);
+                Spanned::new(Value::Map(entries), enclose(start, last, span))
+            }
+        };
+        self.complete(value, anchor);
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Step {
+        self.count(span)?;
+        let Some(anchored) = self.anchors.get(&anchor) else {
+            let fault = Diagnostic::error("recursive-alias", "this alias stands inside of what it refers to");
+            return Err(fault.at(span, "refers to itself"));
+        };
+        if !self.budget.charge(anchored.weight) {
+            return Err(too_much(span, "aliases"));
+        }
+        if self.open.len() + anchored.height > MAX_DEPTH {
+            return Err(too_deep(span));
+        }
+        let mut value = anchored.value.clone();
+        value.via = Some(span);
+        self.complete(value, 0);
+        Ok(())
+    }
+
+    fn complete(&mut self, value: Spanned, anchor: usize) {
+        if anchor > 0 {
+            let (weight, height) = (weight(&value), height(&value));
+            self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
+        }
+        match self.open.last_mut().map(|open| &mut open.items) {
+            None => self.root = Some(value),
+            Some(Items::List(items)) => items.push(value),
+            Some(Items::Map { entries, key, merged }) => match key.take() {
+                None => *key = Some(Name::Key(as_key(&value, self.marks, self.problems))),
+                Some(Name::Key(name)) => entries.push((name, value)),
+                Some(Name::Merge(span)) => merged.extend(as_merged(value, span, self.problems)),
+            },
+        }
+    }
+}
+
+/// From the start of a list or map to its end; block ones have no end mark, so the last value gives it.
+fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
+    if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
+}
+
+fn too_deep(span: Span) -> Diagnostic {
+    Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
+}
+
+fn too_much(span: Span, what: &str) -> Diagnostic {
+    let message = format!("the {what} of this file unfold to more than {MAX_COPIED} values");
+    Diagnostic::error("too-many-values", message).at(span, "reading stopped here")
+}
+
+fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) -> Key {
+    let text = value.scalar_text().unwrap_or_else(|| {
+        let fault = Diagnostic::error("bad-key", format!("{} cannot be a key", value.kind()));
+        problems.push(fault.at(value.span, "a word is wanted here"));
+        marks.text_of(value.span).chars().take(80).collect()
+    });
+    Key { text, span: value.span }
+}
+
+/// The maps behind a merge key (`<<: *defaults`, `<<: [*a, *b]`).
+fn as_merged(value: Spanned, name: Span, problems: &mut Vec<Diagnostic>) -> Vec<Spanned> {
+    let maps = match value.value {
+        Value::List(maps) => maps,
+        _ => vec![value],
+    };
+    if let Some(wrong) = maps.iter().find(|map| !matches!(map.value, Value::Map(_))) {
+        let fault = Diagnostic::error("bad-merge", format!("`<<` takes a map or a list of maps, not {}", wrong.kind()));
+        problems.push(fault.at(wrong.span, "").at(name, "merged here"));
+    }
+    maps
+}
+
+/// Adds merged entries: keys that stand in the map itself win, then earlier maps.
+fn merge(mut entries: Vec<(Key, Spanned)>, merged: Vec<Spanned>) -> Vec<(Key, Spanned)> {
+    if merged.is_empty() {
+        return entries;
+    }
+    let mut known: BTreeSet<String> = entries.iter().map(|(key, _)| key.text.clone()).collect();
+    for map in merged {
+        if let Value::Map(more) = map.value {
+            entries.extend(more.into_iter().filter(|(key, _)| known.insert(key.text.clone())));
+        }
+    }
+    entries
+}
+
+/// Reports keys that stand twice (the first few of them), keeping the first of each.
+fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) -> Vec<(Key, Spanned)> {
+    const REPORTED: usize = 20;
+    let mut order: Vec<_> = (0..entries.len()).collect();
+    order.sort_by(|a, b| entries[*a].0.text.cmp(&entries[*b].0.text));
+    let same = order.chunk_by(|a, b| entries[*a].0.text == entries[*b].0.text);
+    let twice: BTreeMap<_, _> = same.flat_map(|same| same[1..].iter().map(|again| (*again, same[0]))).collect();
+    if twice.is_empty() {
+        return entries;
+    }
+    problems
+        .extend(twice.iter().take(REPORTED).map(|(again, first)| duplicate(&entries[*first].0, &entries[*again].0)));
+    let mut position = 0..;
+    entries.retain(|_| position.next().is_some_and(|position| !twice.contains_key(&position)));
+    entries
+}
+
+fn duplicate(first: &Key, again: &Key) -> Diagnostic {
+    Diagnostic::error("duplicate-key", format!("the key `{}` stands twice", again.text))
+        .at(again.span, "again here")
+        .at(first.span, "first here")
+        .help("keep one of them")
+}

@@ -1,0 +1,98 @@
+//! What the YAML parser stumbled over, in the user's words.
+
+use saphyr_parser::ScanError;
+
+use crate::diagnostic::{Diagnostic, FileId, Span};
+
+/// A syntax error with advice, at a byte of the text.
+pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str) -> Diagnostic {
+    let place = Place::new(file, text, offset);
+    tabs(&place).or_else(|| reference(error, &place)).unwrap_or_else(|| other(error, &place))
+}
+
+struct Place<'t> {
+    file: FileId,
+    offset: usize,
+    line: &'t str,
+    line_start: usize,
+    text: &'t str,
+}
+
+impl<'t> Place<'t> {
+    fn new(file: FileId, text: &'t str, offset: usize) -> Self {
+        let offset = offset.min(text.len());
+        let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[line_start..].lines().next().unwrap_or_default();
+        Self { file, offset, line, line_start, text }
+    }
+
+    fn span(&self) -> Span {
+        let width = self.text[self.offset..].chars().next().filter(|ch| *ch != '\n').map_or(0, char::len_utf8);
+        Span::new(self.file, self.offset, self.offset + width)
+    }
+}
+
+fn tabs(place: &Place<'_>) -> Option<Diagnostic> {
+    let indent = place.line.len() - place.line.trim_start_matches([' ', '\t']).len();
+    let tab = place.line[..indent].find('\t')?;
+    let start = place.line_start + tab;
+    let fault = Diagnostic::error("tab-indentation", "YAML may not be indented with tabs");
+    Some(fault.at(Span::new(place.file, start, start + 1), "a tab").help("indent with spaces"))
+}
+
+/// `{size: ${params.n}}`: the brace of an unquoted reference starts a map.
+fn reference(error: &ScanError, place: &Place<'_>) -> Option<Diagnostic> {
+    let in_flow = error.info().contains("flow") || error.info().contains("':'");
+    let start = place.line.find("${")?;
+    let end = place.line[start..].find('}').map_or(place.line.len(), |at| start + at + 1);
+    let quoted = place.line[..start].ends_with(['"', '\'']);
+    if !in_flow || quoted {
+        return None;
+    }
+    let written = &place.line[start..end];
+    let span = Span::new(place.file, place.line_start + start, place.line_start + end);
+    let fault = Diagnostic::error("syntax", "inside braces or brackets, `${…}` must be quoted");
+    Some(fault.at(span, "").help(format!("write `\"{written}\"`")))
+}
+
+fn other(error: &ScanError, place: &Place<'_>) -> Diagnostic {
+    let (message, help) = wording(error.info());
+    let fault = Diagnostic::error("syntax", message).at(place.span(), "");
+    match help {
+        Some(help) => fault.help(help),
+        None => fault,
+    }
+}
+
+/// Message and advice for what the parser says; its own words when there is nothing better.
+fn wording(info: &str) -> (String, Option<&'static str>) {
+    const CASES: &[(&str, &str, Option<&str>)] = &[
+        (
+            "mapping values are not allowed",
+            "a `:` where none may stand",
+            Some("quote a value that holds `: `; keys of one map stand in one column"),
+        ),
+        ("unexpected character", "a value may not start with this character", Some("quote the value")),
+        ("unknown anchor", "this alias refers to nothing", Some("an anchor (`&name`) must stand before its alias")),
+        ("found unexpected end of stream", "the file ends inside of a quoted string", Some("close the quote")),
+        ("expected ',' or '}'", "`,` or `}` is wanted here", Some("a map in braces: `{a: 1, b: 2}`")),
+        ("expected ',' or ']'", "`,` or `]` is wanted here", Some("a list in brackets: `[a, b]`")),
+        ("illegal placement of ':'", "a `:` where none may stand", Some("is a `]` or `}` missing before it?")),
+        ("misplaced bracket", "this bracket closes nothing", None),
+        ("did not find expected key", "a key is wanted here", Some("keys of one map stand in one column")),
+        (
+            "did not find expected '-'",
+            "a list item (`- …`) is wanted here",
+            Some("a list and a map cannot share one column"),
+        ),
+        ("simple key expect", "`:` is missing after this key", Some("a key and its value: `key: value`")),
+        ("unknown escape character", "this escape is unknown", Some("in single quotes, `\\` stands for itself")),
+        ("invalid trailing content", "something follows a quoted string", Some("quote all of it, or none")),
+        ("invalid indentation", "this line is not indented as what it belongs to", None),
+        ("recursion limit", "lists and maps nest too deep", None),
+        ("the handle wasn't declared", "this tag is unknown", Some("leave the tag out")),
+        ("unexpected eof", "the file ends too early", None),
+    ];
+    let case = CASES.iter().find(|(part, _, _)| info.contains(part));
+    case.map_or_else(|| (info.to_owned(), None), |(_, message, help)| ((*message).to_owned(), *help))
+}

@@ -1,0 +1,162 @@
+//! The grammar of `${…}` inside of strings.
+
+/// What a `${…}` refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// `${params.a.b}`
+    Param(Vec<String>),
+    /// `${env:NAME}`, `${env:NAME:-default}`
+    Env { name: String, default: Option<String> },
+    /// `${secret:NAME}`
+    Secret(String),
+    /// `${matrix.x}`
+    Matrix(String),
+}
+
+/// A piece of a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Text as it stands, escapes (`$${`) undone.
+    Text(String),
+    /// A reference and the bytes of the string that it takes.
+    Reference { target: Target, range: std::ops::Range<usize> },
+}
+
+/// Why a string's `${…}` is not one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// Bytes of the string.
+    pub(super) range: std::ops::Range<usize>,
+    /// What is wrong.
+    pub(super) message: String,
+}
+
+/// Does the string hold anything to replace?
+pub(super) fn has_reference(text: &str) -> bool {
+    text.contains("${")
+}
+
+/// The one reference that the whole string is.
+pub(super) fn whole(parts: &[Part]) -> Option<&Target> {
+    match parts {
+        [Part::Reference { target, .. }] => Some(target),
+        _ => None,
+    }
+}
+
+/// Takes a string apart.
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
+    let mut parts = Vec::new();
+    let mut literal = String::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find("${").map(|offset| at + offset) {
+        if text[at..found].ends_with('$') {
+            literal.push_str(&text[at..found - 1]);
+            literal.push_str("${");
+            at = found + 2;
+            continue;
+        }
+        literal.push_str(&text[at..found]);
+        if !literal.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut literal)));
+        }
+        let end = close(text, found)?;
+        let target = target(&text[found + 2..end - 1]).map_err(|message| Fault { range: found..end, message })?;
+        parts.push(Part::Reference { target, range: found..end });
+        at = end;
+    }
+    literal.push_str(&text[at..]);
+    if !literal.is_empty() || parts.is_empty() {
+        parts.push(Part::Text(literal));
+    }
+    Ok(parts)
+}
+
+fn close(text: &str, start: usize) -> Result<usize, Fault> {
+    let rest = &text[start + 2..];
+    match rest.find('}') {
+        Some(end) if !rest[..end].contains("${") => Ok(start + 2 + end + 1),
+        Some(_) => Err(fault(start..start + 2, "one `${…}` cannot stand inside of another")),
+        None => Err(fault(start..text.len(), "this `${` is never closed with `}`")),
+    }
+}
+
+fn fault(range: std::ops::Range<usize>, message: &str) -> Fault {
+    Fault { range, message: message.to_owned() }
+}
+
+fn target(body: &str) -> Result<Target, String> {
+    let body = body.trim();
+    if let Some(name) = body.strip_prefix("env:") {
+        let (name, default) = name.split_once(":-").map_or((name, None), |(name, default)| (name, Some(default)));
+        let default = default.map(str::to_owned);
+        return variable(name).map(|name| Target::Env { name, default });
+    }
+    if let Some(name) = body.strip_prefix("secret:") {
+        return variable(name).map(Target::Secret);
+    }
+    if let Some(path) = body.strip_prefix("params.") {
+        let steps: Vec<_> = path.split('.').map(|step| step.trim().to_owned()).collect();
+        let complete = steps.iter().all(|step| !step.is_empty());
+        return if complete { Ok(Target::Param(steps)) } else { Err(format!("`{path}` is no path of a param")) };
+    }
+    if let Some(key) = body.strip_prefix("matrix.") {
+        return if key.is_empty() {
+            Err("a key of the matrix is missing".to_owned())
+        } else {
+            Ok(Target::Matrix(key.to_owned()))
+        };
+    }
+    Err(if body.is_empty() {
+        "this `${}` refers to nothing".to_owned()
+    } else {
+        format!("`{body}` refers to nothing known")
+    })
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    let well_formed = !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(|ch| ch.is_ascii_alphanumeric() || ch == '_');
+    if well_formed { Ok(name.to_owned()) } else { Err(format!("`{name}` is no name of a variable")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Part {
+        Part::Text(text.to_owned())
+    }
+
+    #[test]
+    fn strings_come_apart() {
+        let param = |path: &str| Target::Param(path.split('.').map(str::to_owned).collect());
+        assert_eq!(parse("plain").unwrap(), [text("plain")]);
+        assert_eq!(parse("").unwrap(), [text("")]);
+        assert_eq!(parse("costs $5, $ {x}").unwrap(), [text("costs $5, $ {x}")]);
+        assert_eq!(parse("a $${params.x} b").unwrap(), [text("a ${params.x} b")]);
+        let parts = parse("${params.a.b}").unwrap();
+        assert_eq!(whole(&parts), Some(&param("a.b")));
+        let parts = parse("x-${ params.a }${env:HOME:-/tmp}").unwrap();
+        assert_eq!(parts[0], text("x-"));
+        assert_eq!(parts[1], Part::Reference { target: param("a"), range: 2..15 });
+        let home = Target::Env { name: "HOME".into(), default: Some("/tmp".into()) };
+        assert_eq!(parts[2], Part::Reference { target: home, range: 15..32 });
+    }
+
+    #[test]
+    fn what_is_none_is_told() {
+        for (text, range) in [
+            ("a ${params.x", 2..12),
+            ("${", 0..2),
+            ("${}", 0..3),
+            ("${params.}", 0..10),
+            ("${nope}", 0..7),
+            ("${a ${b}}", 0..2),
+            ("${env:1X}", 0..9),
+        ] {
+            assert_eq!(parse(text).unwrap_err().range, range, "{text}");
+        }
+    }
+}

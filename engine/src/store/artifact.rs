@@ -1,0 +1,119 @@
+//! Artifacts: immutable tables and folders, named by the digest of their content.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::fingerprint::{Digest, encode, hash_bytes};
+use crate::operator::{PortType, TreeKind};
+use searchmill_schemas::RecordKind;
+
+/// The digest of an artifact's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ArtifactId(Digest);
+
+impl ArtifactId {
+    /// The digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.0
+    }
+
+    /// From 64 hexadecimal digits.
+    #[must_use]
+    pub fn parse(hex: &str) -> Option<Self> {
+        Digest::parse(hex).map(Self)
+    }
+}
+
+impl std::fmt::Display for ArtifactId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What an artifact is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArtifactType {
+    /// A table: the record kind and the version of its schema.
+    Rows {
+        /// Record kind.
+        kind: String,
+        /// Schema version.
+        version: u32,
+    },
+    /// A folder.
+    Tree {
+        /// `index`, `model`, `report`, `files`.
+        kind: String,
+    },
+}
+
+impl ArtifactType {
+    /// As a port type, if this build knows the kind.
+    #[must_use]
+    pub fn port_type(&self) -> Option<PortType> {
+        match self {
+            Self::Rows { kind, .. } => RecordKind::from_name(kind).map(PortType::Rows),
+            Self::Tree { kind } => [TreeKind::Index, TreeKind::Model, TreeKind::Report, TreeKind::Files]
+                .into_iter()
+                .find(|tree| tree.name() == kind)
+                .map(PortType::Tree),
+        }
+    }
+}
+
+impl From<&PortType> for ArtifactType {
+    fn from(port: &PortType) -> Self {
+        match port {
+            PortType::Rows(kind) => Self::Rows { kind: kind.name().to_owned(), version: kind.version() },
+            PortType::Tree(kind) => Self::Tree { kind: kind.name().to_owned() },
+        }
+    }
+}
+
+/// One file of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Path below the artifact's folder, with `/`.
+    pub name: String,
+    /// BLAKE3 of its bytes.
+    pub digest: Digest,
+    /// Its size.
+    pub bytes: u64,
+    /// Rows in it (0 for files of a folder).
+    pub rows: u64,
+}
+
+/// What an artifact holds: kept as `artifact.json` beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Table or folder.
+    #[serde(rename = "type")]
+    pub artifact_type: ArtifactType,
+    /// Its files, in order.
+    pub parts: Vec<Part>,
+}
+
+impl Artifact {
+    /// The digest of the content: type and files, nothing else.
+    #[must_use]
+    pub fn id(&self) -> ArtifactId {
+        let part = |part: &Part| json!([part.name, part.digest.hex(), part.bytes, part.rows]);
+        let kind = serde_json::to_value(&self.artifact_type).unwrap_or(Value::Null);
+        let value = json!(["artifact/1", kind, self.parts.iter().map(part).collect::<Vec<_>>()]);
+        ArtifactId(hash_bytes(&encode(&value)))
+    }
+
+    /// Rows in all.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.rows).sum()
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+}

@@ -1,0 +1,45 @@
+//! What can go wrong with a store.
+
+use std::path::{Path, PathBuf};
+
+/// A store that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file operation failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried (`write`, `open`, …).
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Written by another version.
+    #[error(
+        "the store at {path} has format {found}, this searchmill reads format {wanted}: use another --store, or remove it"
+    )]
+    Format {
+        /// The store.
+        path: PathBuf,
+        /// Its format.
+        found: String,
+        /// Ours.
+        wanted: u32,
+    },
+    /// A location that this build cannot use.
+    #[error("{0}")]
+    Location(String),
+}
+
+impl StoreError {
+    pub(crate) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Self + 'a {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+}
+
+impl From<StoreError> for crate::operator::OperatorError {
+    fn from(error: StoreError) -> Self {
+        Self::machine(error.to_string())
+    }
+}

@@ -1,0 +1,177 @@
+//! Where things lie in a store.
+//!
+//! ```text
+//! .searchmill/
+//!   format                       "1"
+//!   results/ab/<node key>.json   what a node gave: outputs, preimage, figures
+//!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
+//!   memo/ab/<base>/*.rows        results of single external rows
+//!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
+//!   leases/<key>                 held while a process computes a node
+//!   tmp/                         unfinished work
+//!   sources.json                 digests of outside files by (size, mtime, inode)
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::StoreError;
+use crate::fingerprint::{NodeKey, StatRecord};
+
+/// Version of this layout.
+pub const STORE_FORMAT: u32 = 1;
+
+/// A store in a local folder. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: Arc<PathBuf>,
+    serial: Arc<AtomicU64>,
+}
+
+impl Store {
+    /// Opens the store at `root`, made if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made or has another format.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        if root.to_string_lossy().contains("://") {
+            let message =
+                format!("`{}` is no local folder: stores on object storage are not supported yet", root.display());
+            return Err(StoreError::Location(message));
+        }
+        for folder in ["results", "artifacts", "memo", "runs", "leases", "tmp"] {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
+        }
+        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
+        let store = Self { root: Arc::new(root), serial: Arc::default() };
+        store.check_format()?;
+        store.sweep();
+        Ok(store)
+    }
+
+    fn check_format(&self) -> Result<(), StoreError> {
+        let path = self.root.join("format");
+        match fs::read_to_string(&path) {
+            Ok(found) if found.trim() == STORE_FORMAT.to_string() => Ok(()),
+            Ok(found) => {
+                let found = found.trim().to_owned();
+                Err(StoreError::Format { path: self.root.to_path_buf(), found, wanted: STORE_FORMAT })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // Tools that walk projects leave the store alone.
+                self.write_file(&self.root.join(".gitignore"), b"*\n")?;
+                self.write_file(&path, format!("{STORE_FORMAT}\n").as_bytes())
+            }
+            Err(error) => Err(StoreError::io("read", &path)(error)),
+        }
+    }
+
+    /// Removes what dead processes left under `tmp/`.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(self.root.join("tmp")) else { return };
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let owner = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
+            if owner.is_none_or(|pid| pid != std::process::id() && !is_alive(pid)) {
+                let path = entry.path();
+                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                if let Err(error) = removed {
+                    tracing::debug!("left {} behind: {error}", path.display());
+                }
+            }
+        }
+    }
+
+    /// The store's folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path under `tmp/` that nobody else uses.
+    #[must_use]
+    pub fn temporary(&self) -> PathBuf {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
+    }
+
+    pub(super) fn result_path(&self, key: &NodeKey) -> PathBuf {
+        let hex = key.0.hex();
+        self.root.join("results").join(&hex[..2]).join(format!("{hex}.json"))
+    }
+
+    pub(super) fn lease_path(&self, key: &NodeKey) -> PathBuf {
+        self.root.join("leases").join(key.0.hex())
+    }
+
+    /// Where the rows of a memo lie.
+    #[must_use]
+    pub fn memo_folder(&self, base: &crate::fingerprint::Digest) -> PathBuf {
+        let hex = base.hex();
+        self.root.join("memo").join(&hex[..2]).join(hex)
+    }
+
+    pub(super) fn runs_folder(&self) -> PathBuf {
+        self.root.join("runs")
+    }
+
+    /// Writes a small file so that it is either there whole or not at all, even after a crash.
+    pub(super) fn write_file(&self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
+        let temporary = self.temporary();
+        let mut file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
+        file.write_all(content).map_err(StoreError::io("write", &temporary))?;
+        file.sync_data().map_err(StoreError::io("flush", &temporary))?;
+        self.publish(&temporary, path)
+    }
+
+    /// Renames something finished to its place.
+    pub(super) fn publish(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
+        match fs::rename(from, to) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let parent = to.parent().unwrap_or(&self.root);
+                fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
+                fs::rename(from, to).map_err(StoreError::io("write", to))?;
+            }
+            Err(error) => return Err(StoreError::io("write", to)(error)),
+        }
+        sync_folder(to.parent().unwrap_or(&self.root))
+    }
+
+    /// Digests of outside files that earlier runs saw. Damaged: forgotten.
+    #[must_use]
+    pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
+        let text = fs::read(self.root.join("sources.json")).unwrap_or_default();
+        let list: Vec<(PathBuf, StatRecord)> = serde_json::from_slice(&text).unwrap_or_default();
+        list.into_iter().collect()
+    }
+
+    /// Keeps digests of outside files for later runs.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
+        let list: Vec<_> = known.iter().collect();
+        let text = serde_json::to_vec(&list).map_err(|e| StoreError::Location(e.to_string()))?;
+        self.write_file(&self.root.join("sources.json"), &text)
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("flush", path))
+}
+
+#[cfg(target_os = "linux")]
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_alive(_pid: u32) -> bool {
+    true
+}

@@ -1,0 +1,66 @@
+//! What is known about a finished node: its outputs and all that made them.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::artifact::{ArtifactId, ArtifactType};
+use crate::fingerprint::NodeKey;
+
+/// One output of a finished node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputRecord {
+    /// The artifact.
+    pub id: ArtifactId,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub artifact_type: ArtifactType,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// A finished node. Written once, before the node is reported as done; never changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeResult {
+    /// The node's key.
+    pub key: NodeKey,
+    /// What the key was made of.
+    pub preimage: Value,
+    /// Outputs by port, `rejects` included.
+    pub outputs: IndexMap<String, OutputRecord>,
+    /// Figures that the operator recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+    /// Text for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub summary: String,
+    /// Calls to the outside, retries included.
+    #[serde(default)]
+    pub calls: u64,
+    /// Prompt tokens paid.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Completion tokens paid.
+    #[serde(default)]
+    pub completion_tokens: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Unix time (seconds) when it was finished.
+    pub finished: f64,
+    /// The run that made it.
+    pub run: String,
+    /// The program's version.
+    pub searchmill: String,
+}
+
+impl NodeResult {
+    /// Rows that failed.
+    #[must_use]
+    pub fn rejects(&self) -> u64 {
+        self.outputs.get("rejects").map_or(0, |output| output.rows)
+    }
+}

@@ -1,0 +1,207 @@
+//! Results of single external rows: an append-only log a process, so that nothing paid for is lost.
+//!
+//! A record is `length (u32) · BLAKE3 of key and payload, 8 bytes · key (32 bytes) · payload`, little-endian. A torn or
+//! damaged record ends the reading of its file: what was written before it counts. Every process writes its own file,
+//! so concurrent runs need no lock.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Cursor, Write};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::layout::Store;
+use crate::fingerprint::{Digest, RowKey, hash_bytes};
+use crate::operator::{RowOutput, Usage};
+
+const HEADER: usize = 4 + 8 + 32;
+
+/// What is kept for a row.
+#[derive(Clone, Debug)]
+pub struct MemoEntry {
+    /// Rows by output port.
+    pub output: RowOutput,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    ports: Vec<(String, usize)>,
+    calls: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+}
+
+/// The memo of one node identity.
+#[derive(Debug)]
+pub struct Memo {
+    folder: PathBuf,
+    known: BTreeMap<RowKey, (usize, usize, usize)>,
+    files: Vec<Vec<u8>>,
+    own: Option<File>,
+    own_path: PathBuf,
+}
+
+impl Memo {
+    /// Reads what is known under `base`.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or read.
+    pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+        let mut memo = Self::empty(store, base)?;
+        memo.load()?;
+        Ok(memo)
+    }
+
+    /// Knows nothing, but keeps what comes.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn empty(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+        let folder = store.memo_folder(base);
+        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        let name = store.temporary().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let own_path = own_path(&folder, &name);
+        Ok(Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None })
+    }
+
+    fn load(&mut self) -> Result<(), StoreError> {
+        let entries = fs::read_dir(&self.folder).map_err(StoreError::io("read", &self.folder))?;
+        let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rows")) {
+            let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
+            self.index(bytes);
+        }
+        Ok(())
+    }
+
+    fn index(&mut self, bytes: Vec<u8>) {
+        let file = self.files.len();
+        let mut at = 0;
+        while let Some((key, start, end)) = record_at(&bytes, at) {
+            self.known.entry(key).or_insert((file, start, end));
+            at = end;
+        }
+        self.files.push(bytes);
+    }
+
+    /// How many rows are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Is nothing known?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The kept result of a row. One that cannot be read counts as unknown.
+    #[must_use]
+    pub fn get(&self, key: &RowKey) -> Option<MemoEntry> {
+        let (file, start, end) = *self.known.get(key)?;
+        decode(&self.files[file][start..end])
+    }
+
+    /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn put(&mut self, key: &RowKey, output: &RowOutput) -> Result<(), StoreError> {
+        let payload = encode(output).map_err(StoreError::Location)?;
+        let mut record = Vec::with_capacity(HEADER + payload.len());
+        record.extend(u32::try_from(payload.len()).map_err(|e| StoreError::Location(e.to_string()))?.to_le_bytes());
+        record.extend(checksum(&key.0, &payload));
+        record.extend(key.0.as_bytes());
+        record.extend(payload);
+        let path = self.own_path.clone();
+        let file = match &mut self.own {
+            Some(file) => file,
+            none => none.insert(File::create_new(&path).map_err(StoreError::io("create", &path))?),
+        };
+        file.write_all(&record).map_err(StoreError::io("write", &path))
+    }
+
+    /// Flushes to disk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        match &self.own {
+            Some(file) => file.sync_data().map_err(StoreError::io("flush", &self.own_path)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A name no other process and no earlier one with the same pid has taken.
+fn own_path(folder: &Path, name: &str) -> PathBuf {
+    (0..u64::MAX)
+        .map(|serial| folder.join(format!("{name}-{serial}.rows")))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| folder.join(name))
+}
+
+fn checksum(key: &Digest, payload: &[u8]) -> [u8; 8] {
+    let mut bytes = key.as_bytes().to_vec();
+    bytes.extend(payload);
+    let digest = hash_bytes(&bytes);
+    let mut sum = [0; 8];
+    sum.copy_from_slice(&digest.as_bytes()[..8]);
+    sum
+}
+
+/// The record at `at`: its key and the bounds of its payload; `None` at the end or where the file is torn.
+fn record_at(bytes: &[u8], at: usize) -> Option<(RowKey, usize, usize)> {
+    let header = bytes.get(at..at + HEADER)?;
+    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    let key = Digest::from_bytes(header[12..HEADER].try_into().ok()?);
+    let start = at + HEADER;
+    let payload = bytes.get(start..start.checked_add(length)?)?;
+    (checksum(&key, payload) == header[4..12]).then_some((RowKey(key), start, start + length))
+}
+
+fn encode(output: &RowOutput) -> Result<Vec<u8>, String> {
+    let mut streams = Vec::new();
+    let mut head = Head {
+        ports: Vec::new(),
+        calls: output.usage.calls,
+        prompt_tokens: output.usage.prompt_tokens,
+        completion_tokens: output.usage.completion_tokens,
+    };
+    for (port, batch) in &output.batches {
+        let mut stream = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch.schema()).map_err(|error| error.to_string())?;
+        writer.write(batch).and_then(|()| writer.finish()).map_err(|error| error.to_string())?;
+        drop(writer);
+        head.ports.push((port.clone(), stream.len()));
+        streams.push(stream);
+    }
+    let mut out = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
+    out.push(b'\n');
+    out.extend(streams.concat());
+    Ok(out)
+}
+
+fn decode(payload: &[u8]) -> Option<MemoEntry> {
+    let end = payload.iter().position(|byte| *byte == b'\n')?;
+    let head: Head = serde_json::from_slice(&payload[..end]).ok()?;
+    let mut at = end + 1;
+    let mut batches = Vec::new();
+    for (port, length) in head.ports {
+        let stream = payload.get(at..at + length)?;
+        at += length;
+        let reader = StreamReader::try_new(Cursor::new(stream), None).ok()?;
+        let read: Vec<RecordBatch> = reader.collect::<Result<_, _>>().ok()?;
+        batches.extend(read.into_iter().map(|batch| (port.clone(), batch)));
+    }
+    let usage =
+        Usage { calls: head.calls, prompt_tokens: head.prompt_tokens, completion_tokens: head.completion_tokens };
+    Some(MemoEntry { output: RowOutput { batches, usage } })
+}

@@ -1,0 +1,25 @@
+//! The only code that writes: artifacts, results, the row memo, run records, leases.
+//!
+//! Everything becomes visible by one rename of something already flushed to disk, so a killed process leaves at most
+//! files under `tmp/`, which the next run sweeps.
+
+mod artifact;
+mod error;
+mod layout;
+mod lease;
+mod manifest;
+mod memo;
+mod reader;
+mod results;
+mod runs;
+mod writer;
+
+pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
+pub use error::StoreError;
+pub use layout::{STORE_FORMAT, Store};
+pub use lease::Lease;
+pub use manifest::{NodeResult, OutputRecord};
+pub use memo::{Memo, MemoEntry};
+pub use reader::Damage;
+pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use writer::{StoreSink, Written};

@@ -1,0 +1,117 @@
+//! Opens artifacts, and tells whether their files are still what was written.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use searchmill_schemas::RecordKind;
+
+use super::artifact::{Artifact, ArtifactId};
+use super::error::StoreError;
+use super::layout::Store;
+use crate::fingerprint::hash_file;
+use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
+
+/// What is wrong with an artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A file is gone.
+    Missing,
+    /// A file is not what was written.
+    Corrupt,
+}
+
+impl Store {
+    /// The folder of an artifact.
+    #[must_use]
+    pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
+        let hex = id.digest().hex();
+        self.root().join("artifacts").join(&hex[..2]).join(hex)
+    }
+
+    /// What an artifact holds, if it is there and its description fits its name.
+    #[must_use]
+    pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
+        let text = fs::read(self.artifact_folder(id).join("artifact.json")).ok()?;
+        let artifact: Artifact = serde_json::from_slice(&text).ok()?;
+        (artifact.id() == *id).then_some(artifact)
+    }
+
+    /// Checks that an artifact's files are there with their sizes. Content is checked by [`Store::verify`].
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
+        let folder = self.artifact_folder(id);
+        let Some(artifact) = self.artifact(id) else {
+            return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
+        };
+        for part in &artifact.parts {
+            match fs::metadata(folder.join(&part.name)) {
+                Ok(metadata) if metadata.len() == part.bytes => {}
+                Ok(_) => return Err(Damage::Corrupt),
+                Err(_) => return Err(Damage::Missing),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every file of an artifact and compares digests.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.check(id)?;
+        let folder = self.artifact_folder(id);
+        let artifact = self.artifact(id).ok_or(Damage::Missing)?;
+        for part in &artifact.parts {
+            if hash_file(&folder.join(&part.name)).ok() != Some(part.digest) {
+                return Err(Damage::Corrupt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a damaged artifact, so that the next commit of the same content can take its place.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
+        let folder = self.artifact_folder(id);
+        if folder.exists() {
+            let grave = self.temporary();
+            fs::rename(&folder, &grave).map_err(StoreError::io("remove", &folder))?;
+            fs::remove_dir_all(&grave).map_err(StoreError::io("remove", &grave))?;
+        }
+        Ok(())
+    }
+
+    /// An artifact as the input of a kernel.
+    ///
+    /// # Errors
+    /// When it is gone or of a kind that this build does not know.
+    pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
+        let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
+        let artifact = self.artifact(id).ok_or_else(gone)?;
+        let folder = self.artifact_folder(id);
+        match artifact.artifact_type.port_type().ok_or_else(gone)? {
+            PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
+            PortType::Tree(kind) => Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() })),
+        }
+    }
+
+    fn open_rows(&self, id: &ArtifactId, artifact: &Artifact, kind: RecordKind) -> Result<RowsInput, StoreError> {
+        let folder = self.artifact_folder(id);
+        let parts: Vec<PathBuf> = artifact.parts.iter().map(|part| folder.join(&part.name)).collect();
+        let schema = match parts.first() {
+            None => kind.schema(),
+            Some(path) => {
+                let file = File::open(path).map_err(StoreError::io("open", path))?;
+                let reader = ParquetRecordBatchReaderBuilder::try_new(file);
+                let damaged = |e| StoreError::Location(format!("{} is damaged: {e}", path.display()));
+                reader.map_err(damaged)?.schema().clone()
+            }
+        };
+        Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts))
+    }
+}

@@ -1,0 +1,209 @@
+//! One question to the server and its answer, with repeats: what is worth asking again, and after what wait.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Response, StatusCode};
+use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure, Usage};
+
+use super::super::Reply;
+use super::response::{self, Spoken};
+use super::retry_after::retry_after;
+use super::stream::StreamReader;
+
+/// How much of a response is kept with a failure, in characters.
+const DETAIL_CHARS: usize = 500;
+
+/// How long a pause lasts before it is asked whether the run was told to stop.
+const PAUSE_STEP: Duration = Duration::from_millis(200);
+
+/// Where questions go, and how.
+pub(super) struct Exchange {
+    url: String,
+    authorization: Option<HeaderValue>,
+    timeout: Duration,
+    stream: bool,
+}
+
+/// Why one attempt failed.
+struct Trouble {
+    kind: FailureKind,
+    message: String,
+    detail: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Exchange {
+    /// An exchange with the server at that base URL.
+    ///
+    /// # Errors
+    /// When the key cannot stand in a header.
+    pub(super) fn new(
+        base_url: &str,
+        api_key: Option<String>,
+        timeout: Duration,
+        stream: bool,
+    ) -> Result<Self, OperatorError> {
+        let authorization = api_key.as_deref().map(bearer).transpose()?;
+        Ok(Self { url: completions_url(base_url), authorization, timeout, stream })
+    }
+
+    /// Asks until there is an answer, asking again cannot help, or attempts run out.
+    pub(super) async fn ask(
+        &self,
+        body: Bytes,
+        context: &Context,
+        chance: &mut ChaCha8Rng,
+    ) -> Result<Reply, RowFailure> {
+        let retry = context.retry();
+        let mut attempt = 1;
+        loop {
+            let trouble = match self.attempt(body.clone(), context).await {
+                Ok(spoken) => return Ok(Reply { turn: spoken.turn, model: spoken.model, calls: u64::from(attempt) }),
+                Err(trouble) => trouble,
+            };
+            if trouble.kind == FailureKind::Refused || attempt >= retry.max_attempts {
+                return Err(trouble.failure(attempt));
+            }
+            attempt += 1;
+            // Up to a quarter longer, so that rows turned away together do not come back together.
+            let wait = retry.wait(attempt, trouble.retry_after).mul_f64(1.0 + 0.25 * chance.random::<f64>());
+            if !pause(wait, context).await {
+                let mut failure = trouble.failure(attempt - 1);
+                failure.kind = FailureKind::Cancelled;
+                return Err(failure);
+            }
+        }
+    }
+
+    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Spoken, Trouble> {
+        let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let response = request.send().await.map_err(|error| self.broken(&error))?;
+        match response.status() {
+            status if !status.is_success() => Err(self.refused(status, response).await),
+            _ if self.stream => self.read_stream(response).await,
+            _ => {
+                let body = response.bytes().await.map_err(|error| self.broken(&error))?;
+                response::read(&body).map_err(|message| Trouble::bad_response(message, &body))
+            }
+        }
+    }
+
+    async fn read_stream(&self, mut response: Response) -> Result<Spoken, Trouble> {
+        let mut reader = StreamReader::default();
+        let mut last = Bytes::new();
+        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
+            reader.feed(&bytes).map_err(|message| Trouble::bad_response(message, &bytes))?;
+            last = bytes;
+        }
+        reader.finish().map_err(|message| Trouble::bad_response(message, &last))
+    }
+
+    /// A response with an error status.
+    async fn refused(&self, status: StatusCode, response: Response) -> Trouble {
+        let wait = retry_after(response.headers());
+        let body = response.bytes().await.unwrap_or_default();
+        let kind = match status {
+            StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
+            StatusCode::REQUEST_TIMEOUT => FailureKind::Timeout,
+            _ if status.is_server_error() => FailureKind::ServerError,
+            _ => FailureKind::Refused,
+        };
+        Trouble { retry_after: wait, ..Trouble::new(kind, format!("{} answered {status}", self.url), shortened(&body)) }
+    }
+
+    /// No response, or only a part of one.
+    fn broken(&self, error: &reqwest::Error) -> Trouble {
+        if error.is_timeout() {
+            let seconds = self.timeout.as_secs_f64();
+            let message = format!("{} gave no answer within {seconds} s (`timeout_seconds`)", self.url);
+            return Trouble::new(FailureKind::Timeout, message, None);
+        }
+        let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
+        Trouble::new(kind, format!("the connection to {} failed: {}", self.url, root_cause(error)), None)
+    }
+}
+
+impl Trouble {
+    fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
+        Self { kind, message, detail, retry_after: None }
+    }
+
+    fn bad_response(message: String, body: &[u8]) -> Self {
+        Self::new(FailureKind::BadResponse, message, shortened(body))
+    }
+
+    fn failure(self, attempts: u32) -> RowFailure {
+        let usage = Usage { calls: u64::from(attempts), ..Usage::default() };
+        RowFailure { kind: self.kind, message: self.message, attempts, detail: self.detail, usage }
+    }
+}
+
+/// Waits; `false` when the run was told to stop meanwhile.
+async fn pause(wait: Duration, context: &Context) -> bool {
+    let mut left = wait;
+    while !left.is_zero() && !context.is_cancelled() {
+        let step = left.min(PAUSE_STEP);
+        tokio::time::sleep(step).await;
+        left -= step;
+    }
+    !context.is_cancelled()
+}
+
+fn bearer(key: &str) -> Result<HeaderValue, OperatorError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim()))
+        .map_err(|_| OperatorError::machine("the API key has characters that an HTTP header cannot carry"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn completions_url(base_url: &str) -> String {
+    const PATH: &str = "/chat/completions";
+    let base = base_url.trim_end_matches('/');
+    if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") }
+}
+
+fn shortened(body: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
+    let mut kept: String = text.trim().chars().take(DETAIL_CHARS).collect();
+    if text.trim().chars().nth(DETAIL_CHARS).is_some() {
+        kept.push('…');
+    }
+    (!kept.is_empty()).then_some(kept)
+}
+
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_completed_once() {
+        assert_eq!(completions_url("http://h:8000/v1"), "http://h:8000/v1/chat/completions");
+        assert_eq!(completions_url("http://h/v1/"), "http://h/v1/chat/completions");
+        assert_eq!(completions_url("http://h/v1/chat/completions"), "http://h/v1/chat/completions");
+    }
+
+    #[test]
+    fn details_are_short_text() {
+        assert_eq!(shortened(b"  "), None);
+        assert_eq!(shortened(b"oops\xff"), Some("oops\u{fffd}".to_owned()));
+        let long = shortened("é".repeat(900).as_bytes()).expect("a detail");
+        assert_eq!(long.chars().count(), DETAIL_CHARS + 1);
+        assert!(long.ends_with('…'));
+    }
+}

@@ -1,0 +1,167 @@
+//! Answers of the chat-completions API, and the model turn made of them. Lenient where servers differ: content as text
+//! or parts, reasoning under two names, arguments as text or object, usage or ids missing.
+
+use searchmill_schemas::{Author, ToolCall, Turn};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// An answer, or one piece of a streamed one.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Completion {
+    pub(super) model: Option<String>,
+    #[serde(default)]
+    pub(super) choices: Option<Vec<Choice>>,
+    pub(super) usage: Option<TokenUsage>,
+    pub(super) error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Choice {
+    /// Whole answers.
+    pub(super) message: Option<Message>,
+    /// Streamed pieces.
+    pub(super) delta: Option<Message>,
+    pub(super) finish_reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Message {
+    pub(super) content: Option<Value>,
+    pub(super) refusal: Option<String>,
+    pub(super) reasoning_content: Option<String>,
+    pub(super) reasoning: Option<String>,
+    pub(super) tool_calls: Option<Vec<WireCall>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct WireCall {
+    pub(super) index: Option<usize>,
+    pub(super) id: Option<String>,
+    #[serde(default)]
+    pub(super) function: WireFunction,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct WireFunction {
+    pub(super) name: Option<String>,
+    pub(super) arguments: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct TokenUsage {
+    pub(super) prompt_tokens: Option<i64>,
+    pub(super) completion_tokens: Option<i64>,
+}
+
+/// A model turn with what the endpoint said of it.
+#[derive(Debug)]
+pub(super) struct Spoken {
+    pub(super) turn: Turn,
+    pub(super) model: Option<String>,
+}
+
+/// The model turn of a whole answer.
+///
+/// # Errors
+/// In words, when there is no message in it.
+pub(super) fn read(body: &[u8]) -> Result<Spoken, String> {
+    let completion: Completion =
+        serde_json::from_slice(body).map_err(|error| format!("the response is not a chat completion: {error}"))?;
+    if let Some(error) = &completion.error {
+        return Err(format!("the response is an error: {}", error_message(error)));
+    }
+    let choice = completion.choices.and_then(|choices| choices.into_iter().next());
+    let choice = choice.ok_or("the response has no choices")?;
+    let message = choice.message.ok_or("the response's choice has no message")?;
+    Ok(spoken(message, completion.model, completion.usage, choice.finish_reason))
+}
+
+/// Makes a turn of a message.
+pub(super) fn spoken(
+    message: Message,
+    model: Option<String>,
+    usage: Option<TokenUsage>,
+    finish_reason: Option<String>,
+) -> Spoken {
+    let usage = usage.unwrap_or_default();
+    let content = message.content.as_ref().map(text).filter(|text| !text.is_empty()).or(message.refusal);
+    let mut turn = Turn::text(Author::Assistant, content.unwrap_or_default());
+    turn.reasoning = message.reasoning_content.or(message.reasoning).filter(|text| !text.is_empty());
+    turn.tool_calls = message.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
+    turn.prompt_tokens = usage.prompt_tokens;
+    turn.completion_tokens = usage.completion_tokens;
+    turn.finish_reason = finish_reason;
+    Spoken { turn, model }
+}
+
+/// What an error object says.
+pub(super) fn error_message(error: &Value) -> String {
+    match error.get("message").and_then(Value::as_str).or(error.as_str()) {
+        Some(message) => message.to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// Text, or the text parts of a list of parts.
+pub(super) fn text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        _ => String::new(),
+    }
+}
+
+fn tool_call((place, call): (usize, WireCall)) -> ToolCall {
+    ToolCall {
+        id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{place}")),
+        name: call.function.name.unwrap_or_default(),
+        arguments: call.function.arguments.as_ref().map(arguments).unwrap_or_default(),
+    }
+}
+
+/// Arguments as the API gives them (text), or as some servers do (an object).
+pub(super) fn arguments(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn turn(message: Value) -> Turn {
+        let body = json!({"model": "m-1", "choices": [{"message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
+        let spoken = read(body.to_string().as_bytes()).expect("a turn");
+        assert_eq!(spoken.model.as_deref(), Some("m-1"));
+        spoken.turn
+    }
+
+    #[test]
+    fn content_reasoning_and_calls_are_taken_in_every_form() {
+        let parts = turn(json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}));
+        assert_eq!((parts.content.as_str(), parts.prompt_tokens, parts.completion_tokens), ("ab", Some(7), Some(3)));
+        assert_eq!(turn(json!({"content": "x", "reasoning": "r"})).reasoning.as_deref(), Some("r"));
+        assert_eq!(turn(json!({"content": "x", "reasoning_content": "r"})).reasoning.as_deref(), Some("r"));
+        assert_eq!(turn(json!({"content": null, "refusal": "no"})).content, "no");
+        let called = turn(json!({"content": null, "tool_calls": [
+            {"id": "a", "function": {"name": "search", "arguments": "{\"query\":\"q\"}"}},
+            {"function": {"name": "search", "arguments": {"query": "p"}}}]}));
+        let shown: Vec<_> = called.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
+        assert_eq!(shown, [("a", "{\"query\":\"q\"}"), ("call_1", "{\"query\":\"p\"}")]);
+    }
+
+    #[test]
+    fn answers_without_a_message_are_errors() {
+        let told = |body: &str| read(body.as_bytes()).expect_err("an error");
+        assert!(told("{\"choices\": [").contains("not a chat completion"));
+        assert_eq!(told("{\"choices\": []}"), "the response has no choices");
+        assert_eq!(told("{}"), "the response has no choices");
+        assert_eq!(told("{\"choices\": [{}]}"), "the response's choice has no message");
+        assert_eq!(told("{\"error\": {\"message\": \"busy\"}}"), "the response is an error: busy");
+    }
+}

@@ -1,0 +1,177 @@
+//! Streamed answers: server-sent events put together to one message.
+
+use serde_json::Value;
+
+use super::response::{Completion, Message, Spoken, TokenUsage, WireCall, arguments, error_message, spoken, text};
+
+/// Puts the pieces of a streamed answer together. Feed it bytes as they arrive.
+#[derive(Default)]
+pub(super) struct StreamReader {
+    pending: Vec<u8>,
+    model: Option<String>,
+    usage: Option<TokenUsage>,
+    finish_reason: Option<String>,
+    content: String,
+    reasoning: String,
+    calls: Vec<CallPieces>,
+    done: bool,
+}
+
+#[derive(Default)]
+struct CallPieces {
+    id: Option<String>,
+    name: String,
+    arguments: String,
+}
+
+impl StreamReader {
+    /// Takes bytes in; lines may be cut anywhere.
+    ///
+    /// # Errors
+    /// In words, when an event is not what the API promises.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.pending.extend_from_slice(bytes);
+        let Some(end) = self.pending.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        let rest = self.pending.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.pending, rest);
+        lines.split(|byte| *byte == b'\n').try_for_each(|line| self.line(line))
+    }
+
+    /// The whole message.
+    ///
+    /// # Errors
+    /// In words, when the stream ended before the message did.
+    pub(super) fn finish(mut self) -> Result<Spoken, String> {
+        let last = std::mem::take(&mut self.pending);
+        self.line(&last)?;
+        if !self.done && self.finish_reason.is_none() {
+            return Err("the stream ended before the answer did".to_owned());
+        }
+        let calls = self.calls.into_iter().map(CallPieces::whole).collect();
+        let message = Message {
+            content: Some(Value::String(self.content)),
+            reasoning_content: Some(self.reasoning),
+            tool_calls: Some(calls),
+            ..Message::default()
+        };
+        Ok(spoken(message, self.model, self.usage, self.finish_reason))
+    }
+
+    /// One line: `data: {…}`, `data: [DONE]`, or something without meaning here (comments, event names, blanks).
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let Some(payload) = line.trim_ascii().strip_prefix(b"data:") else { return Ok(()) };
+        match payload.trim_ascii() {
+            b"" => Ok(()),
+            b"[DONE]" => {
+                self.done = true;
+                Ok(())
+            }
+            json => {
+                let piece = serde_json::from_slice(json)
+                    .map_err(|error| format!("an event of the stream is not a chat completion: {error}"))?;
+                self.piece(piece)
+            }
+        }
+    }
+
+    fn piece(&mut self, piece: Completion) -> Result<(), String> {
+        if let Some(error) = &piece.error {
+            return Err(format!("the stream broke off with an error: {}", error_message(error)));
+        }
+        self.model = self.model.take().or(piece.model);
+        self.usage = piece.usage.or(self.usage);
+        if let Some(choice) = piece.choices.and_then(|choices| choices.into_iter().next()) {
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            if let Some(delta) = choice.delta.or(choice.message) {
+                self.delta(delta);
+            }
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: Message) {
+        self.content.push_str(&delta.content.as_ref().map(text).unwrap_or_default());
+        self.content.push_str(&delta.refusal.unwrap_or_default());
+        self.reasoning.push_str(&delta.reasoning_content.or(delta.reasoning).unwrap_or_default());
+        for call in delta.tool_calls.unwrap_or_default() {
+            self.call(call);
+        }
+    }
+
+    /// Adds a piece to the call it belongs to: by index, or, from servers that send none, a new call at each id.
+    fn call(&mut self, call: WireCall) {
+        const MOST_CALLS: usize = 1024;
+        let begins = call.id.as_ref().is_some_and(|id| !id.is_empty());
+        let unnumbered = if begins { self.calls.len() } else { self.calls.len().saturating_sub(1) };
+        let place = call.index.unwrap_or(unnumbered).min(MOST_CALLS);
+        if self.calls.len() <= place {
+            self.calls.resize_with(place + 1, CallPieces::default);
+        }
+        let pieces = &mut self.calls[place];
+        pieces.id = pieces.id.take().or(call.id);
+        pieces.name.push_str(&call.function.name.unwrap_or_default());
+        pieces.arguments.push_str(&call.function.arguments.as_ref().map(arguments).unwrap_or_default());
+    }
+}
+
+impl CallPieces {
+    fn whole(self) -> WireCall {
+        let mut call = WireCall { id: self.id, ..WireCall::default() };
+        call.function.name = Some(self.name);
+        call.function.arguments = Some(Value::String(self.arguments));
+        call
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: &str = ": keep-alive\r\n\r\ndata: {\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"reasoning\":\"hm\"}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{\"content\":\"Let me \"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"löok.\"}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"search\",\"arguments\":\"{\\\"que\"}}]}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"b\",\"function\":{\"name\":\"search\",\"arguments\":\"{}\"}}]}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"ry\\\":\\\"x\\\"}\"}}]}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n\
+        data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":9}}\n\ndata: [DONE]\n\n";
+
+    fn read(events: &[u8], step: usize) -> Result<Spoken, String> {
+        let mut reader = StreamReader::default();
+        events.chunks(step).try_for_each(|piece| reader.feed(piece))?;
+        reader.finish()
+    }
+
+    #[test]
+    fn a_stream_cut_anywhere_gives_the_same_message() {
+        for step in [1, 2, 3, 7, 64, 4096] {
+            let spoken = read(EVENTS.as_bytes(), step).expect("a message");
+            let turn = spoken.turn;
+            assert_eq!((turn.content.as_str(), turn.reasoning.as_deref()), ("Let me löok.", Some("hm")));
+            let calls: Vec<_> = turn.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
+            assert_eq!(calls, [("a", "{\"query\":\"x\"}"), ("b", "{}")]);
+            assert_eq!((turn.prompt_tokens, turn.completion_tokens), (Some(5), Some(9)));
+            assert_eq!((turn.finish_reason.as_deref(), spoken.model.as_deref()), (Some("tool_calls"), Some("m")));
+        }
+    }
+
+    #[test]
+    fn streams_that_end_early_or_carry_errors_are_errors() {
+        let cut = EVENTS.find("data: {\"choices\":[{\"delta\":{},").expect("the last piece");
+        let told = read(&EVENTS.as_bytes()[..cut], 50).expect_err("an error");
+        assert!(told.contains("ended before"), "{told}");
+        let told = read(b"data: {\"error\":{\"message\":\"overloaded\"}}\n\n", 9).expect_err("an error");
+        assert!(told.ends_with("overloaded"), "{told}");
+        assert!(read(b"data: {\"choices\": [\n\n", 9).expect_err("an error").contains("not a chat completion"));
+        assert!(read(b"", 9).expect_err("an error").contains("ended before"));
+    }
+
+    #[test]
+    fn calls_without_numbers_begin_at_each_id() {
+        let events = b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"s\",\"arguments\":\"{}\"}}]}}]}\n\
+            data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"s\",\"arguments\":\"{\"}}]}}]}\n\
+            data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n";
+        let calls = read(events, 100).expect("a message").turn.tool_calls;
+        let shown: Vec<_> = calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
+        assert_eq!(shown, [("a", "{}"), ("b", "{}")]);
+    }
+}

@@ -1,0 +1,136 @@
+//! What the teacher has to find, in which order, and in which words it looks for it.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use searchmill_schemas::{Evidence, Question};
+
+/// A piece of evidence on the teacher's list.
+pub(super) struct Piece<'a> {
+    pub(super) evidence: &'a Evidence,
+    pub(super) found: bool,
+    tries: u32,
+    /// Which way of asking comes first.
+    first_way: Option<u32>,
+}
+
+/// The pieces to find: each once, those that the question names first, since the others are learnt on the way.
+pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
+    let asked = question.question.to_lowercase();
+    let mut unique: Vec<&Evidence> = Vec::new();
+    for evidence in &question.evidence {
+        if !unique.contains(&evidence) {
+            unique.push(evidence);
+        }
+    }
+    let named = |evidence: &Evidence| match evidence.title.as_deref() {
+        Some(title) => asked.contains(&bare_title(title).to_lowercase()),
+        None => false,
+    };
+    unique.sort_by_key(|evidence| !named(evidence));
+    unique.into_iter().map(|evidence| Piece { evidence, found: false, tries: 0, first_way: None }).collect()
+}
+
+impl Piece<'_> {
+    pub(super) fn is_worth_a_try(&self, attempts: u32) -> bool {
+        !self.found && self.tries < attempts
+    }
+
+    /// The next way of asking for it: its title, its title with the question's words, its sentence, the question.
+    pub(super) fn next_query(&mut self, question: &str, chance: &mut ChaCha8Rng) -> String {
+        let ways = self.ways(question);
+        let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
+        let place = match self.tries {
+            0 => first,
+            1 => 1 - first.min(1),
+            later => later,
+        };
+        self.tries += 1;
+        ways[place as usize % ways.len()].clone()
+    }
+
+    /// Different queries for it, the most telling ones first.
+    fn ways(&self, question: &str) -> Vec<String> {
+        let mut ways: Vec<String> = Vec::new();
+        if let Some(title) = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty()) {
+            ways.push(title.to_owned());
+            ways.push(format!("{title} {}", key_words(question, &[title], 4)).trim().to_owned());
+        }
+        if let Some(fact) = &self.evidence.fact {
+            ways.push(fact.split_whitespace().take(16).collect::<Vec<_>>().join(" "));
+        }
+        ways.push(question.trim().to_owned());
+        ways.push(key_words(question, &[], 8));
+        let mut unique: Vec<String> = Vec::new();
+        for way in ways {
+            if !way.is_empty() && !unique.contains(&way) {
+                unique.push(way);
+            }
+        }
+        if unique.is_empty() { vec!["?".to_owned()] } else { unique }
+    }
+}
+
+/// A title without the brackets that tell it from its namesakes: `Kiss and Tell (1945 film)` → `Kiss and Tell`.
+fn bare_title(title: &str) -> &str {
+    let bare = title.split(" (").next().unwrap_or(title).trim();
+    if bare.is_empty() { title.trim() } else { bare }
+}
+
+/// Words that say nothing about what is asked.
+const EMPTY_WORDS: [&str; 48] = [
+    "a", "an", "and", "are", "as", "at", "be", "been", "both", "by", "did", "do", "does", "for", "from", "had", "has",
+    "have", "he", "her", "his", "how", "in", "is", "it", "its", "of", "on", "or", "same", "she", "than", "that", "the",
+    "their", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "with",
+];
+
+/// The first `most` telling words of a question, without those of `known`.
+pub(super) fn key_words(question: &str, known: &[&str], most: usize) -> String {
+    let word = |text: &str| text.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+    let known: Vec<String> =
+        known.iter().flat_map(|text| text.split_whitespace()).map(|w| word(w).to_lowercase()).collect();
+    let telling = |candidate: &String| {
+        let lower = candidate.to_lowercase();
+        !lower.is_empty() && !EMPTY_WORDS.contains(&lower.as_str()) && !known.contains(&lower)
+    };
+    question.split_whitespace().map(word).filter(telling).take(most).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::rand_core::SeedableRng;
+
+    #[test]
+    fn key_words_are_the_telling_ones() {
+        let question = "Who is the mother of the director of film Polish-Russian War (Film)?";
+        assert_eq!(key_words(question, &[], 8), "mother director film Polish-Russian War Film");
+        assert_eq!(key_words(question, &["Polish-Russian War"], 2), "mother director");
+    }
+
+    #[test]
+    fn each_try_asks_in_other_words() {
+        let evidence = Evidence {
+            document_id: None,
+            title: Some("Kiss and Tell (1945 film)".to_owned()),
+            fact: Some("Kiss and Tell is a 1945 American comedy film.".to_owned()),
+        };
+        for seed in 0..4 {
+            let mut piece = Piece { evidence: &evidence, found: false, tries: 0, first_way: None };
+            let mut chance = ChaCha8Rng::seed_from_u64(seed);
+            let queries: Vec<_> = (0..5).map(|_| piece.next_query("Who portrayed Corliss?", &mut chance)).collect();
+            let unique: std::collections::BTreeSet<_> = queries.iter().collect();
+            assert_eq!(unique.len(), 5, "{queries:?}");
+            assert!(queries[0].starts_with("Kiss and Tell") && !queries[0].contains("1945"), "{queries:?}");
+        }
+    }
+
+    #[test]
+    fn evidence_without_words_is_sought_by_the_question() {
+        let evidence = Evidence { document_id: Some("17".to_owned()), ..Evidence::default() };
+        let mut piece = Piece { evidence: &evidence, found: false, tries: 0, first_way: None };
+        let mut chance = ChaCha8Rng::seed_from_u64(0);
+        assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Who was Etan Boritzer?");
+        assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Etan Boritzer");
+        assert!(piece.is_worth_a_try(3) && !piece.is_worth_a_try(2));
+    }
+}

@@ -1,0 +1,159 @@
+//! The teacher's sentences: short, varied, and true of what was shown.
+
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use searchmill_schemas::Evidence;
+
+/// Words quoted from one sentence of evidence.
+const QUOTED_WORDS: usize = 40;
+
+/// Chooses among ways of saying a thing.
+pub(super) struct Wording<'a>(pub(super) &'a mut ChaCha8Rng);
+
+const OPENINGS: &[&str] = &[
+    "",
+    "I will start by searching for {q}.",
+    "First I need to look up {q}.",
+    "Let me search for {q}.",
+    "To answer this, I first have to find {q}.",
+    "The place to begin is {q}.",
+];
+
+const ONWARDS: &[&str] = &[
+    "Next I will search for {q}.",
+    "Now let me look up {q}.",
+    "I will look for {q}.",
+    "Let me search again, this time for {q}.",
+    "The next search is for {q}.",
+    "So the next step is {q}.",
+];
+
+const FOUND: &[&str] = &[
+    "The passages say: {f}",
+    "This is established: {f}",
+    "From the results: {f}",
+    "One passage states: {f}",
+    "The search shows: {f}",
+    "What I need is there: {f}",
+];
+
+const STILL_OPEN: &[&str] = &[
+    "That does not settle the question yet.",
+    "Part of the question is still open.",
+    "More is needed to answer.",
+    "This is not the whole answer yet.",
+];
+
+const NOT_FOUND: &[&str] = &[
+    "The passages do not contain what I need.",
+    "None of these passages is about it.",
+    "These results do not help.",
+    "That search did not bring up the fact in question.",
+    "Nothing here supports an answer yet.",
+];
+
+const ANSWERS: &[&str] = &[
+    "That settles it.",
+    "With this, the question can be answered.",
+    "These passages are enough to answer.",
+    "Taken together, this gives the answer.",
+    "Nothing more is needed.",
+];
+
+const GIVING_UP: &[&str] = &[
+    "The searches did not bring up what is needed to answer.",
+    "After several searches the passages still do not support an answer.",
+    "The collection does not seem to contain the facts that are asked for.",
+    "What was found is not enough to answer the question.",
+];
+
+impl Wording<'_> {
+    fn pick(&mut self, among: &[&'static str]) -> &'static str {
+        among.choose(self.0).copied().unwrap_or_default()
+    }
+
+    /// Before the first search; sometimes nothing.
+    pub(super) fn opening(&mut self, queries: &[String]) -> String {
+        self.pick(OPENINGS).replace("{q}", &listed(queries))
+    }
+
+    /// Before a further search.
+    pub(super) fn onward(&mut self, queries: &[String]) -> String {
+        self.pick(ONWARDS).replace("{q}", &listed(queries))
+    }
+
+    /// After a search: what it showed, and whether something is still open.
+    pub(super) fn remark(&mut self, found: &[&Evidence], open: usize) -> String {
+        if found.is_empty() {
+            return self.pick(NOT_FOUND).to_owned();
+        }
+        let facts: Vec<String> = found.iter().map(|evidence| quoted(evidence)).collect();
+        let said = self.pick(FOUND).replace("{f}", &facts.join(" "));
+        if open == 0 { said } else { format!("{said} {}", self.pick(STILL_OPEN)) }
+    }
+
+    /// The end, with an answer.
+    pub(super) fn answer(&mut self, answer: &str) -> String {
+        format!("{} <answer>{}</answer>", self.pick(ANSWERS), answer.trim())
+    }
+
+    /// The end, without one.
+    pub(super) fn insufficient(&mut self, answer: &str) -> String {
+        format!("{} <answer>{answer}</answer>", self.pick(GIVING_UP))
+    }
+}
+
+fn listed(queries: &[String]) -> String {
+    queries.iter().map(|query| format!("\"{query}\"")).collect::<Vec<_>>().join(" and ")
+}
+
+/// What a piece of evidence says, shortened; where its sentence is not known, that its document is there.
+fn quoted(evidence: &Evidence) -> String {
+    let Some(fact) = &evidence.fact else {
+        let name = evidence.title.as_deref().or(evidence.document_id.as_deref()).unwrap_or("the document");
+        return format!("there is a passage from {name}.");
+    };
+    let words: Vec<&str> = fact.split_whitespace().collect();
+    let cut = words.len() > QUOTED_WORDS;
+    let text = words[..words.len().min(QUOTED_WORDS)].join(" ");
+    let ended = text.ends_with(['.', '!', '?', '"']);
+    format!(
+        "{text}{}",
+        if cut {
+            " …"
+        } else if ended {
+            ""
+        } else {
+            "."
+        }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::rand_core::SeedableRng;
+
+    #[test]
+    fn sentences_are_complete() {
+        let evidence = Evidence { fact: Some("Rome is a  city".to_owned()), ..Evidence::default() };
+        let long = Evidence { fact: Some("word ".repeat(60)), ..Evidence::default() };
+        assert_eq!(quoted(&evidence), "Rome is a city.");
+        assert!(quoted(&long).ends_with("word …"));
+        let mut chance = ChaCha8Rng::seed_from_u64(1);
+        for _ in 0..50 {
+            let mut wording = Wording(&mut chance);
+            let queries = ["Rome".to_owned(), "Paris".to_owned()];
+            let said = [
+                wording.opening(&queries),
+                wording.onward(&queries),
+                wording.remark(&[&evidence], 1),
+                wording.remark(&[], 2),
+                wording.answer(" Rome "),
+                wording.insufficient("Insufficient Information"),
+            ];
+            assert!(said.iter().all(|text| !text.contains('{') && !text.contains("  ")), "{said:?}");
+            assert!(said[4].ends_with("<answer>Rome</answer>"));
+        }
+    }
+}

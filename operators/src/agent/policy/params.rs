@@ -1,0 +1,265 @@
+//! Params of the policies, and how `policy:` is written.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{ParamIssue, Secret};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// Who answers.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PolicyParams {
+    /// A model behind an OpenAI-compatible chat-completions server.
+    Endpoint(EndpointParams),
+    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    Evidence(EvidenceParams),
+}
+
+/// A model behind an OpenAI-compatible chat-completions server (vLLM, SGLang, llama.cpp, Ollama, OpenAI, …).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct EndpointParams {
+    /// The API's base, for example `http://127.0.0.1:8000/v1`. Does not enter the node's key, so results are kept when
+    /// the same model moves to another server; see `identify_by_url`.
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub base_url: String,
+    /// Model name, as the server knows it.
+    pub model: String,
+    /// Any text that says which weights stand behind the name (a commit, a date). Only enters the key.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// Make `base_url` part of the key: other results for another server.
+    #[serde(default)]
+    pub identify_by_url: bool,
+    /// Sent as bearer token, written `${secret:NAME}`.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub api_key: Option<Secret>,
+    /// Sampling temperature; `null` leaves it to the server.
+    #[serde(default = "temperature")]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling; not sent unless given.
+    #[serde(default)]
+    pub top_p: Option<f64>,
+    /// Most tokens of one model turn; `null` leaves it to the server.
+    #[serde(default = "max_tokens")]
+    pub max_tokens: Option<u32>,
+    /// Sampling seed, where the server honours one: sample `i` of a question sends `seed + i`. Not sent unless given.
+    #[serde(default)]
+    pub seed: Option<i64>,
+    /// Further fields of the request body (`top_k`, `chat_template_kwargs`, `max_completion_tokens`, …).
+    #[serde(default)]
+    pub extra: BTreeMap<String, Value>,
+    /// Send the model's reasoning back with its earlier turns (`reasoning_content`). Models that think between tool
+    /// calls want it, most others refuse or ignore it.
+    #[serde(default)]
+    pub resend_reasoning: bool,
+    /// Read answers as a stream of server-sent events: some gateways drop long silent connections.
+    #[serde(default)]
+    pub stream: bool,
+    /// Longest wait for one model turn. Does not enter the key.
+    #[serde(default = "timeout_seconds")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub timeout_seconds: f64,
+}
+
+/// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, reads what comes
+/// back, and gives the gold answer only if every piece of evidence was retrieved; otherwise, and for questions without
+/// evidence (after two searches), it answers "Insufficient Information". Its token counts are counts of words
+/// (whitespace-separated) of what was read and written.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "snake_case")]
+pub(crate) struct EvidenceParams {
+    /// What counts as retrieved.
+    pub matches: EvidenceMatch,
+    /// Searches for one piece of evidence before it is given up, each in other words.
+    pub attempts: u32,
+    /// Let some turns ask for several searches at once.
+    pub parallel: bool,
+    /// Decides the wording, with the question's id and the sample's number.
+    pub seed: u64,
+}
+
+/// When a piece of evidence counts as retrieved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EvidenceMatch {
+    /// Its sentence was shown (case and spaces aside), for one of under five words together with its document; evidence
+    /// without a sentence counts by document.
+    #[default]
+    Fact,
+    /// A passage of its document was shown, by id or title; evidence that names neither counts by its sentence.
+    Document,
+}
+
+impl Default for EvidenceParams {
+    fn default() -> Self {
+        Self { matches: EvidenceMatch::Fact, attempts: 3, parallel: false, seed: 0 }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a default of an optional field")]
+fn temperature() -> Option<f64> {
+    Some(0.7)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a default of an optional field")]
+fn max_tokens() -> Option<u32> {
+    Some(4096)
+}
+
+fn timeout_seconds() -> f64 {
+    120.0
+}
+
+/// Fields of the request body that `extra` may not set.
+const OWN_FIELDS: [&str; 10] =
+    ["max_tokens", "messages", "model", "n", "seed", "stream", "stream_options", "temperature", "tools", "top_p"];
+
+impl PolicyParams {
+    /// What is wrong beyond types, with paths below `policy`.
+    pub(crate) fn check(&self) -> Vec<ParamIssue> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.check(),
+            Self::Evidence(evidence) if evidence.attempts == 0 => {
+                vec![ParamIssue::new("policy.evidence.attempts", "must be at least 1")]
+            }
+            Self::Evidence(_) => Vec::new(),
+        }
+    }
+}
+
+impl EndpointParams {
+    fn check(&self) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        let mut require = |field: &str, fine: bool, message: &str| {
+            if !fine {
+                issues.push(ParamIssue::new(format!("policy.endpoint.{field}"), message));
+            }
+        };
+        let web = url::Url::parse(&self.base_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        require("base_url", web, "must be a URL such as `http://127.0.0.1:8000/v1`");
+        require("model", !self.model.trim().is_empty(), "must name a model");
+        require("temperature", self.temperature.is_none_or(|t| t >= 0.0), "must not be negative");
+        require("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1");
+        require("max_tokens", self.max_tokens != Some(0), "must be at least 1");
+        let patient = self.timeout_seconds > 0.0 && self.timeout_seconds <= 86_400.0;
+        require("timeout_seconds", patient, "must be above 0 and at most 86400 (a day)");
+        for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
+            require(&format!("extra.{name}"), false, "this field is set by searchmill: give it as a param of its own");
+        }
+        issues
+    }
+}
+
+/// What may be written after `policy:`, for the JSON Schema.
+#[derive(JsonSchema)]
+#[schemars(rename = "Policy", rename_all = "snake_case")]
+#[expect(dead_code, reason = "its schema is all that is used")]
+enum PolicyForm {
+    /// The teacher with its defaults.
+    #[schemars(rename = "evidence")]
+    EvidenceByName,
+    /// A model behind an OpenAI-compatible chat-completions server.
+    Endpoint(EndpointParams),
+    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    Evidence(EvidenceParams),
+}
+
+impl JsonSchema for PolicyParams {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        PolicyForm::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        PolicyForm::json_schema(generator)
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyParams {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PolicyVisitor)
+    }
+}
+
+/// Reads `evidence`, `{evidence: {…}}` or `{endpoint: {…}}`.
+struct PolicyVisitor;
+
+const POLICIES: &[&str] = &["endpoint", "evidence"];
+
+impl<'de> Visitor<'de> for PolicyVisitor {
+    type Value = PolicyParams;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("`evidence`, `{evidence: {…}}` or `{endpoint: {base_url: …, model: …}}`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<PolicyParams, E> {
+        match name {
+            "evidence" => Ok(PolicyParams::Evidence(EvidenceParams::default())),
+            "endpoint" => Err(E::custom("an endpoint needs `{endpoint: {base_url: …, model: …}}`")),
+            _ => Err(E::unknown_variant(name, POLICIES)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PolicyParams, A::Error> {
+        let name: String = map.next_key()?.ok_or_else(|| A::Error::custom("no policy is given"))?;
+        let policy = match name.as_str() {
+            "endpoint" => PolicyParams::Endpoint(map.next_value()?),
+            "evidence" => PolicyParams::Evidence(map.next_value::<Option<EvidenceParams>>()?.unwrap_or_default()),
+            _ => return Err(A::Error::unknown_variant(&name, POLICIES)),
+        };
+        match map.next_key::<String>()? {
+            None => Ok(policy),
+            Some(second) => Err(A::Error::custom(format!("only one policy may be given, not also `{second}`"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: Value) -> Result<Value, String> {
+        let policy: PolicyParams = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        serde_json::to_value(policy).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_policy_is_a_word_or_a_map_and_reads_back() {
+        let by_name = read(json!("evidence")).expect("a policy");
+        assert_eq!(by_name, read(json!({"evidence": {}})).expect("a policy"));
+        assert_eq!(by_name, read(json!({"evidence": null})).expect("a policy"));
+        assert_eq!(by_name, read(by_name.clone()).expect("a policy"));
+        let endpoint = read(json!({"endpoint": {"base_url": "http://h/v1", "model": "m", "temperature": null}}));
+        let endpoint = endpoint.expect("a policy");
+        assert_eq!(endpoint["endpoint"]["temperature"], Value::Null);
+        assert_eq!(endpoint["endpoint"]["max_tokens"], 4096);
+        assert_eq!(endpoint, read(endpoint.clone()).expect("a policy"));
+    }
+
+    #[test]
+    fn what_is_not_a_policy_is_refused_in_words() {
+        let refused = |value| read(value).expect_err("an error");
+        assert!(refused(json!("evidnce")).contains("unknown variant `evidnce`"));
+        assert!(refused(json!("endpoint")).contains("base_url"));
+        assert!(refused(json!({})).contains("no policy"));
+        assert!(refused(json!({"evidence": {}, "model": {}})).contains("only one policy"));
+        assert!(refused(json!({"evidence": {"paralel": true}})).contains("unknown field `paralel`"));
+        assert!(refused(json!(3)).contains("expected `evidence`"));
+    }
+
+    #[test]
+    fn impossible_endpoints_are_named_by_field() {
+        let value = json!({"endpoint": {"base_url": "localhost", "model": " ", "temperature": -1, "top_p": 2,
+            "max_tokens": 0, "timeout_seconds": 0, "extra": {"messages": []}}});
+        let policy: PolicyParams = serde_json::from_value(value).expect("a policy");
+        let paths: Vec<_> = policy.check().into_iter().map(|issue| issue.path).collect();
+        let fields = ["base_url", "model", "temperature", "top_p", "max_tokens", "timeout_seconds", "extra.messages"];
+        assert_eq!(paths, fields.map(|field| format!("policy.endpoint.{field}")));
+    }
+}

@@ -1,0 +1,383 @@
+//! `chunk`: cuts documents into the pieces that are indexed and retrieved.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports, Source,
+};
+use searchmill_schemas::{RecordKind, Reject, text_column, text_value};
+use serde::{Deserialize, Serialize};
+
+use crate::chunking::{
+    Counter, Memo, Piece, Recursive, Sentences, TokenCounter, TokenWindow, TokenizerFault, tokenizer_file,
+};
+
+/// A batch of chunks is handed on when its text reaches this size, whatever the size of the documents.
+const FLUSH_BYTES: usize = 32 << 20;
+
+/// Where documents are cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum By {
+    /// At line ends; what is still too large, at sentence ends, then at pauses, then at spaces, then at tokens, merging
+    /// small neighbours: the rules of chonkie 1.2.1's RecursiveChunker. A chunk of merged pieces stays below `size`.
+    #[default]
+    Recursive,
+    /// Windows of `size` tokens (words, characters) with `overlap`.
+    Token,
+    /// Whole sentences, as many as fit into `size`.
+    Sentence,
+}
+
+/// The path of a tokenizer; its content enters the key, its path does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(extend("x-searchmill-key" = false))]
+pub(crate) struct TokenizerPath(pub(crate) String);
+
+/// The unit of `size` and `overlap`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Count {
+    /// What lies between single spaces, as chonkie's word tokenizer counts (line ends do not separate words).
+    #[default]
+    Words,
+    /// Unicode characters (scalar values).
+    Characters,
+    /// Tokens of a Hugging Face tokenizer, special tokens not added: the path of a `tokenizer.json`, or of the folder
+    /// that holds one (a downloaded model).
+    Tokenizer(TokenizerPath),
+}
+
+/// What becomes of a document without text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Empty {
+    /// It is a failed row (kind `empty`): no search can find it, and the summary says so.
+    #[default]
+    Reject,
+    /// It gives no chunk, and nothing is said.
+    Skip,
+}
+
+/// Params of `chunk`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case", default)]
+pub(crate) struct ChunkParams {
+    /// Where documents are cut.
+    pub(crate) by: By,
+    /// Size of a chunk, in the unit of `count`; the title is not counted.
+    #[schemars(range(min = 1))]
+    pub(crate) size: u32,
+    /// What a chunk repeats of the one before: units for `by: token`, sentences for `by: sentence`.
+    pub(crate) overlap: u32,
+    /// The unit of `size`.
+    pub(crate) count: Count,
+    /// For `by: recursive`: pieces with fewer characters join the next piece before anything is counted. Half of
+    /// `size` unless given, as DeepSearch-RL does.
+    pub(crate) min_characters: Option<u32>,
+    /// Put the title and a line end before the text in `contents`, which is what is indexed and shown to a model.
+    pub(crate) title_prefix: bool,
+    /// What becomes of a document without text (nothing but whitespace).
+    pub(crate) empty: Empty,
+}
+
+impl Default for ChunkParams {
+    fn default() -> Self {
+        Self {
+            by: By::default(),
+            size: 200,
+            overlap: 0,
+            count: Count::default(),
+            min_characters: None,
+            title_prefix: true,
+            empty: Empty::default(),
+        }
+    }
+}
+
+/// See [`Operator::ABOUT`].
+pub(crate) struct Chunk;
+
+impl Operator for Chunk {
+    type Params = ChunkParams;
+    const NAME: &'static str = "chunk";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Cuts documents into chunks: recursively, by token windows or by sentences. Each chunk \
+        knows its place in its document, and nothing of the text is lost.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Recursive chunks of below 200 tokens, as DeepSearch-RL makes them",
+            yaml: "chunks: {op: chunk, from: corpus, with: {by: recursive, size: 200, count: {tokenizer: models/e5-base-v2}}}",
+        },
+        Example {
+            title: "Windows of 256 words, each repeating the last 32 of the one before",
+            yaml: "chunks: {op: chunk, from: corpus, with: {by: token, size: 256, overlap: 32, count: words}}",
+        },
+        Example {
+            title: "Whole sentences up to 1,000 characters, with one sentence of overlap",
+            yaml: "chunks: {op: chunk, from: corpus, with: {by: sentence, size: 1000, overlap: 1, count: characters}}",
+        },
+    ];
+
+    fn ports(_params: &ChunkParams) -> Ports {
+        Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to cut.").rows_out(
+            "chunks",
+            RecordKind::Chunk,
+            "The pieces, document by document, in the order of the text.",
+        )
+    }
+
+    fn check(params: &ChunkParams) -> Vec<ParamIssue> {
+        issues(params)
+    }
+
+    fn sources(params: &ChunkParams) -> Vec<Source> {
+        match &params.count {
+            Count::Tokenizer(path) => vec![Source::Path(tokenizer_file(&path.0))],
+            Count::Words | Count::Characters => Vec::new(),
+        }
+    }
+
+    fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        let counter = counter(&params.count, context).map_err(fault)?;
+        Ok(Kernel::Map(Arc::new(Chunker {
+            rule: rule(params),
+            counter,
+            title_prefix: params.title_prefix,
+            empty: params.empty,
+            memos: Mutex::default(),
+        })))
+    }
+}
+
+fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut issue = |path: &str, message: String, help: &str| {
+        issues.push(ParamIssue::new(path, message).with_help(help));
+    };
+    if params.size == 0 {
+        issue("size", "a chunk cannot have size 0".to_owned(), "give at least 1; 200 is usual");
+    }
+    match params.by {
+        By::Recursive if params.overlap > 0 => {
+            let message = "recursive chunks do not overlap".to_owned();
+            issue("overlap", message, "leave it out, or use `by: token` or `by: sentence`");
+        }
+        By::Token if params.overlap >= params.size && params.size > 0 => {
+            let message = format!("an overlap of {} leaves no room in windows of {}", params.overlap, params.size);
+            issue("overlap", message, "make it smaller than `size`");
+        }
+        _ => {}
+    }
+    match (params.by, params.min_characters) {
+        (By::Recursive, Some(0)) => {
+            issue("min_characters", "must be at least 1".to_owned(), "leave it out for size / 2")
+        }
+        (By::Token | By::Sentence, Some(_)) => {
+            issue("min_characters", "is for `by: recursive` only".to_owned(), "leave it out");
+        }
+        _ => {}
+    }
+    if matches!(&params.count, Count::Tokenizer(path) if path.0.trim().is_empty()) {
+        let help = "give the path of a tokenizer.json, or of the folder that holds one";
+        issue("count.tokenizer", "the path is empty".to_owned(), help);
+    }
+    issues
+}
+
+fn counter(count: &Count, context: &Context) -> Result<Counter, TokenizerFault> {
+    Ok(match count {
+        Count::Words => Counter::Words,
+        Count::Characters => Counter::Characters,
+        Count::Tokenizer(path) => {
+            Counter::Tokens(Box::new(TokenCounter::load(&context.resolve(&tokenizer_file(&path.0)))?))
+        }
+    })
+}
+
+fn fault(fault: TokenizerFault) -> OperatorError {
+    OperatorError::pipeline(fault.message).with_help(fault.help)
+}
+
+fn rule(params: &ChunkParams) -> Rule {
+    let (size, overlap) = (params.size as usize, params.overlap as usize);
+    match params.by {
+        By::Recursive => {
+            let min_characters = params.min_characters.unwrap_or(params.size / 2).max(1) as usize;
+            Rule::Recursive(Recursive { size, min_characters })
+        }
+        By::Token => Rule::Token(TokenWindow { size, overlap }),
+        By::Sentence => Rule::Sentence(Sentences { size, overlap }),
+    }
+}
+
+enum Rule {
+    Recursive(Recursive),
+    Token(TokenWindow),
+    Sentence(Sentences),
+}
+
+struct Chunker {
+    rule: Rule,
+    counter: Counter,
+    title_prefix: bool,
+    empty: Empty,
+    /// One for each batch that was ever in work at the same time; locked twice a batch.
+    memos: Mutex<Vec<Memo>>,
+}
+
+impl MapKernel for Chunker {
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        let documents = Documents::of(batch)?;
+        let mut memo = self.memos.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut rows = ChunkRows::default();
+        for row in 0..batch.num_rows() {
+            let document = documents.row(row);
+            match self.cut(&document, &mut memo) {
+                Ok(pieces) => rows.push(&document, &pieces, self.title_prefix)?,
+                Err(reject) => output.rejects.extend(reject),
+            }
+            if rows.bytes >= FLUSH_BYTES {
+                output.push("chunks", std::mem::take(&mut rows).finish()?);
+            }
+        }
+        self.memos.lock().unwrap_or_else(PoisonError::into_inner).push(memo);
+        output.push("chunks", rows.finish()?);
+        Ok(())
+    }
+}
+
+impl Chunker {
+    /// The pieces of a document, or why there are none (nothing, where the user does not want to hear it).
+    fn cut(&self, document: &Document<'_>, memo: &mut Memo) -> Result<Vec<Piece>, Option<Reject>> {
+        let text = document.text;
+        if text.trim().is_empty() {
+            let message = "the document has no text, so it gives no chunk";
+            return Err((self.empty == Empty::Reject).then(|| document.reject("empty", message.to_owned())));
+        }
+        let mut tally = self.counter.tally(memo, text);
+        let mut pieces = match &self.rule {
+            Rule::Recursive(rule) => rule.cut(text, &mut tally),
+            Rule::Token(rule) => rule.cut(text, &mut tally),
+            Rule::Sentence(rule) => rule.cut(text, &mut tally),
+        };
+        if let Some(fault) = tally.fault() {
+            return Err(Some(document.reject("tokenizer", format!("the tokenizer cannot encode the text: {fault}"))));
+        }
+        pieces.retain(|piece| piece.start < piece.end);
+        Ok(pieces)
+    }
+}
+
+/// The columns of a batch of documents.
+struct Documents<'a> {
+    id: &'a StringArray,
+    title: Option<&'a StringArray>,
+    text: &'a StringArray,
+    metadata: Option<&'a StringArray>,
+}
+
+/// One document.
+struct Document<'a> {
+    id: &'a str,
+    title: Option<&'a str>,
+    text: &'a str,
+    metadata: Option<&'a str>,
+}
+
+impl<'a> Documents<'a> {
+    fn of(batch: &'a RecordBatch) -> Result<Self, OperatorError> {
+        Ok(Self {
+            id: text_column(batch, "id")?,
+            title: text_column(batch, "title").ok(),
+            text: text_column(batch, "text")?,
+            metadata: text_column(batch, "metadata").ok(),
+        })
+    }
+
+    fn row(&self, row: usize) -> Document<'a> {
+        Document {
+            id: self.id.value(row),
+            title: self.title.and_then(|column| text_value(column, row)),
+            text: self.text.value(row),
+            metadata: self.metadata.and_then(|column| text_value(column, row)),
+        }
+    }
+}
+
+impl Document<'_> {
+    fn reject(&self, kind: &str, message: String) -> Reject {
+        let detail = self.title.map(|title| format!("title: {title}"));
+        Reject { id: self.id.to_owned(), kind: kind.to_owned(), message, attempts: 1, detail }
+    }
+}
+
+/// Chunk rows in the making, column by column.
+#[derive(Default)]
+struct ChunkRows {
+    id: StringBuilder,
+    document_id: StringBuilder,
+    position: Int32Builder,
+    document_chunks: Int32Builder,
+    title: StringBuilder,
+    text: StringBuilder,
+    contents: StringBuilder,
+    start: Int64Builder,
+    end: Int64Builder,
+    tokens: Int32Builder,
+    metadata: StringBuilder,
+    bytes: usize,
+}
+
+impl ChunkRows {
+    fn push(&mut self, document: &Document<'_>, pieces: &[Piece], title_prefix: bool) -> Result<(), OperatorError> {
+        use std::fmt::Write as _;
+        let prefix = document.title.filter(|title| title_prefix && !title.is_empty());
+        let repeated = document.title.map_or(0, str::len) + document.metadata.map_or(0, str::len);
+        for (position, piece) in pieces.iter().enumerate() {
+            let text = &document.text[piece.start..piece.end];
+            let wrote = write!(self.id, "{}#{position}", document.id).and_then(|()| match prefix {
+                Some(title) => write!(self.contents, "{title}\n"),
+                None => Ok(()),
+            });
+            wrote.map_err(|_| OperatorError::engine("a chunk's id could not be written"))?;
+            self.id.append_value("");
+            self.contents.append_value(text);
+            self.document_id.append_value(document.id);
+            self.position.append_value(position as i32);
+            self.document_chunks.append_value(pieces.len() as i32);
+            self.title.append_option(document.title);
+            self.text.append_value(text);
+            self.start.append_value(piece.start as i64);
+            self.end.append_value(piece.end as i64);
+            self.tokens.append_value(piece.tokens as i32);
+            self.metadata.append_option(document.metadata);
+            self.bytes += 2 * text.len() + 2 * repeated;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<RecordBatch, OperatorError> {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.id.finish()),
+            Arc::new(self.document_id.finish()),
+            Arc::new(self.position.finish()),
+            Arc::new(self.document_chunks.finish()),
+            Arc::new(self.title.finish()),
+            Arc::new(self.text.finish()),
+            Arc::new(self.contents.finish()),
+            Arc::new(self.start.finish()),
+            Arc::new(self.end.finish()),
+            Arc::new(self.tokens.finish()),
+            Arc::new(self.metadata.finish()),
+        ];
+        Ok(RecordBatch::try_new(RecordKind::Chunk.schema(), columns)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

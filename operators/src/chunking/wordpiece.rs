@@ -1,0 +1,74 @@
+//! WordPiece counts of plain ASCII words, without making an encoding for each.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+/// The vocabulary of a WordPiece model, for counting.
+pub(crate) struct WordPiece {
+    /// Tokens that start a word.
+    heads: HashSet<Box<[u8]>>,
+    /// Tokens that continue a word, without their prefix (`##`).
+    tails: HashSet<Box<[u8]>>,
+    longest: usize,
+    max_characters: usize,
+    lowercase: bool,
+}
+
+impl WordPiece {
+    /// The model of a parsed `tokenizer.json` with BERT's normaliser, if it is a WordPiece model.
+    pub(crate) fn of(file: &Value) -> Option<Self> {
+        let model = &file["model"];
+        if model["type"] != "WordPiece" {
+            return None;
+        }
+        let prefix = model["continuing_subword_prefix"].as_str()?;
+        let vocabulary = || model["vocab"].as_object().into_iter().flat_map(|vocab| vocab.keys());
+        let tail = |token: &String| token.strip_prefix(prefix).map(|tail| tail.as_bytes().into());
+        Some(Self {
+            heads: vocabulary().map(|token| token.as_bytes().into()).collect(),
+            tails: vocabulary().filter_map(tail).collect(),
+            longest: vocabulary().map(String::len).max()?,
+            max_characters: usize::try_from(model["max_input_chars_per_word"].as_u64()?).ok()?,
+            lowercase: file["normalizer"]["lowercase"].as_bool()?,
+        })
+    }
+
+    /// The number of tokens of `word` by longest match first (Wu et al. 2016), or `None` where that cannot be said
+    /// from the vocabulary alone: characters that the normaliser may change, and words without a match.
+    pub(crate) fn count(&self, word: &str) -> Option<usize> {
+        let is_plain =
+            !word.is_empty() && word.len() <= self.max_characters && word.bytes().all(|b| b.is_ascii_alphanumeric());
+        if !is_plain {
+            return None;
+        }
+        let lower = if self.lowercase { word.to_ascii_lowercase() } else { word.to_owned() };
+        let (mut rest, mut tokens, mut vocabulary) = (lower.as_bytes(), 0, &self.heads);
+        while !rest.is_empty() {
+            let longest =
+                (1..=rest.len().min(self.longest)).rev().find(|&length| vocabulary.contains(&rest[..length]))?;
+            (rest, tokens, vocabulary) = (&rest[longest..], tokens + 1, &self.tails);
+        }
+        Some(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_match_is_taken_first() {
+        let file = json!({"normalizer": {"lowercase": true}, "model": {"type": "WordPiece",
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 12,
+            "vocab": {"[UNK]": 0, "un": 1, "una": 2, "##able": 3, "##ffable": 4, "##ff": 5, "a": 6}}});
+        let model = WordPiece::of(&file).unwrap();
+        assert_eq!([model.count("Unable"), model.count("unffable"), model.count("a")], [None, Some(2), Some(1)]);
+        assert_eq!(
+            [model.count("unaxyz"), model.count("naïve"), model.count(""), model.count("unffableable2")],
+            [None; 4]
+        );
+    }
+}

@@ -1,0 +1,402 @@
+//! `exec`: any program as an operator. It reads an Arrow IPC stream on stdin and writes one to stdout.
+//!
+//! Operators do not start programs; this one is the documented exception, and all of it happens in `exec/child.rs`.
+
+mod child;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::ChildStdout;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema};
+use arrow::ipc::reader::StreamReader;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    Source, WholeKernel,
+};
+use searchmill_schemas::{RecordKind, conform};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use child::{Child, Program};
+
+/// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
+const LONGEST_PARAMS: usize = 100_000;
+
+/// Parameters of `exec`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct Params {
+    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Arguments that are files are
+    /// sources: when their content changes, the node runs again.
+    pub command: Vec<String>,
+    /// Further files whose content decides the output (modules that the script imports, word lists); a folder stands
+    /// for all files below it.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
+    #[serde(default)]
+    pub params: Map<String, Value>,
+    /// Record kind of the output; its columns are checked. `table` allows any columns.
+    #[serde(default, rename = "as")]
+    pub output: OutputKind,
+    /// Environment variables that the program may see besides `PATH`, `HOME` and `LANG`. Their values are not part of
+    /// the node's key: use them for credentials and caches, never for anything that changes the output.
+    #[serde(default)]
+    pub environment: Vec<String>,
+    /// Seconds after which the program is stopped; 0: never.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub timeout_seconds: u64,
+}
+
+/// Record kinds as the YAML names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputKind {
+    /// A text with an id and a title.
+    Document,
+    /// A piece of a document.
+    Chunk,
+    /// A question with golden answers.
+    Question,
+    /// A retrieved chunk.
+    Hit,
+    /// A rollout.
+    Trajectory,
+    /// Answer metrics of a trajectory.
+    Score,
+    /// A training example.
+    Example,
+    /// An aggregated figure.
+    Metric,
+    /// A failed row.
+    Reject,
+    /// Any columns.
+    #[default]
+    Table,
+}
+
+impl OutputKind {
+    fn kind(self) -> RecordKind {
+        match self {
+            Self::Document => RecordKind::Document,
+            Self::Chunk => RecordKind::Chunk,
+            Self::Question => RecordKind::Question,
+            Self::Hit => RecordKind::Hit,
+            Self::Trajectory => RecordKind::Trajectory,
+            Self::Score => RecordKind::Score,
+            Self::Example => RecordKind::Example,
+            Self::Metric => RecordKind::Metric,
+            Self::Reject => RecordKind::Reject,
+            Self::Table => RecordKind::Table,
+        }
+    }
+}
+
+/// `exec`.
+pub struct Exec;
+
+impl Operator for Exec {
+    type Params = Params;
+    const NAME: &'static str = "exec";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
+        its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
+        it prints to stderr is logged; an exit code other than 0 fails the node. The program must be deterministic.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "A Python script that keeps the longer documents",
+            yaml: "long: {op: exec, from: corpus, with: {command: [python3, filter_length.py], as: document, \
+                   params: {min_words: 50}}}",
+        },
+        Example {
+            title: "A program without input, with a module and a variable of the environment",
+            yaml: "made: {op: exec, with: {command: [python3, make.py], files: [my_package], \
+                   environment: [HF_HOME], as: question, timeout_seconds: 600}}",
+        },
+    ];
+
+    fn ports(params: &Params) -> Ports {
+        Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "what the program reads on stdin").rows_out(
+            "rows",
+            params.output.kind(),
+            "what the program writes to stdout",
+        )
+    }
+
+    fn check(params: &Params) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if params.command.first().is_none_or(String::is_empty) {
+            let issue = ParamIssue::new("command", "names no program");
+            issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
+        }
+        for (place, name) in params.environment.iter().enumerate() {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let issue = ParamIssue::new(format!("environment.{place}"), "is not the name of a variable");
+                issues.push(issue.with_help("write names only; their values come from the environment of the run"));
+            }
+        }
+        if shown(&params.params).len() > LONGEST_PARAMS {
+            let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
+            issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
+        }
+        issues
+    }
+
+    fn sources(params: &Params) -> Vec<Source> {
+        let mut paths: Vec<&String> = params.files.iter().collect();
+        let arguments = params.command.iter().enumerate();
+        paths.extend(arguments.filter(|(place, word)| is_source(*place, word)).map(|(_, word)| word));
+        paths.sort();
+        paths.dedup();
+        paths.into_iter().map(|path| Source::Path(path.clone())).collect()
+    }
+
+    fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(Runner(params.clone()))))
+    }
+}
+
+/// Arguments that are files, and a program of one's own; not the system's programs, which differ between machines.
+fn is_source(place: usize, word: &str) -> bool {
+    let own = place > 0 || (word.contains('/') && !word.starts_with('/'));
+    own && Path::new(word).is_file()
+}
+
+fn shown(params: &Map<String, Value>) -> String {
+    Value::Object(params.clone()).to_string()
+}
+
+struct Runner(Params);
+
+impl WholeKernel for Runner {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let params = &self.0;
+        let given = BTreeMap::from([
+            ("SEARCHMILL_PARAMS".to_owned(), shown(&params.params)),
+            ("SEARCHMILL_SEED".to_owned(), context.seed().to_string()),
+        ]);
+        let program =
+            Program { command: &params.command, given, allowed: &params.environment, seconds: params.timeout_seconds };
+        let input = inputs.rows_optional("input");
+        let kind = params.output.kind();
+        Child::start(&program, context)?.converse(input, context, |stdout| receive(stdout, kind, outputs, context))
+    }
+}
+
+/// Reads the stream to its end and passes the rows on.
+fn receive(
+    stdout: &mut BufReader<ChildStdout>,
+    kind: RecordKind,
+    outputs: &mut Outputs,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let start = stdout.fill_buf()?;
+    if start.is_empty() {
+        return Err(malformed("it wrote nothing"));
+    }
+    // Every message begins with this marker; without it four bytes of text would be taken for a length of gigabytes.
+    if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
+        return Err(malformed(&format!("it begins with {:?}", String::from_utf8_lossy(&start[..start.len().min(40)]))));
+    }
+    let reader = StreamReader::try_new(&mut *stdout, None).map_err(|error| malformed(&error.to_string()))?;
+    let schema = reader.schema();
+    let mut rows = 0;
+    outputs.write("rows", &checked(kind, &RecordBatch::new_empty(schema))?)?;
+    for batch in reader {
+        let batch = batch.map_err(|error| malformed(&error.to_string()))?;
+        outputs.write("rows", &checked(kind, &batch)?)?;
+        rows += batch.num_rows() as u64;
+        context.progress().set(rows, 0, "rows");
+    }
+    let mut rest = Vec::new();
+    stdout.by_ref().take(40).read_to_end(&mut rest)?;
+    if rest.is_empty() {
+        return Ok(());
+    }
+    Err(malformed(&format!("after its end there is {:?}", String::from_utf8_lossy(&rest))))
+}
+
+fn malformed(reason: &str) -> OperatorError {
+    OperatorError::pipeline(format!("the program's stdout is not one Arrow IPC stream: {reason}"))
+        .with_help("write with `pyarrow.ipc.new_stream(sys.stdout.buffer, schema)` and print messages to stderr")
+}
+
+/// The kind's columns first, cast to its types, then the others as they are.
+fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let own = conform(kind, batch).map_err(|error| {
+        OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
+            .with_help("mend the program's schema, or declare the kind that it writes with `as:`")
+    })?;
+    if kind == RecordKind::Table {
+        return Ok(own);
+    }
+    let (mut fields, mut columns): (Vec<FieldRef>, _) = (own.schema().fields().to_vec(), own.columns().to_vec());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if own.column_by_name(field.name()).is_none() {
+            fields.push(Arc::clone(field));
+            columns.push(Arc::clone(column));
+        }
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, StringArray};
+    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
+    use searchmill_engine::operator::{InputArtifact, RowsInput, entry};
+    use searchmill_schemas::Document;
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(params: Value, input: Option<InputArtifact>) -> Result<Outcome, OperatorError> {
+        let bound = input.map_or_else(Inputs::new, |input| inputs([("input", input)]));
+        Harness::new().run(&entry::<Exec>(), params, &bound)
+    }
+
+    fn shell(script: &str, more: Value, input: Option<InputArtifact>) -> Result<Outcome, OperatorError> {
+        let mut params = json!({"command": ["/bin/sh", "-c", script]});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        run(params, input)
+    }
+
+    fn documents(rows: usize) -> Vec<Document> {
+        let one = |i| Document { id: format!("d{i}"), title: None, text: format!("Text {i} äöü"), metadata: None };
+        (0..rows).map(one).collect()
+    }
+
+    fn wide(batches: usize) -> InputArtifact {
+        let text = StringArray::from_iter_values((0..1_000).map(|i| format!("{i:>200}")));
+        let batch = RecordBatch::try_from_iter([("text", Arc::new(text) as _)]).unwrap();
+        InputArtifact::Rows(RowsInput::from_batches(RecordKind::Table, batch.schema(), vec![batch; batches]))
+    }
+
+    #[test]
+    fn cat_gives_back_what_it_got() {
+        let given = documents(3);
+        let outcome = run(json!({"command": ["cat"], "as": "document"}), Some(rows_input(&given))).unwrap();
+        assert_eq!(outcome.read::<Document>("rows"), given);
+    }
+
+    #[test]
+    fn forty_megabytes_pass_without_a_deadlock() {
+        let outcome = run(json!({"command": ["cat"]}), Some(wide(200))).unwrap();
+        assert_eq!(outcome.batch("rows").num_rows(), 200_000);
+    }
+
+    #[test]
+    fn a_program_may_stop_reading_early() {
+        let script = "head -c 100 >/dev/null; cat \"$SEARCHMILL_ANSWER\"";
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answer.arrows");
+        let batch = RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![4, 2])) as _)]).unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        let mut writer = arrow::ipc::writer::StreamWriter::try_new(file, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let script = script.replace("$SEARCHMILL_ANSWER", path.to_str().unwrap());
+        let outcome = shell(&script, json!({}), Some(wide(50))).unwrap();
+        assert_eq!(outcome.batch("rows"), batch);
+    }
+
+    #[test]
+    fn the_program_sees_its_params_and_little_else() {
+        let print = "env | sort >&2; exit 3";
+        let failure = shell(print, json!({"params": {"words": ["ä", 1]}}), None).unwrap_err();
+        assert!(failure.message.contains(r#"SEARCHMILL_PARAMS={"words":["ä",1]}"#), "{failure}");
+        assert!(failure.message.contains("SEARCHMILL_SEED=0") && failure.message.contains("PATH="));
+        assert!(!failure.message.contains("CARGO"), "{failure}");
+        let allowed = shell(print, json!({"environment": ["CARGO_MANIFEST_DIR"]}), None).unwrap_err();
+        assert_eq!(allowed.message.contains("CARGO_MANIFEST_DIR="), std::env::var("CARGO_MANIFEST_DIR").is_ok());
+    }
+
+    #[test]
+    fn failures_say_what_happened() {
+        let message = |script: &str, more: Value| shell(script, more, Some(rows_input(&documents(2)))).unwrap_err();
+        let failed = message("echo 'no such model' >&2; exit 7", json!({}));
+        assert!(failed.message.contains("exit code 7:\n  no such model"), "{failed}");
+        assert!(message("kill -9 $$", json!({})).message.contains("signal 9"));
+        assert!(message("echo hello", json!({})).message.contains("begins with \"hello"));
+        assert!(message("true", json!({})).message.contains("it wrote nothing"));
+        assert!(message("cat; echo done", json!({})).message.contains("after its end there is \"done"));
+        assert!(message("head -c 500", json!({})).message.contains("not one Arrow IPC stream"));
+        let unfit = message("cat", json!({"as": "chunk"}));
+        assert!(unfit.message.contains("`as: chunk`") && unfit.message.contains("`document_id`"), "{unfit}");
+        let missing = run(json!({"command": ["no-such-program-anywhere"]}), None).unwrap_err();
+        assert!(missing.message.contains("cannot start `no-such-program-anywhere`"));
+        assert!(missing.help.unwrap().contains("install"));
+    }
+
+    #[test]
+    fn extra_columns_ride_along() {
+        let columns = ["text", "id", "title", "metadata", "words"];
+        let text = || Arc::new(StringArray::from(vec!["x"])) as _;
+        let batch = RecordBatch::try_from_iter(columns.map(|name| (name, text()))).unwrap();
+        let input = Some(batch_input(RecordKind::Table, batch));
+        let outcome = run(json!({"command": ["cat"], "as": "document"}), input).unwrap();
+        let schema = outcome.batch("rows").schema();
+        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names, ["id", "title", "text", "metadata", "words"]);
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_stopped_with_all_that_it_started() {
+        let failure = shell("sleep 600 & wait", json!({"timeout_seconds": 1}), None).unwrap_err();
+        assert!(failure.message.contains("stopped after 1 seconds"), "{failure}");
+    }
+
+    #[test]
+    fn bad_params_are_refused_with_their_place() {
+        let refused = |params| run(params, None).unwrap_err().message;
+        assert!(refused(json!({"command": []})).starts_with("command: names no program"));
+        assert!(refused(json!({"command": ["cat"], "environment": ["A", "B=1"]})).starts_with("environment.1"));
+        assert!(refused(json!({"command": ["cat"], "params": {"x": "y".repeat(100_001)}})).starts_with("params"));
+        assert!(refused(json!({"command": ["cat"], "as": "documents"})).contains("unknown variant"));
+    }
+
+    #[test]
+    fn scripts_and_files_are_sources_and_system_programs_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script.py");
+        std::fs::write(&script, "pass").unwrap();
+        let script = script.to_str().unwrap();
+        let params = json!({"command": ["/bin/sh", script, "--fast"], "files": ["words.txt"]});
+        let sources = Exec::sources(&serde_json::from_value(params).unwrap());
+        assert_eq!(sources, [Source::Path(script.to_owned()), Source::Path("words.txt".to_owned())]);
+    }
+
+    /// The example in `examples/python-operator`, run by a real interpreter.
+    #[test]
+    fn the_python_example_filters_by_length() {
+        let python = python();
+        let Some(python) = python else {
+            eprintln!("SKIPPED: no python3 with pyarrow (set SEARCHMILL_TEST_PYTHON to one)");
+            return;
+        };
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python-operator");
+        let rows = [("short", "two words"), ("long", "five words are in here")];
+        let given = rows.map(|(id, text)| Document { id: id.into(), title: None, text: text.into(), metadata: None });
+        let script = format!("{folder}/filter_length.py");
+        let params = json!({"command": [python, script], "as": "document", "params": {"min_words": 3}});
+        let outcome = run(params, Some(rows_input(&given))).unwrap();
+        assert_eq!(outcome.read::<Document>("rows"), given[1..]);
+        assert_eq!(outcome.batch("rows").column_by_name("words").unwrap().len(), 1);
+    }
+
+    fn python() -> Option<String> {
+        let named = std::env::var("SEARCHMILL_TEST_PYTHON").ok();
+        let candidates = named.into_iter().chain(["python3".to_owned()]);
+        candidates.into_iter().find(|python| {
+            let probe = std::process::Command::new(python).args(["-c", "import pyarrow"]).output();
+            probe.is_ok_and(|output| output.status.success())
+        })
+    }
+}

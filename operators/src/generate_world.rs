@@ -1,0 +1,419 @@
+//! `generate-world`: a fictional world as news, and questions about it that need several documents.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, StringArray};
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, WholeKernel,
+};
+use searchmill_schemas::{Document, Question, Record, RecordKind};
+use serde::{Deserialize, Serialize};
+
+use crate::world::{Draft, QuestionType, Unread, World, draft};
+
+/// Documents made by one thread at a time: one batch.
+const BLOCK: u64 = 1024;
+/// Rows of questions written at once.
+const QUESTION_ROWS: usize = 4096;
+/// Attempts at a question before the world counts as exhausted.
+const ATTEMPTS: u64 = 512;
+
+/// Parameters of `generate-world`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct Params {
+    /// How many documents, 100 to 1,000,000. Another number makes another world, not a longer one.
+    #[schemars(range(min = 100, max = 1_000_000))]
+    pub documents: u64,
+    /// How many questions, 0 to 1,000,000. More questions leave the earlier ones nearly always as they are.
+    #[schemars(range(max = 1_000_000))]
+    pub questions: u64,
+    /// Shares of the question types; they need not add up to one.
+    pub question_types: TypeShares,
+    /// Fewest facts that an answer needs, 1 to 4. Comparison and temporal questions need at least two.
+    #[schemars(range(min = 1, max = 4))]
+    pub min_hops: u64,
+    /// Most facts that an answer needs, 1 to 4.
+    #[schemars(range(min = 1, max = 4))]
+    pub max_hops: u64,
+    /// Misleading sentences in each document, 0 to 8: asides about the subject and others that look like answers.
+    #[schemars(range(max = 8))]
+    pub distractors: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        let question_types = TypeShares::default();
+        Self { documents: 300, questions: 200, question_types, min_hops: 2, max_hops: 3, distractors: 2 }
+    }
+}
+
+/// Shares of the question types.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct TypeShares {
+    /// Chains of relations: "In which city was the founder of … born?"
+    pub inference: f64,
+    /// Two numbers compared: which is greater, or by how much.
+    pub comparison: f64,
+    /// Dated events: which came first, how many years lie between, who employed somebody at the time.
+    pub temporal: f64,
+    /// Questions that the documents do not answer: golden "Insufficient Information", no evidence.
+    pub null: f64,
+}
+
+impl Default for TypeShares {
+    fn default() -> Self {
+        Self { inference: 0.35, comparison: 0.3, temporal: 0.25, null: 0.1 }
+    }
+}
+
+impl TypeShares {
+    fn of(&self, kind: QuestionType) -> f64 {
+        match kind {
+            QuestionType::Inference => self.inference,
+            QuestionType::Comparison => self.comparison,
+            QuestionType::Temporal => self.temporal,
+            QuestionType::Null => self.null,
+        }
+    }
+
+    fn sum(&self) -> f64 {
+        QuestionType::ALL.into_iter().map(|kind| self.of(kind)).sum()
+    }
+
+    /// The type of question `number`: after any number of questions each type is within one of its share.
+    fn sequence(&self, questions: u64) -> Vec<QuestionType> {
+        let total = self.sum();
+        let mut given = [0_u64; QuestionType::ALL.len()];
+        let mut next = |number: u64| {
+            let owed = |(place, kind): (usize, QuestionType)| {
+                let owed = self.of(kind) / total * (number + 1) as f64 - given[place] as f64;
+                (place, if self.of(kind) > 0.0 { owed } else { f64::NEG_INFINITY })
+            };
+            let all = QuestionType::ALL.into_iter().enumerate().map(owed);
+            let (place, _) = all.reduce(|best, one| if one.1 > best.1 { one } else { best }).unwrap_or((0, 0.0));
+            given[place] += 1;
+            QuestionType::ALL[place]
+        };
+        (0..questions).map(&mut next).collect()
+    }
+}
+
+/// `generate-world`.
+pub struct GenerateWorld;
+
+impl Operator for GenerateWorld {
+    type Params = Params;
+    const NAME: &'static str = "generate-world";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Invents a world of people, companies, cities, schools, works and awards, writes news \
+        about it, and asks multi-hop questions whose answers and evidence are known. All names are made up, so no model \
+        has read about them: answers must be retrieved. Data for tests, load tests and training, of any size, offline.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "A small world with a question set",
+            yaml: "world: {op: generate-world, with: {documents: 300, questions: 200}}",
+        },
+        Example {
+            title: "A hard one: chains of three and four facts, many misleading sentences, no comparison",
+            yaml: "world: {op: generate-world, with: {documents: 20000, questions: 1000, min_hops: 3, max_hops: 4, \
+                   distractors: 6, question_types: {inference: 0.6, comparison: 0, temporal: 0.3, null: 0.1}}}",
+        },
+        Example {
+            title: "A million documents for a load test",
+            yaml: "world: {op: generate-world, with: {documents: 1000000, questions: 0}}",
+        },
+    ];
+
+    fn ports(_params: &Params) -> Ports {
+        Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order").rows_out(
+            "questions",
+            RecordKind::Question,
+            "questions with golden answers and the sentences that support them",
+        )
+    }
+
+    fn check(params: &Params) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        let mut demand = |holds: bool, path: &str, message: &str| {
+            if !holds {
+                issues.push(ParamIssue::new(path, message));
+            }
+        };
+        demand((100..=1_000_000).contains(&params.documents), "documents", "must be from 100 to 1,000,000");
+        demand(params.questions <= 1_000_000, "questions", "must be at most 1,000,000");
+        demand((1..=4).contains(&params.min_hops), "min_hops", "must be from 1 to 4");
+        demand((1..=4).contains(&params.max_hops), "max_hops", "must be from 1 to 4");
+        demand(params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`");
+        demand(params.distractors <= 8, "distractors", "must be at most 8");
+        for kind in QuestionType::ALL {
+            let share = params.question_types.of(kind);
+            let path = format!("question_types.{}", kind.name());
+            demand(share.is_finite() && share >= 0.0, &path, "must be a number from 0 up");
+        }
+        demand(params.question_types.sum() > 0.0, "question_types", "one of the shares must be greater than 0");
+        issues
+    }
+
+    fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(Generator(params.clone()))))
+    }
+}
+
+struct Generator(Params);
+
+impl WholeKernel for Generator {
+    fn run(&self, _inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let world = World::new(context.seed(), self.0.documents, self.0.distractors);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(context.threads())
+            .build()
+            .map_err(|error| OperatorError::machine(format!("cannot start threads: {error}")))?;
+        let drafts = self.questions(&world, context)?;
+        write_documents(&world, &pool, outputs, context)?;
+        report(&drafts, &self.0, outputs);
+        write_questions(drafts, &world, outputs)
+    }
+}
+
+impl Generator {
+    fn questions(&self, world: &World, context: &Context) -> Result<Vec<Draft>, OperatorError> {
+        let mut exam = Exam::default();
+        let kinds = self.0.question_types.sequence(self.0.questions);
+        for (number, kind) in kinds.into_iter().enumerate() {
+            context.check_cancelled()?;
+            let hops = self.0.min_hops..=self.0.max_hops;
+            let attempt = |attempt| draft(world, kind, hops.clone(), number as u64, attempt);
+            let drafts = (0..ATTEMPTS).filter_map(attempt);
+            if !exam.take_first(drafts) {
+                return Err(self.exhausted(number, kind));
+            }
+        }
+        Ok(exam.drafts)
+    }
+
+    fn exhausted(&self, number: usize, kind: QuestionType) -> OperatorError {
+        let documents = self.0.documents;
+        OperatorError::pipeline(format!(
+            "a world of {documents} documents has no further {} question after {number} questions",
+            kind.name()
+        ))
+        .with_help("ask for more `documents` or fewer `questions`, or widen `min_hops` to `max_hops`")
+    }
+}
+
+/// Questions accepted so far: no two alike, no answer too frequent.
+#[derive(Default)]
+struct Exam {
+    drafts: Vec<Draft>,
+    asked: BTreeSet<String>,
+    answered: BTreeMap<(QuestionType, String), usize>,
+}
+
+impl Exam {
+    fn take_first(&mut self, mut candidates: impl Iterator<Item = Draft>) -> bool {
+        let found = candidates.find(|draft| self.is_welcome(draft));
+        if let Some(draft) = found {
+            self.asked.insert(draft.text.clone());
+            *self.answered.entry((draft.kind, draft.answers[0].clone())).or_default() += 1;
+            self.drafts.push(draft);
+            return true;
+        }
+        false
+    }
+
+    /// Not asked before, and its answer is that of no more than 1 % of the questions so far, or two (but for null).
+    fn is_welcome(&self, draft: &Draft) -> bool {
+        let most = 2 + self.drafts.len() / 100;
+        let given = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
+        !self.asked.contains(&draft.text) && (draft.kind == QuestionType::Null || given < most)
+    }
+}
+
+fn write_documents(
+    world: &World,
+    pool: &rayon::ThreadPool,
+    outputs: &mut Outputs,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let window = BLOCK * 4 * context.threads() as u64;
+    for start in (0..world.documents).step_by(window as usize) {
+        context.check_cancelled()?;
+        let blocks: Vec<u64> = (start..world.documents.min(start + window)).step_by(BLOCK as usize).collect();
+        let batches: Vec<_> = pool.install(|| blocks.par_iter().map(|block| block_of(world, *block)).collect());
+        for batch in batches {
+            outputs.write("documents", &batch?)?;
+        }
+        context.progress().set(world.documents.min(start + window), world.documents, "documents");
+    }
+    Ok(())
+}
+
+/// One batch of documents.
+fn block_of(world: &World, start: u64) -> Result<RecordBatch, OperatorError> {
+    let end = world.documents.min(start + BLOCK);
+    let documents: Vec<Document> = (start..end).map(|position| world.document(position)).collect();
+    let ids = StringArray::from_iter_values(documents.iter().map(|document| &document.id));
+    let titles = documents.iter().map(|document| document.title.as_ref()).collect::<StringArray>();
+    let texts = StringArray::from_iter_values(documents.iter().map(|document| &document.text));
+    let metadata = documents.iter().map(|document| document.metadata.as_ref()).collect::<StringArray>();
+    let columns = vec![Arc::new(ids) as _, Arc::new(titles) as _, Arc::new(texts) as _, Arc::new(metadata) as _];
+    Ok(RecordBatch::try_new(Document::KIND.schema(), columns)?)
+}
+
+fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> Result<(), OperatorError> {
+    let numbered = drafts.into_iter().enumerate();
+    let mut rows = numbered.map(|(number, draft)| draft.row(format!("q-{number:06}"), world)).peekable();
+    while rows.peek().is_some() {
+        let some: Vec<Question> = rows.by_ref().take(QUESTION_ROWS).collect();
+        outputs.write_rows("questions", &some)?;
+    }
+    Ok(())
+}
+
+/// How much can be scored without retrieval, in figures and words.
+fn report(drafts: &[Draft], params: &Params, outputs: &mut Outputs) {
+    if drafts.is_empty() {
+        return;
+    }
+    let mut text = format!("{} questions about {} documents\n", drafts.len(), params.documents);
+    for kind in QuestionType::ALL {
+        let count = drafts.iter().filter(|draft| draft.kind == kind).count();
+        outputs.figure(&format!("questions_{}", kind.name()), count as f64);
+        let _infallible = writeln!(text, "  {:<11} {count:>7}", kind.name());
+    }
+    text.push_str("without retrieval        em      f1\n");
+    for Unread { name, about, em, f1 } in Unread::all(drafts) {
+        outputs.figure(&format!("baseline_{name}_em"), em);
+        outputs.figure(&format!("baseline_{name}_f1"), f1);
+        let _infallible = writeln!(text, "  {name:<16} {:>6.1}% {:>6.1}%  {about}", em * 100.0, f1 * 100.0);
+    }
+    outputs.summary(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::testing::{Harness, Outcome};
+    use searchmill_engine::operator::{Inputs, entry};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn made(seed: u64, params: Value) -> Outcome {
+        let mut harness = Harness::new();
+        harness.seed = seed;
+        harness.run(&entry::<GenerateWorld>(), params, &Inputs::new()).unwrap()
+    }
+
+    fn refused(params: Value) -> String {
+        let failure = Harness::new().run(&entry::<GenerateWorld>(), params, &Inputs::new());
+        failure.unwrap_err().message
+    }
+
+    /// Every evidence sentence stands in its document, and the chain of facts is told by it.
+    fn assert_supported(documents: &BTreeMap<String, Document>, question: &Question) {
+        let metadata: Value = serde_json::from_str(question.metadata.as_deref().unwrap()).unwrap();
+        let chain = metadata["chain"].as_array().unwrap();
+        assert_eq!(chain.len(), question.evidence.len());
+        for (evidence, told) in question.evidence.iter().zip(chain) {
+            let document = &documents[evidence.document_id.as_deref().unwrap()];
+            let fact = evidence.fact.as_deref().unwrap();
+            assert_eq!(document.title, evidence.title);
+            assert_eq!(document.text.matches(fact).count(), 1, "{fact} in {}", document.text);
+            let [subject, object] = [0, 2].map(|place| told[place].as_str().unwrap());
+            assert!(fact.contains(subject) && fact.contains(object), "{told} in {fact}");
+        }
+    }
+
+    fn by_id(outcome: &Outcome) -> BTreeMap<String, Document> {
+        outcome.read::<Document>("documents").into_iter().map(|document| (document.id.clone(), document)).collect()
+    }
+
+    #[test]
+    fn facts_stand_verbatim_in_their_documents_and_titles_are_unique() {
+        for (documents, questions, hops) in [(100, 120, 1), (300, 200, 2), (20_000, 1_000, 4)] {
+            let params = json!({"documents": documents, "questions": questions, "min_hops": hops, "max_hops": hops});
+            let outcome = made(5, params);
+            let corpus = by_id(&outcome);
+            let titles: BTreeSet<_> = corpus.values().map(|document| document.title.clone()).collect();
+            assert_eq!((corpus.len(), titles.len()), (documents, documents));
+            let asked = outcome.read::<Question>("questions");
+            assert_eq!(asked.len(), questions);
+            for question in &asked {
+                assert_supported(&corpus, question);
+            }
+            let deep = asked.iter().filter(|question| question.evidence.len() == hops).count();
+            assert!(deep * 10 > questions * 3, "{deep} of {questions} questions have {hops} facts");
+        }
+    }
+
+    #[test]
+    fn question_types_keep_their_shares_and_null_has_no_evidence() {
+        let shares = json!({"inference": 2, "comparison": 1, "temporal": 1, "null": 1});
+        let outcome = made(1, json!({"questions": 100, "question_types": shares}));
+        let asked = outcome.read::<Question>("questions");
+        let count = |name: &str| asked.iter().filter(|one| one.question_type.as_deref() == Some(name)).count();
+        assert_eq!(["inference", "comparison", "temporal", "null"].map(count), [40, 20, 20, 20]);
+        for question in &asked {
+            let null = question.question_type.as_deref() == Some("null");
+            assert_eq!(null, question.golden_answers == ["Insufficient Information"]);
+            assert_eq!(null, question.evidence.is_empty());
+        }
+        assert_eq!(asked.iter().map(|one| &one.question).collect::<BTreeSet<_>>().len(), 100);
+    }
+
+    #[test]
+    fn little_is_scored_without_retrieval() {
+        for documents in [100, 300, 5_000] {
+            let outcome = made(2, json!({"documents": documents, "questions": 300}));
+            let figure = |name: &str| outcome.figures[name];
+            assert!(figure("baseline_constant_em") <= 0.11, "{:?}", outcome.figures);
+            assert!(figure("baseline_type_majority_em") < 0.15, "{:?}", outcome.figures);
+            assert!(figure("baseline_first_option_em") < 0.25, "{:?}", outcome.figures);
+            assert!(figure("baseline_constant_f1") <= 0.15, "{:?}", outcome.figures);
+            assert!(figure("baseline_type_majority_f1") < 0.2, "{:?}", outcome.figures);
+            assert!(figure("baseline_first_option_f1") < 0.35, "{:?}", outcome.figures);
+            assert!(outcome.summary.contains("without retrieval"));
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes_whatever_the_threads_and_another_seed_another_world() {
+        let rows = |seed| {
+            let outcome = made(seed, json!({"documents": 3_000, "questions": 50}));
+            (outcome.batch("documents"), outcome.batch("questions"))
+        };
+        let first = rows(9);
+        assert_eq!(first, rows(9));
+        assert_ne!(first, rows(10));
+        let world = World::new(9, 3_000, Params::default().distractors);
+        let alone: Vec<RecordBatch> = (0..3_000).step_by(1024).map(|start| block_of(&world, start).unwrap()).collect();
+        assert_eq!(first.0, arrow::compute::concat_batches(&alone[0].schema(), &alone).unwrap());
+    }
+
+    #[test]
+    fn distractors_lengthen_the_documents() {
+        let bytes = |distractors: u64| {
+            let outcome = made(3, json!({"questions": 0, "distractors": distractors}));
+            outcome.read::<Document>("documents").iter().map(|document| document.text.len()).sum::<usize>()
+        };
+        let (none, many) = (bytes(0), bytes(8));
+        assert!(many > none * 3 / 2, "{none} and {many} bytes");
+    }
+
+    #[test]
+    fn impossible_params_are_refused_with_their_place() {
+        assert!(refused(json!({"documents": 99})).starts_with("documents: must be from 100"));
+        assert!(refused(json!({"min_hops": 3, "max_hops": 2})).starts_with("min_hops"));
+        assert!(refused(json!({"question_types": {"null": -1.0}})).starts_with("question_types.null"));
+        let none = json!({"inference": 0, "comparison": 0, "temporal": 0, "null": 0});
+        assert!(refused(json!({"question_types": none})).starts_with("question_types"));
+        assert!(refused(json!({"documents": 100, "questions": 100_000})).contains("no further"));
+    }
+}

@@ -1,0 +1,85 @@
+//! `index`: makes a search index of chunks.
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, TreeKind,
+    WholeKernel,
+};
+use searchmill_schemas::RecordKind;
+use serde::{Deserialize, Serialize};
+
+use crate::retrieval::{IndexKind, build};
+use crate::shorthand::{allow_names, named_or_tagged};
+
+/// Parameters of `index`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct IndexParams {
+    /// The kind of index, by name (`bm25`) or with its options (`bm25: {language: german}`):
+    /// `bm25` searches by words, `dense` by vectors.
+    #[serde(deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub kind: IndexKind,
+}
+
+/// Makes a search index of chunks.
+pub struct Index;
+
+impl Operator for Index {
+    type Params = IndexParams;
+    const NAME: &'static str = "index";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Makes a search index of chunks: by words (BM25) or by vectors (dense).";
+    const EXAMPLES: &'static [Example] = &[
+        Example { title: "BM25 over English text", yaml: "bm25: {op: index, from: chunks, with: {kind: bm25}}" },
+        Example {
+            title: "BM25 over Japanese text",
+            yaml: "bm25: {op: index, from: chunks, with: {kind: {bm25: {language: cjk}}}}",
+        },
+        Example {
+            title: "Vectors without a model",
+            yaml: "dense: {op: index, from: chunks, with: {kind: {dense: {encoder: hashing}}}}",
+        },
+        Example {
+            title: "E5 vectors in an HNSW graph",
+            yaml: "dense:\n  op: index\n  from: chunks\n  with:\n    kind:\n      dense:\n        encoder: {bert: {model: intfloat/e5-base-v2, query_prefix: 'query: ', passage_prefix: 'passage: '}}\n        factory: HNSW32",
+        },
+    ];
+
+    fn ports(_params: &IndexParams) -> Ports {
+        Ports::new()
+            .rows_in("chunks", &[RecordKind::Chunk], "What is made searchable: each chunk's `contents`.")
+            .tree_out(
+                "index",
+                TreeKind::Index,
+                "The index, complete in itself: `retrieve` and `rollout` need nothing else.",
+            )
+    }
+
+    fn check(params: &IndexParams) -> Vec<ParamIssue> {
+        params.kind.check("kind")
+    }
+
+    fn sources(params: &IndexParams) -> Vec<Source> {
+        params.kind.sources()
+    }
+
+    fn open(params: &IndexParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(Indexing { kind: params.kind.clone() })))
+    }
+}
+
+struct Indexing {
+    kind: IndexKind,
+}
+
+impl WholeKernel for Indexing {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let chunks = inputs.rows("chunks")?;
+        let folder = outputs.tree("index")?;
+        build(&self.kind, chunks, &folder, context)?;
+        outputs.figure("chunks", chunks.rows as f64);
+        Ok(())
+    }
+}

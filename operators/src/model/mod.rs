@@ -1,0 +1,106 @@
+//! Encoders: from text to vectors.
+
+mod bert;
+mod hashing;
+mod hub;
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
+use serde::{Deserialize, Serialize};
+
+pub use bert::{BertEncoder, BertParams, Pooling};
+pub use hashing::{HashingEncoder, HashingParams};
+
+/// What turns text into vectors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum EncoderParams {
+    /// Feature hashing of words and of the letters in them: no weights, no download, the same everywhere. It finds what
+    /// shares words or parts of words with the query, not what means the same.
+    Hashing(HashingParams),
+    /// A BERT model (MiniLM, E5, BGE, …) from a local folder or the Hugging Face hub.
+    Bert(BertParams),
+}
+
+impl Default for EncoderParams {
+    fn default() -> Self {
+        Self::Hashing(HashingParams::default())
+    }
+}
+
+/// Which side of the search a text is on; some models want a prefix that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What is searched for.
+    Query,
+    /// What is found.
+    Passage,
+}
+
+/// Turns text into vectors. Any number of threads may encode at once.
+pub trait Encoder: Send + Sync {
+    /// Length of a vector.
+    fn dimensions(&self) -> usize;
+
+    /// The texts' vectors one after the other, in their order.
+    ///
+    /// # Errors
+    /// When a text cannot be tokenized or the model fails.
+    fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError>;
+}
+
+impl EncoderParams {
+    /// Opens the encoder. `kept` is where [`Self::keep`] put its files, if it did.
+    ///
+    /// # Errors
+    /// When the model cannot be found, downloaded or read.
+    pub fn open(&self, kept: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
+        Ok(match self {
+            Self::Hashing(params) => Box::new(HashingEncoder::new(params)),
+            Self::Bert(params) => {
+                let folder = match kept {
+                    Some(folder) => folder.to_owned(),
+                    None => hub::model_folder(&params.model, &params.revision, bert::FILES, context)?,
+                };
+                Box::new(BertEncoder::open(&folder, params)?)
+            }
+        })
+    }
+
+    /// Copies what the encoder needs into `folder`, so that an index is complete in itself.
+    ///
+    /// # Errors
+    /// When the model cannot be found, downloaded or copied.
+    pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
+        let Self::Bert(params) = self else { return Ok(()) };
+        let from = hub::model_folder(&params.model, &params.revision, bert::FILES, context)?;
+        std::fs::create_dir_all(folder)?;
+        for file in bert::FILES {
+            std::fs::copy(from.join(file), folder.join(file))?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        match self {
+            Self::Hashing(params) => params.check(&format!("{path}.hashing")),
+            Self::Bert(params) => params.check(&format!("{path}.bert")),
+        }
+    }
+
+    /// Files outside the pipeline that it reads.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Source> {
+        match self {
+            Self::Hashing(_) => Vec::new(),
+            Self::Bert(params) if hub::is_path(&params.model) => {
+                bert::FILES.iter().map(|file| Source::Path(format!("{}/{file}", params.model))).collect()
+            }
+            Self::Bert(params) => vec![Source::Identity(format!("hf:{}@{}", params.model, params.revision))],
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! `read`: rows from files, object stores, HTTP servers and the Hugging Face Hub.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, WholeKernel,
+};
+use searchmill_schemas::{RecordKind, Reject};
+use serde::de::DeserializeSeed;
+use serde::{Deserialize, Serialize};
+
+use crate::source::decode::{Decoder, Direct, Mapped, Raw};
+use crate::source::format::{Compression, Format};
+use crate::source::hub::HubFile;
+use crate::source::identity::{Identity, Rule};
+use crate::source::layout::Layout;
+use crate::source::location::{self, SCHEMES, SourceFile};
+use crate::source::mapping::Origin;
+use crate::source::ordered::{Flow, map_in_order};
+use crate::source::record::{Block, Fault};
+use crate::source::shape::{Shape, Widen};
+use crate::source::stream;
+use crate::source::table::{self, Splitting};
+
+/// Rows from outside the pipeline.
+pub struct Read;
+
+/// Parameters of `read`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct ReadParams {
+    /// A path, a glob pattern, a folder or a URL (`s3://`, `gs://`, `az://`, `http(s)://`,
+    /// `hf://datasets/ORG/NAME/path@revision`), or a list of them. Files come in the order written; those of a pattern
+    /// or folder by path.
+    pub path: Paths,
+    /// What the records are: the kind of the rows.
+    #[serde(rename = "as", default)]
+    pub kind: Kind,
+    /// Format of the files; by their extension unless given.
+    #[serde(default)]
+    pub format: Format,
+    /// Compression of the files; by their first bytes unless given.
+    #[serde(default)]
+    pub compression: Compression,
+    /// The layout of a published data set. Without it, fields go to the columns of the same name, other fields into
+    /// `metadata`, and rows without an id are numbered from 0.
+    #[serde(default)]
+    pub layout: Option<Layout>,
+    /// Where columns come from when the source names them otherwise: column to source field, JSON pointer
+    /// (`/metadata/type`) or template (`"{title}\n{body}"`). Columns left out come from fields of their own name. For
+    /// `as: table` only the columns named here are kept.
+    #[serde(default)]
+    pub columns: BTreeMap<String, String>,
+    /// Stop after so many rows.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// For `as: table`: rows looked at to find columns and types (spread over the files); 0 looks at all of them, which
+    /// reads the files twice. Later rows that do not fit are rejected.
+    #[serde(default = "default_infer_rows")]
+    pub infer_rows: u64,
+}
+
+fn default_infer_rows() -> u64 {
+    10_000
+}
+
+/// One location or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Paths {
+    /// One.
+    One(String),
+    /// Several, in this order.
+    Many(Vec<String>),
+}
+
+impl Paths {
+    fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(path) => vec![path.clone()],
+            Self::Many(paths) => paths.clone(),
+        }
+    }
+}
+
+/// The kind of rows to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Texts with an id and a title.
+    Document,
+    /// Pieces of documents.
+    Chunk,
+    /// Questions with golden answers and evidence.
+    Question,
+    /// Retrieved chunks.
+    Hit,
+    /// Rollouts.
+    Trajectory,
+    /// Answer metrics of trajectories.
+    Score,
+    /// Training examples.
+    Example,
+    /// Aggregated figures.
+    Metric,
+    /// Failed rows.
+    Reject,
+    /// Any columns, as the files have them.
+    #[default]
+    Table,
+}
+
+impl Kind {
+    fn record(self) -> RecordKind {
+        match self {
+            Self::Document => RecordKind::Document,
+            Self::Chunk => RecordKind::Chunk,
+            Self::Question => RecordKind::Question,
+            Self::Hit => RecordKind::Hit,
+            Self::Trajectory => RecordKind::Trajectory,
+            Self::Score => RecordKind::Score,
+            Self::Example => RecordKind::Example,
+            Self::Metric => RecordKind::Metric,
+            Self::Reject => RecordKind::Reject,
+            Self::Table => RecordKind::Table,
+        }
+    }
+}
+
+impl Operator for Read {
+    type Params = ReadParams;
+    const NAME: &'static str = "read";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "A JSONL file of documents with its own field names",
+            yaml: "corpus: {op: read, with: {path: data/*.jsonl.gz, as: document, columns: {id: doc_id, text: \"{lead}\\n{body}\"}}}",
+        },
+        Example {
+            title: "HotpotQA's questions, and the corpus made from their contexts",
+            yaml: "questions: {op: read, with: {path: hotpot_dev.json, as: question, layout: hotpotqa}}",
+        },
+        Example {
+            title: "A file of the Hugging Face Hub, as a plain table",
+            yaml: "rows: {op: read, with: {path: \"hf://datasets/org/name/data/train.parquet@main\", as: table, limit: 1000}}",
+        },
+    ];
+
+    fn ports(params: &ReadParams) -> Ports {
+        Ports::new().rows_out("rows", params.kind.record(), "the rows, in the order of the files")
+    }
+
+    fn check(params: &ReadParams) -> Vec<ParamIssue> {
+        let mut issues = check_paths(&params.path);
+        issues.extend(check_layout(params));
+        issues.extend(check_columns(params));
+        if params.limit == Some(0) {
+            issues.push(ParamIssue::new("limit", "a limit of 0 reads nothing"));
+        }
+        issues
+    }
+
+    fn sources(params: &ReadParams) -> Vec<Source> {
+        params.path.list().into_iter().map(Source::Path).collect()
+    }
+
+    fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        let files = location::files(&params.path.list(), context)?;
+        for file in &files {
+            table::format_of(file, params.format)?;
+        }
+        Ok(Kernel::Whole(Box::new(ReadKernel { params: params.clone(), files })))
+    }
+}
+
+fn check_paths(paths: &Paths) -> Vec<ParamIssue> {
+    let list = paths.list();
+    if list.is_empty() {
+        return vec![ParamIssue::new("path", "no path is given")];
+    }
+    let place = |number: usize| match paths {
+        Paths::One(_) => "path".to_owned(),
+        Paths::Many(_) => format!("path.{number}"),
+    };
+    let issue =
+        |(number, path): (usize, &String)| check_location(path).map(|message| ParamIssue::new(place(number), message));
+    list.iter().enumerate().filter_map(issue).collect()
+}
+
+fn check_location(path: &str) -> Option<String> {
+    match location::scheme(path) {
+        _ if path.is_empty() => Some("the path is empty".to_owned()),
+        Some("hf") => HubFile::parse(path).err(),
+        Some(scheme) if !SCHEMES.contains(&scheme) => {
+            Some(format!("`{scheme}://` is not one of {}", SCHEMES.join("://, ") + "://"))
+        }
+        _ => None,
+    }
+}
+
+fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
+    let layout = params.layout?;
+    let kinds = layout.kinds();
+    if !params.columns.is_empty() {
+        return Some(ParamIssue::new("columns", "a layout knows its columns; leave out `layout` or `columns`"));
+    }
+    if kinds.contains(&params.kind.record()) {
+        return None;
+    }
+    let names: Vec<_> = kinds.iter().map(|kind| format!("`as: {}`", kind.name())).collect();
+    let message = format!("this layout gives {}, not {} rows", names.join(" or "), params.kind.record());
+    Some(ParamIssue::new("layout", message).with_help(format!("write {}", names.join(" or "))))
+}
+
+fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let schema = params.kind.record().schema();
+    for (name, origin) in &params.columns {
+        let path = format!("columns.{name}");
+        if params.kind != Kind::Table && schema.field_with_name(name).is_err() {
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let message = format!("{} rows have no column `{name}`", params.kind.record());
+            issues.push(ParamIssue::new(&path, message).with_help(format!("they have: {}", names.join(", "))));
+        }
+        if let Err(message) = Origin::parse(origin) {
+            issues.push(ParamIssue::new(path, message));
+        }
+    }
+    issues
+}
+
+struct ReadKernel {
+    params: ReadParams,
+    files: Vec<SourceFile>,
+}
+
+impl WholeKernel for ReadKernel {
+    fn run(&self, _: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        if self.params.kind == Kind::Table && self.params.columns.is_empty() && self.all_parquet() {
+            return self.copy_parquet(outputs, context);
+        }
+        let decoder = self.decoder(context)?;
+        let mut sink = Sink::new(outputs, self.params.limit, Identity::new(self.rule()));
+        map_in_order(
+            context.threads(),
+            |push| table::blocks(&self.files, self.splitting(), context, push),
+            |block| decoder.decode(block),
+            |decoded| {
+                context.check_cancelled()?;
+                let (batch, rejects) = sink.identity.apply(decoded)?;
+                let flow = sink.take(batch, &rejects)?;
+                context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
+                Ok(flow)
+            },
+        )?;
+        sink.finish(&decoder_schema(&decoder), self)
+    }
+}
+
+fn decoder_schema(decoder: &Decoder) -> SchemaRef {
+    match decoder {
+        Decoder::Direct(direct) => Arc::clone(&direct.schema),
+        Decoder::Mapped(mapped) => Arc::clone(&mapped.target.schema),
+        Decoder::Layout(_, kind) => kind.schema(),
+    }
+}
+
+impl ReadKernel {
+    fn splitting(&self) -> Splitting {
+        Splitting {
+            format: self.params.format,
+            compression: self.params.compression,
+            members: self.params.layout.is_some_and(Layout::has_members),
+        }
+    }
+
+    fn formats(&self) -> impl Iterator<Item = Option<Format>> {
+        self.files.iter().map(|file| self.params.format.or_of_name(&file.name))
+    }
+
+    fn all_parquet(&self) -> bool {
+        self.formats().all(|format| format == Some(Format::Parquet))
+    }
+
+    fn rule(&self) -> Rule {
+        match (self.params.kind, self.params.layout) {
+            (Kind::Table, _) => Rule::None,
+            (Kind::Document, Some(layout)) => layout.document_ids(),
+            _ => Rule::Unique,
+        }
+    }
+
+    fn decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
+        let kind = self.params.kind.record();
+        if let Some(layout) = self.params.layout {
+            return Ok(Decoder::Layout(layout, kind));
+        }
+        if kind == RecordKind::Table { self.table_decoder(context) } else { self.kind_decoder(kind) }
+    }
+
+    fn kind_decoder(&self, kind: RecordKind) -> Result<Decoder, OperatorError> {
+        let schema = kind.schema();
+        let source = |name: &str| self.params.columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
+        let origins = schema.fields().iter().map(|field| Origin::parse(&source(field.name())));
+        let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
+        let mut fields: Vec<&str> = origins.iter().flat_map(Origin::fields).collect();
+        fields.sort_unstable();
+        let once = fields.windows(2).all(|pair| pair[0] != pair[1]);
+        let plain = origins.iter().all(|origin| matches!(origin, Origin::Field(_)));
+        let cells = self.formats().any(|format| matches!(format, Some(Format::Csv | Format::Tsv)));
+        let target = Direct::kind(kind, source, schema.fields());
+        let simple = once && plain && !cells;
+        Ok(if simple { Decoder::Direct(target) } else { Decoder::Mapped(Mapped { origins, target }) })
+    }
+
+    fn table_decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
+        let origins = self.params.columns.values().map(|origin| Origin::parse(origin));
+        let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
+        let mut shapes: Vec<Shape> = vec![Shape::Unknown; origins.len()];
+        let mut row = Shape::row();
+        self.sample(context, |record| {
+            if origins.is_empty() { widen(&mut row, record) } else { widen_mapped(&mut shapes, &origins, record) }
+        })?;
+        if origins.is_empty() {
+            return Ok(Decoder::Direct(Direct::table(row.columns())));
+        }
+        let named = |(name, shape): (&String, Shape)| (name.clone(), shape);
+        let object = Shape::Object(self.params.columns.keys().zip(shapes).map(named).collect());
+        Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()) }))
+    }
+
+    /// Shows the first rows of every file.
+    fn sample(
+        &self,
+        context: &Context,
+        mut look: impl FnMut(Raw<'_>) -> Result<(), Fault>,
+    ) -> Result<(), OperatorError> {
+        let most = match self.params.infer_rows {
+            0 => u64::MAX,
+            rows => (rows / self.files.len() as u64).max(100),
+        };
+        for file in &self.files {
+            let mut left = most;
+            table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
+                for (_, _, record) in block.raw().into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
+                    // What cannot be parsed says nothing about the columns; it is rejected when it is read.
+                    drop(look(record));
+                }
+                left = left.saturating_sub(block.len() as u64);
+                if left == 0 { Flow::Stop } else { Flow::Continue }
+            })?;
+            context.check_cancelled()?;
+        }
+        Ok(())
+    }
+
+    /// Parquet tables keep their own columns and types; files after the first are brought into its columns by name.
+    fn copy_parquet(&self, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let mut sink = Sink::new(outputs, self.params.limit, Identity::new(Rule::None));
+        let mut schema: Option<SchemaRef> = None;
+        for file in &self.files {
+            let (own, batches) = stream::parquet(file, context)?;
+            let schema = schema.get_or_insert_with(|| Arc::new(Schema::new(own.fields().clone())));
+            for batch in batches {
+                context.check_cancelled()?;
+                if sink.take(aligned(&batch?, schema, file)?, &[])? == Flow::Stop {
+                    return sink.finish(schema, self);
+                }
+            }
+        }
+        sink.finish(&schema.unwrap_or_else(|| Arc::new(Schema::empty())), self)
+    }
+}
+
+fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
+    match record {
+        Raw::Json(bytes) => {
+            let mut next = row.clone();
+            let mut parser = serde_json::Deserializer::from_slice(bytes);
+            Widen(&mut next).deserialize(&mut parser)?;
+            parser.end()?;
+            if matches!(next, Shape::Object(_)) {
+                *row = next;
+            }
+            Ok(())
+        }
+        Raw::Member(bytes) => widen(row, Raw::Json(&[b"{", bytes, b"}"].concat())),
+        Raw::Cells(cells) => {
+            if let Shape::Object(fields) = row {
+                for (name, text) in cells? {
+                    fields.entry(name.to_owned()).or_default().cell(text);
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Result<(), Fault> {
+    let value = record.value()?;
+    for (shape, origin) in shapes.iter_mut().zip(origins) {
+        Widen(shape).deserialize(origin.find(&value).as_ref())?;
+    }
+    Ok(())
+}
+
+fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result<RecordBatch, OperatorError> {
+    let misfit = |message: String| {
+        OperatorError::data(format!("`{}` does not go with the files before it: {message}", file.shown))
+    };
+    let column = |field: &FieldRef| {
+        let column =
+            batch.column_by_name(field.name()).ok_or_else(|| misfit(format!("it has no column `{}`", field.name())))?;
+        arrow::compute::cast(column, field.data_type()).map_err(|_| {
+            misfit(format!("its column `{}` is {}, not {}", field.name(), column.data_type(), field.data_type()))
+        })
+    };
+    if let Some(extra) = batch.schema().fields().iter().find(|field| schema.field_with_name(field.name()).is_err()) {
+        return Err(misfit(format!("it has a further column `{}`", extra.name())));
+    }
+    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// Good and bad rows on their way out.
+struct Sink<'a, 'b> {
+    outputs: &'a mut Outputs<'b>,
+    limit: Option<u64>,
+    identity: Identity,
+    rows: u64,
+    rejected: u64,
+    first_reject: Option<Reject>,
+}
+
+impl<'a, 'b> Sink<'a, 'b> {
+    fn new(outputs: &'a mut Outputs<'b>, limit: Option<u64>, identity: Identity) -> Self {
+        Self { outputs, limit, identity, rows: 0, rejected: 0, first_reject: None }
+    }
+
+    fn take(&mut self, batch: RecordBatch, rejects: &[Reject]) -> Result<Flow, OperatorError> {
+        let left = self.limit.map_or(u64::MAX, |limit| limit - self.rows);
+        let batch = if batch.num_rows() as u64 > left { batch.slice(0, left as usize) } else { batch };
+        self.rejected += rejects.len() as u64;
+        if self.first_reject.is_none() {
+            self.first_reject = rejects.first().cloned();
+        }
+        self.outputs.write_rows("rejects", rejects)?;
+        self.rows += batch.num_rows() as u64;
+        if batch.num_rows() > 0 {
+            self.outputs.write("rows", &batch)?;
+        }
+        Ok(if self.limit == Some(self.rows) { Flow::Stop } else { Flow::Continue })
+    }
+
+    fn finish(self, schema: &SchemaRef, kernel: &ReadKernel) -> Result<(), OperatorError> {
+        if self.rows == 0 {
+            if let Some(reject) = self.first_reject {
+                return Err(nothing_readable(&reject, self.rejected, kernel));
+            }
+            self.outputs.write("rows", &RecordBatch::new_empty(Arc::clone(schema)))?;
+        }
+        self.outputs.figure("files", kernel.files.len() as f64);
+        self.outputs.figure("rejected", self.rejected as f64);
+        if self.identity.repeated > 0 {
+            self.outputs.figure("repeated_passages", self.identity.repeated as f64);
+        }
+        Ok(())
+    }
+}
+
+fn nothing_readable(reject: &Reject, rejected: u64, kernel: &ReadKernel) -> OperatorError {
+    let kind = kernel.params.kind.record();
+    let message =
+        format!("none of the {rejected} records could be read as {kind} rows; {}: {}", reject.id, reject.message);
+    let detail: String = reject.detail.as_deref().unwrap_or_default().chars().take(120).collect();
+    OperatorError::data(message).with_help(format!(
+        "the first one begins with `{detail}`; see `columns:`, `layout:` and `format:` in `searchmill ops read`"
+    ))
+}
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

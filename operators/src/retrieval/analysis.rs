@@ -1,0 +1,142 @@
+//! From text to search terms, the same on both sides: what is indexed and what is asked for.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tantivy::tokenizer::{
+    Language as Snowball, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer,
+};
+
+use super::cjk::CjkTokenizer;
+
+/// Longer words are left out (they are never words).
+const LONGEST_WORD_BYTES: usize = 255;
+
+/// How text becomes terms: lower case, stop words of the language left out, Snowball stemmer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// Lower case only: no stop words, no stemmer.
+    Plain,
+    /// Chinese, Japanese and Korean: overlapping pairs of characters; words in other scripts are kept whole.
+    Cjk,
+    /// Arabic (no stop-word list).
+    Arabic,
+    /// Danish.
+    Danish,
+    /// Dutch.
+    Dutch,
+    /// English, with Lucene's 33 stop words.
+    #[default]
+    English,
+    /// Finnish.
+    Finnish,
+    /// French.
+    French,
+    /// German.
+    German,
+    /// Greek (no stop-word list).
+    Greek,
+    /// Hungarian.
+    Hungarian,
+    /// Italian.
+    Italian,
+    /// Norwegian.
+    Norwegian,
+    /// Portuguese.
+    Portuguese,
+    /// Romanian (no stop-word list).
+    Romanian,
+    /// Russian.
+    Russian,
+    /// Spanish.
+    Spanish,
+    /// Swedish.
+    Swedish,
+    /// Tamil (no stop-word list).
+    Tamil,
+    /// Turkish (no stop-word list).
+    Turkish,
+}
+
+impl Language {
+    /// The stemmer and stop words, where there are any.
+    fn snowball(self) -> Option<Snowball> {
+        Some(match self {
+            Self::Plain | Self::Cjk => return None,
+            Self::Arabic => Snowball::Arabic,
+            Self::Danish => Snowball::Danish,
+            Self::Dutch => Snowball::Dutch,
+            Self::English => Snowball::English,
+            Self::Finnish => Snowball::Finnish,
+            Self::French => Snowball::French,
+            Self::German => Snowball::German,
+            Self::Greek => Snowball::Greek,
+            Self::Hungarian => Snowball::Hungarian,
+            Self::Italian => Snowball::Italian,
+            Self::Norwegian => Snowball::Norwegian,
+            Self::Portuguese => Snowball::Portuguese,
+            Self::Romanian => Snowball::Romanian,
+            Self::Russian => Snowball::Russian,
+            Self::Spanish => Snowball::Spanish,
+            Self::Swedish => Snowball::Swedish,
+            Self::Tamil => Snowball::Tamil,
+            Self::Turkish => Snowball::Turkish,
+        })
+    }
+}
+
+/// The analyzer of a language.
+pub(crate) fn analyzer(language: Language) -> TextAnalyzer {
+    let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
+    if language == Language::Cjk {
+        return TextAnalyzer::builder(CjkTokenizer::default()).filter(long).filter(LowerCaser).build();
+    }
+    let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
+    match (language.snowball(), language.snowball().and_then(StopWordFilter::new)) {
+        (Some(snowball), Some(stop)) => words.filter(stop).filter(Stemmer::new(snowball)).build(),
+        (Some(snowball), None) => words.filter(Stemmer::new(snowball)).build(),
+        _ => words.build(),
+    }
+}
+
+/// The terms of a text, in its order.
+pub(crate) fn terms(analyzer: &TextAnalyzer, text: &str) -> Vec<String> {
+    let mut analyzer = analyzer.clone();
+    let mut stream = analyzer.token_stream(text);
+    let mut terms = Vec::new();
+    while let Some(token) = stream.next() {
+        terms.push(token.text.clone());
+    }
+    terms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(language: Language, text: &str) -> Vec<String> {
+        terms(&analyzer(language), text)
+    }
+
+    #[test]
+    fn english_is_lower_case_without_stop_words_and_stemmed() {
+        assert_eq!(
+            of(Language::English, "The Companies were ACQUIRING startups"),
+            ["compani", "were", "acquir", "startup"]
+        );
+    }
+
+    #[test]
+    fn other_languages_have_their_own_stemmers() {
+        assert_eq!(of(Language::German, "die Häuser"), ["haus"]);
+        assert_eq!(of(Language::Russian, "книги"), of(Language::Russian, "книга"));
+        assert_eq!(of(Language::Plain, "The Houses"), ["the", "houses"]);
+    }
+
+    #[test]
+    fn cjk_gives_pairs_of_characters_and_whole_words() {
+        assert_eq!(of(Language::Cjk, "東京都 Tower"), ["東京", "京都", "tower"]);
+        assert_eq!(of(Language::Cjk, "水"), ["水"]);
+        assert_eq!(of(Language::Cjk, "서울시는2024年"), ["서울", "울시", "시는", "2024", "年"]);
+    }
+}

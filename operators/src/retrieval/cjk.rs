@@ -1,0 +1,82 @@
+//! Terms of Chinese, Japanese and Korean text: overlapping pairs of characters (the rule of Lucene's CJKBigramFilter),
+//! a character that stands alone by itself, and words in other scripts whole.
+
+use std::iter::Peekable;
+use std::str::CharIndices;
+
+use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
+
+/// Splits text into pairs of ideographs, kana and Hangul, and words of everything else.
+#[derive(Clone, Default)]
+pub(crate) struct CjkTokenizer;
+
+impl Tokenizer for CjkTokenizer {
+    type TokenStream<'a> = CjkTokens;
+
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> CjkTokens {
+        CjkTokens { tokens: split(text), next: 0 }
+    }
+}
+
+/// The tokens of one text.
+pub(crate) struct CjkTokens {
+    tokens: Vec<Token>,
+    next: usize,
+}
+
+impl TokenStream for CjkTokens {
+    fn advance(&mut self) -> bool {
+        self.next += 1;
+        self.next <= self.tokens.len()
+    }
+
+    fn token(&self) -> &Token {
+        &self.tokens[self.next - 1]
+    }
+
+    fn token_mut(&mut self) -> &mut Token {
+        &mut self.tokens[self.next - 1]
+    }
+}
+
+/// Ideographs (with extensions and compatibility forms), hiragana, katakana and Hangul syllables.
+fn is_cjk(c: char) -> bool {
+    matches!(u32::from(c),
+        0x3005..=0x3007 | 0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF
+        | 0xF900..=0xFAFF | 0xFF66..=0xFF9F | 0x20000..=0x3FFFF)
+}
+
+fn split(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text.char_indices().peekable();
+    while let Some(&(start, first)) = rest.peek() {
+        if !first.is_alphanumeric() {
+            rest.next();
+            continue;
+        }
+        let cjk = is_cjk(first);
+        let bounds = run(&mut rest, text, |c| c.is_alphanumeric() && is_cjk(c) == cjk);
+        let end = *bounds.last().unwrap_or(&start);
+        let width = if cjk { 2.min(bounds.len() - 1) } else { bounds.len() - 1 };
+        for pair in bounds.windows(width + 1) {
+            push(&mut tokens, text, pair[0], *pair.last().unwrap_or(&end));
+        }
+    }
+    tokens
+}
+
+/// Takes the characters that fit: their start offsets, and the offset after the last.
+fn run(rest: &mut Peekable<CharIndices>, text: &str, fits: impl Fn(char) -> bool) -> Vec<usize> {
+    let mut bounds = Vec::new();
+    while let Some((offset, _)) = rest.next_if(|(_, c)| fits(*c)) {
+        bounds.push(offset);
+    }
+    bounds.push(rest.peek().map_or(text.len(), |(offset, _)| *offset));
+    bounds
+}
+
+fn push(tokens: &mut Vec<Token>, text: &str, offset_from: usize, offset_to: usize) {
+    let position = tokens.len();
+    let text = text[offset_from..offset_to].to_owned();
+    tokens.push(Token { offset_from, offset_to, position, text, position_length: 1 });
+}

@@ -1,0 +1,200 @@
+//! Dense retrieval: an encoder's vectors in a Faiss index.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput};
+use searchmill_schemas::text_column;
+use serde::{Deserialize, Serialize};
+
+use super::chunk_store::ChunkWriter;
+use super::faiss_index::{FaissIndex, Neighbours, probe};
+use super::{Retriever, Row};
+use crate::model::{Encoder, EncoderParams, Role};
+use crate::shorthand::{allow_names, named_or_tagged};
+
+const VECTORS: &str = "vectors.faiss";
+const ENCODER: &str = "encoder";
+/// Chunks encoded at a time, whatever batches they arrive in: an encoder may pad what it encodes together.
+const WINDOW: usize = 2048;
+
+/// Options of a dense index.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct DenseParams {
+    /// What turns text into vectors: `hashing` (no weights) or `bert: {model: …}`.
+    #[serde(default, deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub encoder: EncoderParams,
+    /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, ….
+    /// `PQ48` is read as `PQ48np`: without `np` Faiss trains an optimisation that takes minutes and is not used here.
+    #[serde(default = "default_factory")]
+    pub factory: String,
+    /// What is near.
+    #[serde(default)]
+    pub metric: Metric,
+    /// Cells of an `IVF…` index that are looked into for a query: more is slower and finds more.
+    #[serde(default = "default_nprobe")]
+    pub nprobe: u32,
+    /// Candidates an `HNSW…` index keeps during a search: more is slower and finds more.
+    #[serde(default = "default_ef_search")]
+    pub ef_search: u32,
+}
+
+/// What is near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The inner product: cosine for vectors of length 1, which the encoders give unless told otherwise.
+    #[default]
+    InnerProduct,
+    /// Euclidean distance. Scores are its negated square, so that higher is nearer.
+    L2,
+}
+
+fn default_factory() -> String {
+    "Flat".to_owned()
+}
+
+fn default_nprobe() -> u32 {
+    16
+}
+
+fn default_ef_search() -> u32 {
+    64
+}
+
+impl Default for DenseParams {
+    fn default() -> Self {
+        Self {
+            encoder: EncoderParams::default(),
+            factory: default_factory(),
+            metric: Metric::default(),
+            nprobe: default_nprobe(),
+            ef_search: default_ef_search(),
+        }
+    }
+}
+
+impl DenseParams {
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = self.encoder.check(&format!("{path}.encoder"));
+        for (name, value) in [("nprobe", self.nprobe), ("ef_search", self.ef_search)] {
+            if value == 0 {
+                issues.push(ParamIssue::new(format!("{path}.{name}"), format!("{name} must be at least 1")));
+            }
+        }
+        if let (true, EncoderParams::Hashing(hashing)) = (issues.is_empty(), &self.encoder)
+            && let Err(error) = probe(&self.factory, hashing.dimensions, self.metric)
+        {
+            let help =
+                "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` wants dimensions that n divides";
+            issues.push(ParamIssue::new(format!("{path}.factory"), error.message).with_help(help));
+        }
+        issues
+    }
+}
+
+/// Encodes and indexes the chunks into `folder` and stores them through `chunks`.
+pub(crate) fn build(
+    params: &DenseParams,
+    rows: &RowsInput,
+    folder: &Path,
+    chunks: &mut ChunkWriter,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let kept = folder.join(ENCODER);
+    params.encoder.keep(&kept, context)?;
+    let encoder = params.encoder.open(Some(&kept), context)?;
+    let mut index = FaissIndex::create(&params.factory, encoder.dimensions(), params.metric)?;
+    let mut waiting: Vec<String> = Vec::with_capacity(WINDOW);
+    let mut untrained: Vec<f32> = Vec::new();
+    let mut done = 0;
+    let mut add = |waiting: &mut Vec<String>| -> Result<(), OperatorError> {
+        context.check_cancelled()?;
+        let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
+        let vectors = encoder.encode(&texts, Role::Passage)?;
+        if index.is_trained() {
+            index.add(&vectors)?
+        } else {
+            untrained.extend(vectors)
+        }
+        done += waiting.len() as u64;
+        context.progress().set(done, rows.rows, "chunks");
+        waiting.clear();
+        Ok(())
+    };
+    for batch in rows.batches() {
+        let batch = batch?;
+        chunks.write(&batch)?;
+        for text in text_column(&batch, "contents")?.iter().flatten() {
+            waiting.push(text.to_owned());
+            if waiting.len() == WINDOW {
+                add(&mut waiting)?;
+            }
+        }
+    }
+    add(&mut waiting)?;
+    if !untrained.is_empty() {
+        index.train(&untrained)?;
+        index.add(&untrained)?;
+    }
+    index.write(&folder.join(VECTORS))
+}
+
+/// An opened dense index.
+pub(crate) struct DenseIndex {
+    encoder: Box<dyn Encoder>,
+    index: FaissIndex,
+    metric: Metric,
+}
+
+impl DenseIndex {
+    /// Opens what [`build`] wrote.
+    pub(crate) fn open(params: &DenseParams, folder: &Path, context: &Context) -> Result<Self, OperatorError> {
+        let encoder = params.encoder.open(Some(&folder.join(ENCODER)), context)?;
+        let index = FaissIndex::read(&folder.join(VECTORS), &params.factory, params.nprobe, params.ef_search)?;
+        if index.dimensions() != encoder.dimensions() {
+            let message =
+                format!("the index has {} dimensions, its encoder {}", index.dimensions(), encoder.dimensions());
+            return Err(OperatorError::data(message).with_help("rerun the `index` node"));
+        }
+        Ok(Self { encoder, index, metric: params.metric })
+    }
+}
+
+impl Retriever for DenseIndex {
+    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
+        Ok(self.search_batch(&[query], pool)?.pop().unwrap_or_default())
+    }
+
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+        let dimensions = self.encoder.dimensions();
+        // One by one, so that no query is padded by another.
+        let vectors: Vec<Vec<f32>> =
+            queries.par_iter().map(|query| self.encoder.encode(&[query], Role::Query)).collect::<Result<_, _>>()?;
+        let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut wanted = Vec::with_capacity(queries.len() * dimensions);
+        for (query, vector) in vectors.iter().enumerate() {
+            // A query without a word has no direction: it finds nothing.
+            if vector.iter().any(|x| *x != 0.0) {
+                asked.insert(query, asked.len());
+                wanted.extend_from_slice(vector);
+            }
+        }
+        let found = self.index.search(&wanted, pool, self.metric)?;
+        let rows = |query| asked.get(&query).map_or_else(Vec::new, |place| self.rows(&found[*place]));
+        Ok((0..queries.len()).map(rows).collect())
+    }
+}
+
+impl DenseIndex {
+    fn rows(&self, found: &Neighbours) -> Vec<Row> {
+        let sign = if self.metric == Metric::L2 { -1.0 } else { 1.0 };
+        found.iter().map(|(row, score)| Row { row: *row, score: sign * f64::from(*score) }).collect()
+    }
+}

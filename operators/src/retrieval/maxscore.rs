@@ -1,0 +1,295 @@
+//! The best documents of a BM25 query, exactly, without reading every posting.
+//!
+//! Lists are taken in order of their terms' weight (rare terms, short lists first) and their scores added up document
+//! by document. Once the lists that are left could not lift a new document into the best `k`, only the documents that
+//! still can get there are looked up in them, through the skip lists: Turtle and Flood's MaxScore (1995), term at a
+//! time. Scores are added in the same order for every document, so equal documents get equal scores whatever segment
+//! they lie in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tantivy::fieldnorm::FieldNormReader;
+use tantivy::postings::{BlockSegmentPostings, TermInfo};
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{InvertedIndexReader, SegmentReader, Term};
+
+/// Tantivy's constants.
+const K1: f32 = 1.2;
+const B: f32 = 0.75;
+/// Term frequencies below this have their factors in a table.
+const TABLED: usize = 8;
+/// Bounds are taken this much higher than they are, for the rounding of sums.
+const SLACK: f32 = 1.000_1;
+
+/// A segment's lists and lengths.
+pub(crate) struct Segment {
+    lists: Arc<InvertedIndexReader>,
+    /// Length class of each document.
+    lengths: Vec<u8>,
+    tokens: u64,
+}
+
+impl Segment {
+    pub(crate) fn open(reader: &SegmentReader, field: Field) -> tantivy::Result<Self> {
+        let lists = reader.inverted_index(field)?;
+        let norms = reader.get_fieldnorms_reader(field)?;
+        let lengths = (0..reader.max_doc()).map(|document| norms.fieldnorm_id(document)).collect();
+        Ok(Self { tokens: lists.total_num_tokens(), lists, lengths })
+    }
+}
+
+/// What the scores need to know of the whole index.
+pub(crate) struct Statistics {
+    documents: u64,
+    /// Term-frequency factor by frequency (below [`TABLED`]) and length class.
+    factors: Vec<[f32; 256]>,
+    /// The part of the denominator that depends on the length class.
+    norms: [f32; 256],
+}
+
+impl Statistics {
+    pub(crate) fn of(segments: &[Segment]) -> Self {
+        let documents: u64 = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
+        let tokens: u64 = segments.iter().map(|segment| segment.tokens).sum();
+        let average = tokens as f32 / documents.max(1) as f32;
+        let norm = |class: usize| {
+            let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
+            K1 * (1.0 - B + B * length / average.max(f32::MIN_POSITIVE))
+        };
+        let norms: [f32; 256] = std::array::from_fn(norm);
+        let factors = (0..TABLED).map(|tf| norms.map(|norm| factor(tf as u32, norm))).collect();
+        Self { documents, factors, norms }
+    }
+
+    /// BM25's inverse document frequency, ln(1 + (N - n + 0.5) / (n + 0.5)), times k1 + 1.
+    fn weight(&self, document_frequency: u64) -> f32 {
+        let (all, with) = (self.documents as f32, document_frequency as f32);
+        (1.0 + (all - with + 0.5) / (with + 0.5)).ln() * (1.0 + K1)
+    }
+
+    fn factor(&self, frequency: u32, class: u8) -> f32 {
+        match self.factors.get(frequency as usize) {
+            Some(row) => row[class as usize],
+            None => factor(frequency, self.norms[class as usize]),
+        }
+    }
+}
+
+fn factor(frequency: u32, norm: f32) -> f32 {
+    let frequency = frequency as f32;
+    frequency / (frequency + norm)
+}
+
+/// A term of the query. Its weight is also the most that it can add to a score.
+struct QueryTerm {
+    weight: f32,
+    postings: u64,
+    /// Where its list lies in each segment.
+    lists: Vec<Option<TermInfo>>,
+}
+
+/// The query's terms that occur in the index, heaviest first (then by text).
+pub(crate) struct TermQuery {
+    terms: Vec<QueryTerm>,
+}
+
+impl TermQuery {
+    /// Looks the terms up; one that is asked twice counts twice.
+    pub(crate) fn new(
+        words: &[String],
+        field: Field,
+        segments: &[Segment],
+        statistics: &Statistics,
+    ) -> tantivy::Result<Self> {
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for word in words {
+            *counts.entry(word).or_default() += 1;
+        }
+        let mut terms = Vec::with_capacity(counts.len());
+        for (word, count) in counts {
+            let term = Term::from_field_text(field, word);
+            let lists =
+                segments.iter().map(|segment| segment.lists.get_term_info(&term)).collect::<Result<Vec<_>, _>>()?;
+            let postings: u64 = lists.iter().flatten().map(|list| u64::from(list.doc_freq)).sum();
+            if postings > 0 {
+                terms.push(QueryTerm { weight: statistics.weight(postings) * count as f32, postings, lists });
+            }
+        }
+        // Stable: equal weights stay in the order of their text.
+        terms.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        Ok(Self { terms })
+    }
+
+    /// The most that term `next` and all after it can add.
+    fn bound(&self, next: usize) -> f32 {
+        self.terms[next..].iter().map(|term| term.weight).sum::<f32>() * SLACK
+    }
+
+    fn postings_from(&self, next: usize) -> u64 {
+        self.terms[next..].iter().map(|term| term.postings).sum()
+    }
+}
+
+/// A document found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Match {
+    pub(crate) segment: u32,
+    pub(crate) document: u32,
+    pub(crate) score: f32,
+}
+
+/// Sums of one segment, reused from query to query.
+#[derive(Default)]
+struct Sums {
+    /// By document; 0 where untouched.
+    scores: Vec<f32>,
+    touched: Vec<u32>,
+    ranking: Vec<f32>,
+}
+
+thread_local! {
+    static SUMS: RefCell<Sums> = RefCell::default();
+}
+
+/// At least the best `k` documents of all segments (more where scores tie), in no order.
+pub(crate) fn best(
+    query: &TermQuery,
+    segments: &[Segment],
+    statistics: &Statistics,
+    k: usize,
+) -> tantivy::Result<Vec<Match>> {
+    let mut found = Vec::new();
+    if k == 0 || query.terms.is_empty() {
+        return Ok(found);
+    }
+    SUMS.with_borrow_mut(|sums| {
+        let mut floor = 0.0;
+        for (number, segment) in segments.iter().enumerate() {
+            let search = SegmentSearch { query, segment, number, statistics, k, floor };
+            search.run(sums, &mut found)?;
+            floor = keep_best(&mut found, k, &mut sums.ranking);
+        }
+        Ok(found)
+    })
+}
+
+/// Drops what is below the `k`-th best score, and says what that is (0 where there are fewer).
+fn keep_best(found: &mut Vec<Match>, k: usize, ranking: &mut Vec<f32>) -> f32 {
+    ranking.clear();
+    ranking.extend(found.iter().map(|found| found.score));
+    let floor = kth(ranking, k);
+    found.retain(|found| found.score >= floor);
+    floor
+}
+
+/// The `k`-th highest of the scores (which it reorders), 0 where there are fewer.
+fn kth(scores: &mut [f32], k: usize) -> f32 {
+    if scores.len() < k {
+        return 0.0;
+    }
+    *scores.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+}
+
+struct SegmentSearch<'a> {
+    query: &'a TermQuery,
+    segment: &'a Segment,
+    number: usize,
+    statistics: &'a Statistics,
+    k: usize,
+    /// Scores below this are of no use.
+    floor: f32,
+}
+
+impl SegmentSearch<'_> {
+    fn run(&self, sums: &mut Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
+        sums.scores.resize(sums.scores.len().max(self.segment.lengths.len()), 0.0);
+        let mut floor = self.floor;
+        let mut next = 0;
+        while next < self.query.terms.len() && self.query.bound(next) >= floor {
+            self.add_list(next, sums)?;
+            next += 1;
+            if self.query.postings_from(next) > sums.touched.len() as u64 / 2 {
+                floor = floor.max(self.kth_sum(sums));
+            }
+        }
+        let result = self.complete(next, floor, sums, found);
+        for document in sums.touched.drain(..) {
+            sums.scores[document as usize] = 0.0;
+        }
+        result
+    }
+
+    fn postings(&self, term: usize) -> tantivy::Result<Option<BlockSegmentPostings>> {
+        let open = |list| self.segment.lists.read_block_postings_from_terminfo(list, IndexRecordOption::WithFreqs);
+        Ok(self.query.terms[term].lists[self.number].as_ref().map(open).transpose()?)
+    }
+
+    /// Adds a whole list to the sums.
+    fn add_list(&self, term: usize, sums: &mut Sums) -> tantivy::Result<()> {
+        let Some(mut postings) = self.postings(term)? else { return Ok(()) };
+        let weight = self.query.terms[term].weight;
+        loop {
+            let length = postings.block_len();
+            if length == 0 {
+                return Ok(());
+            }
+            for (document, frequency) in postings.docs()[..length].iter().zip(&postings.freqs()[..length]) {
+                let class = self.segment.lengths[*document as usize];
+                let sum = &mut sums.scores[*document as usize];
+                if *sum == 0.0 {
+                    sums.touched.push(*document);
+                }
+                *sum += weight * self.statistics.factor(*frequency, class);
+            }
+            postings.advance();
+        }
+    }
+
+    /// The `k`-th best sum so far.
+    fn kth_sum(&self, sums: &mut Sums) -> f32 {
+        sums.ranking.clear();
+        sums.ranking.extend(sums.touched.iter().map(|document| sums.scores[*document as usize]));
+        kth(&mut sums.ranking, self.k)
+    }
+
+    /// Looks the documents that can still be among the best up in the lists from `next` on.
+    fn complete(&self, next: usize, floor: f32, sums: &Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
+        let mut floor = floor;
+        let reaches = |score: f32, bound: f32, floor: f32| score + bound >= floor;
+        let bound = self.query.bound(next);
+        let mut left: Vec<(u32, f32)> = sums
+            .touched
+            .iter()
+            .map(|document| (*document, sums.scores[*document as usize]))
+            .filter(|(_, score)| reaches(*score * SLACK, bound, floor))
+            .collect();
+        left.sort_unstable_by_key(|(document, _)| *document);
+        let mut ranking = Vec::new();
+        for term in next..self.query.terms.len() {
+            self.look_up(term, &mut left)?;
+            ranking.clear();
+            ranking.extend(left.iter().map(|(_, score)| *score));
+            floor = floor.max(kth(&mut ranking, self.k));
+            let bound = self.query.bound(term + 1);
+            left.retain(|(_, score)| reaches(*score * SLACK, bound, floor));
+        }
+        let segment = self.number as u32;
+        found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));
+        Ok(())
+    }
+
+    fn look_up(&self, term: usize, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
+        let Some(mut postings) = self.postings(term)? else { return Ok(()) };
+        let weight = self.query.terms[term].weight;
+        for (document, score) in left {
+            let place = postings.seek(*document);
+            if postings.doc(place) == *document {
+                let class = self.segment.lengths[*document as usize];
+                *score += weight * self.statistics.factor(postings.freq(place), class);
+            }
+        }
+        Ok(())
+    }
+}

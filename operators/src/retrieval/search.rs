@@ -1,0 +1,137 @@
+//! One question to any set of indexes.
+
+use searchmill_engine::operator::{Context, OperatorError, TreeInput};
+use searchmill_schemas::HitSource;
+
+use super::chunk_store::{ChunkStore, StoredChunk, decode};
+use super::descriptor::Descriptor;
+use super::fuse::{Fused, Ranked, fuse};
+use super::{Found, Fusion, Retriever, Row, SearchSettings};
+
+struct OpenIndex {
+    name: String,
+    retriever: Box<dyn Retriever>,
+    chunks: ChunkStore,
+}
+
+/// Opened indexes and how to ask them. Any number of threads may search at once; the same query always gives the same
+/// answer, alone or in a batch.
+///
+/// Chunks of different indexes are the same when all that is stored of them is (id, document, title and contents), so
+/// chunks of one document cut in two ways are never mixed up.
+pub struct Search {
+    indexes: Vec<OpenIndex>,
+    /// All indexes hold the same chunks in the same order, so a row number says which chunk it is.
+    shared: bool,
+    settings: SearchSettings,
+}
+
+impl Search {
+    /// Opens indexes made by `index`. Their order counts: for ties, for weights, and in the sources of what is found.
+    ///
+    /// # Errors
+    /// When a folder is no index, or the fusion does not fit the number of indexes.
+    pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
+        check_fusion(&settings.fusion, trees.len())?;
+        let mut indexes = Vec::with_capacity(trees.len());
+        let mut digests = Vec::new();
+        for (place, tree) in trees.iter().enumerate() {
+            let descriptor = Descriptor::read(&tree.path)?;
+            let retriever = descriptor.open(&tree.path, context)?;
+            let chunks = ChunkStore::open(&tree.path)?;
+            indexes.push(OpenIndex { name: format!("{}:{place}", descriptor.kind.name()), retriever, chunks });
+            digests.push(descriptor.chunks);
+        }
+        let shared = same_chunks(&indexes, &digests)?;
+        Ok(Self { indexes, shared, settings: settings.clone() })
+    }
+
+    /// Chunks in each index, in their order.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u32> {
+        self.indexes.iter().map(|index| index.chunks.rows()).collect()
+    }
+
+    /// The best chunks for a query, best first. A query without a searchable word finds nothing in a BM25 index.
+    ///
+    /// # Errors
+    /// When an index cannot be read.
+    pub fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError> {
+        Ok(self.search_batch(&[query])?.pop().unwrap_or_default())
+    }
+
+    /// The same for many queries at once, in their order: faster, equal results.
+    ///
+    /// # Errors
+    /// When an index cannot be read.
+    pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
+        let pool = self.settings.pool.max(self.settings.top_k);
+        let pool = if self.indexes.len() == 1 { self.settings.top_k } else { pool };
+        let mut lists = self.indexes.iter().map(|index| index.retriever.search_batch(queries, pool));
+        let lists = lists.by_ref().collect::<Result<Vec<_>, _>>()?;
+        let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
+        queries.iter().map(|_| self.merge(lists.iter_mut().map(|list| list.next().unwrap_or_default()))).collect()
+    }
+
+    /// Fuses one query's lists.
+    fn merge(&self, lists: impl Iterator<Item = Vec<Row>>) -> Result<Vec<Found>, OperatorError> {
+        if self.shared {
+            let lists: Vec<Vec<Ranked<u32>>> = lists.map(|list| list.into_iter().map(by_row).collect()).collect();
+            let fused = fuse(&lists, &self.settings.fusion, self.settings.top_k);
+            return fused.into_iter().map(|f| Ok(self.found(self.indexes[0].chunks.chunk(f.key)?, &f))).collect();
+        }
+        let lists = self.indexes.iter().zip(lists).map(|(index, list)| by_record(&index.chunks, &list));
+        let lists = lists.collect::<Result<Vec<_>, _>>()?;
+        let fused = fuse(&lists, &self.settings.fusion, self.settings.top_k);
+        fused.into_iter().map(|f| Ok(self.found(decode(&f.key)?, &f))).collect()
+    }
+
+    fn found<K>(&self, chunk: StoredChunk, fused: &Fused<K>) -> Found {
+        let sources = fused.places.iter().map(|place| HitSource {
+            index: self.indexes[place.list].name.clone(),
+            rank: place.rank as i32,
+            score: place.score,
+        });
+        Found {
+            chunk_id: chunk.chunk_id,
+            document_id: chunk.document_id,
+            title: chunk.title,
+            contents: chunk.contents,
+            score: fused.score,
+            sources: sources.collect(),
+        }
+    }
+}
+
+fn by_row(found: Row) -> Ranked<u32> {
+    Ranked { key: found.row, score: found.score }
+}
+
+fn by_record(chunks: &ChunkStore, list: &[Row]) -> Result<Vec<Ranked<Vec<u8>>>, OperatorError> {
+    list.iter().map(|found| Ok(Ranked { key: chunks.record(found.row)?, score: found.score })).collect()
+}
+
+fn check_fusion(fusion: &Fusion, indexes: usize) -> Result<(), OperatorError> {
+    match fusion {
+        Fusion::None if indexes > 1 => {
+            let message = format!("`fusion: none` takes one index, there are {indexes}");
+            Err(OperatorError::pipeline(message).with_help("write `fusion: rrf`, or search one index"))
+        }
+        Fusion::Weighted { weights } if !weights.is_empty() && weights.len() != indexes => {
+            let message = format!("there are {} fusion weights for {indexes} indexes", weights.len());
+            Err(OperatorError::pipeline(message).with_help("write one weight for each index, in their order"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn same_chunks(indexes: &[OpenIndex], digests: &[String]) -> Result<bool, OperatorError> {
+    let Some((first, rest)) = indexes.split_first() else { return Ok(true) };
+    for (index, digest) in rest.iter().zip(&digests[1..]) {
+        let known = !digest.is_empty() && *digest == digests[0];
+        if !known && !first.chunks.same_as(&index.chunks)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

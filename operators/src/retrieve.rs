@@ -1,0 +1,133 @@
+//! `retrieve`: searches indexes for questions.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue,
+    Ports, TreeKind,
+};
+use searchmill_schemas::{Hit, RecordKind, Reject, text_column, text_value};
+use serde::{Deserialize, Serialize};
+
+use crate::retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k};
+use crate::shorthand::{allow_names, named_or_tagged};
+
+/// Parameters of `retrieve`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct RetrieveParams {
+    /// Hits for a question, at most.
+    #[serde(default = "default_top_k")]
+    pub top_k: usize,
+    /// Chunks taken from each index before fusion (never fewer than `top_k`). With one index it has no effect.
+    #[serde(default = "default_pool")]
+    pub pool: usize,
+    /// How the indexes' rankings become one: `rrf` (reciprocal ranks, k = 60), `weighted` or `none` (one index only).
+    /// Ties go to the chunk that the earlier index returned, then to the better rank there.
+    #[serde(default, deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub fusion: Fusion,
+    /// The text column that is searched for.
+    #[serde(default = "default_query")]
+    pub query: String,
+}
+
+fn default_query() -> String {
+    "question".to_owned()
+}
+
+impl RetrieveParams {
+    fn settings(&self) -> SearchSettings {
+        SearchSettings { top_k: self.top_k, pool: self.pool, fusion: self.fusion.clone() }
+    }
+}
+
+/// Searches indexes for questions.
+pub struct Retrieve;
+
+impl Operator for Retrieve {
+    type Params = RetrieveParams;
+    const NAME: &'static str = "retrieve";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Searches one or more indexes for each question and fuses their rankings.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Ten hits from one index",
+            yaml: "hits: {op: retrieve, from: {questions: dev, search: bm25}, with: {top_k: 10}}",
+        },
+        Example {
+            title: "Two indexes, fused by reciprocal ranks over a pool of 100 each",
+            yaml: "hits: {op: retrieve, from: {questions: dev, search: [bm25, dense]}, with: {top_k: 10, pool: 100, fusion: rrf}}",
+        },
+        Example {
+            title: "Two indexes, fused by weighted scores",
+            yaml: "hits: {op: retrieve, from: {questions: dev, search: [bm25, dense]}, with: {fusion: {weighted: {weights: [0.3, 0.7]}}}}",
+        },
+    ];
+
+    fn ports(_params: &RetrieveParams) -> Ports {
+        Ports::new()
+            .rows_in("questions", &[RecordKind::Question], "What is searched for.")
+            .input_of("search", Accept::Tree(TreeKind::Index), Arity::Many, "The indexes; their order breaks ties.")
+            .rows_out("hits", RecordKind::Hit, "The hits of each question, best first.")
+    }
+
+    fn check(params: &RetrieveParams) -> Vec<ParamIssue> {
+        params.settings().check("")
+    }
+
+    fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        let search = Search::open(&inputs.trees("search"), &params.settings(), context)?;
+        Ok(Kernel::Map(Arc::new(Retrieval { search, query: params.query.clone() })))
+    }
+}
+
+struct Retrieval {
+    search: Search,
+    query: String,
+}
+
+impl MapKernel for Retrieval {
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        let ids = text_column(batch, "id")?;
+        let queries = text_column(batch, &self.query)?;
+        let (asked, empty): (Vec<_>, Vec<_>) = (0..batch.num_rows()).partition(|row| queries.is_valid(*row));
+        let texts: Vec<_> = asked.iter().filter_map(|row| text_value(queries, *row)).collect();
+        let mut hits = Vec::new();
+        for ((row, text), found) in asked.iter().zip(&texts).zip(self.search.search_batch(&texts)?) {
+            hits.extend(found.into_iter().zip(1..).map(|(found, rank)| hit(ids.value(*row), text, rank, found)));
+        }
+        for row in empty {
+            output.reject(no_query(ids.value(row), &self.query));
+        }
+        Ok(output.push_rows("hits", &hits)?)
+    }
+}
+
+fn hit(question: &str, query: &str, rank: i32, found: Found) -> Hit {
+    Hit {
+        id: format!("{question}@{rank}"),
+        question_id: question.to_owned(),
+        query: query.to_owned(),
+        rank,
+        score: found.score,
+        chunk_id: found.chunk_id,
+        document_id: found.document_id,
+        title: found.title,
+        contents: found.contents,
+        sources: found.sources,
+    }
+}
+
+fn no_query(question: &str, column: &str) -> Reject {
+    Reject {
+        id: question.to_owned(),
+        kind: "data".to_owned(),
+        message: format!("the column `{column}` is null: nothing to search for"),
+        attempts: 1,
+        detail: None,
+    }
+}

@@ -1,0 +1,203 @@
+//! `rollout`: lets a policy answer questions with a search tool, and records everything that was said.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports,
+    RowFailure, RowKernel, RowOutput, Source, TreeKind,
+};
+use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::episode::{Agent, Limits};
+use crate::agent::policy::endpoint::Endpoint;
+use crate::agent::policy::evidence::EvidenceTeacher;
+use crate::agent::policy::{Policy, PolicyParams};
+use crate::agent::protocol::ProtocolName;
+use crate::agent::protocol::tool_call::ToolCallProtocol;
+use crate::agent::tool::Searcher;
+use crate::retrieval::{Search, SearchSettings};
+
+/// Lets a policy answer questions with a search tool.
+pub struct Rollout;
+
+/// Params of `rollout`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct RolloutParams {
+    /// Who answers: `{endpoint: {base_url: …, model: …}}`, `{evidence: {…}}` or just `evidence`.
+    pub policy: PolicyParams,
+    /// How searches are asked for and the answer is marked.
+    #[serde(default)]
+    pub protocol: ProtocolName,
+    /// Rollouts of each question.
+    #[serde(default = "one")]
+    pub samples: u32,
+    /// Most model calls in one rollout.
+    #[serde(default = "ten")]
+    pub max_turns: u32,
+    /// Most searches in one rollout; a search beyond it is answered with an error that says so.
+    #[serde(default)]
+    pub max_searches: Option<u32>,
+    /// Before the last call that a limit allows, tell the model in a message to answer now, and offer it no tools. Without
+    /// it the rollout just ends there.
+    #[serde(default = "yes")]
+    pub ask_for_answer: bool,
+    /// First message of every conversation, in place of searchmill's own.
+    #[serde(default)]
+    pub system_prompt: Option<String>,
+    /// Name of the search tool, as the model sees it.
+    #[serde(default = "search")]
+    pub tool_name: String,
+    /// How the indexes are searched: `{top_k: …, pool: …, fusion: …}`.
+    #[serde(default)]
+    pub search: SearchSettings,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn ten() -> u32 {
+    10
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn search() -> String {
+    "search".to_owned()
+}
+
+impl Operator for Rollout {
+    type Params = RolloutParams;
+    const NAME: &'static str = "rollout";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::External;
+    const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, or a teacher that knows the evidence) answer questions with a search tool.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "Four rollouts a question with a served model, over two indexes",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\"}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
+        },
+        Example {
+            title: "Warm-up data from a teacher that knows the evidence",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with: {policy: evidence, samples: 2}\n",
+        },
+        Example {
+            title: "The no-retrieval baseline: the same model without a search tool",
+            yaml: "closed_book:\n  op: rollout\n  from: {questions: validation}\n  with: {policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b-instruct-2507, temperature: 0}}}\n",
+        },
+    ];
+
+    fn ports(_params: &RolloutParams) -> Ports {
+        Ports::new()
+            .rows_in("questions", &[RecordKind::Question], "Questions to answer.")
+            .input_of(
+                "search",
+                Accept::Tree(TreeKind::Index),
+                Arity::AnyNumber,
+                "Indexes behind the search tool; without any there is no tool (closed book).",
+            )
+            .rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
+    }
+
+    fn check(params: &RolloutParams) -> Vec<ParamIssue> {
+        let mut issues = params.policy.check();
+        issues.extend(params.search.check("search."));
+        let counts = [("samples", params.samples), ("max_turns", params.max_turns)];
+        let zero = counts.iter().filter(|(_, count)| *count == 0);
+        issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
+        if !is_tool_name(&params.tool_name) {
+            let message = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+            issues.push(ParamIssue::new("tool_name", message));
+        }
+        issues
+    }
+
+    fn sources(params: &RolloutParams) -> Vec<Source> {
+        match &params.policy {
+            PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
+                vec![Source::Identity(endpoint.base_url.clone())]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn open(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        let trees = inputs.trees("search");
+        let search = match trees.as_slice() {
+            [] => None,
+            trees => Some(Searcher::new(Arc::new(Search::open(trees, &params.search, context)?), context.threads())),
+        };
+        let kernel = RolloutKernel { agent: agent(params, search, context)?, samples: params.samples };
+        Ok(Kernel::RowMap(Arc::new(kernel)))
+    }
+}
+
+fn is_tool_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+}
+
+fn agent(params: &RolloutParams, search: Option<Searcher>, context: &Context) -> Result<Agent, OperatorError> {
+    let prompt = params.system_prompt.as_deref();
+    let protocol = match search {
+        Some(_) => ToolCallProtocol::searching(&params.tool_name, prompt, params.max_searches),
+        None => ToolCallProtocol::closed_book(prompt),
+    };
+    let policy: Box<dyn Policy> = match &params.policy {
+        PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, &protocol.tools, context)?),
+        PolicyParams::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name)),
+    };
+    let limits = Limits {
+        max_turns: params.max_turns,
+        max_searches: params.max_searches,
+        ask_for_answer: params.ask_for_answer,
+    };
+    Ok(Agent { policy, protocol, search, limits })
+}
+
+struct RolloutKernel {
+    agent: Agent,
+    samples: u32,
+}
+
+impl RowKernel for RolloutKernel {
+    fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// Every column of a question: all of them are copied into the trajectory.
+    fn reads(&self) -> Vec<String> {
+        RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn run<'a>(
+        &'a self,
+        row: &'a RecordBatch,
+        sample: u32,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+        async move {
+            let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
+            let mut questions = from_batch::<Question>(row).map_err(|error| unusable(error.0))?;
+            let question = questions.pop().ok_or_else(|| unusable("there is no question in the row".to_owned()))?;
+            if question.question.trim().is_empty() {
+                return Err(unusable("the question is empty".to_owned()));
+            }
+            let (trajectory, usage) = self.agent.answer(question, sample, context).await?;
+            let batch = to_batch(&[trajectory]).map_err(|error| unusable(error.0))?;
+            Ok(RowOutput { batches: vec![("trajectories".to_owned(), batch)], usage })
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The evidence teacher on real questions and real corpora: 2WikiMultihopQA and HotpotQA.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+use serde::Deserialize;
+
+/// A question as FlashRAG's files have it.
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    question: String,
+    golden_answers: Vec<String>,
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    r#type: String,
+    supporting_facts: Supporting,
+    context: Context,
+}
+
+#[derive(Deserialize)]
+struct Supporting {
+    title: Vec<String>,
+    sent_id: Vec<usize>,
+}
+
+/// Paragraphs by title; each a list of sentences (`content` in 2Wiki, `sentences` in HotpotQA).
+#[derive(Deserialize)]
+struct Context {
+    title: Vec<String>,
+    #[serde(alias = "sentences")]
+    content: Vec<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Passage {
+    title: String,
+    text: String,
+}
+
+fn data(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).join(name);
+    if !path.exists() {
+        println!("SKIPPED: {} is missing", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn rows(path: &std::path::Path) -> Vec<Row> {
+    let text = std::fs::read_to_string(path).expect("a readable file");
+    text.lines().map(|line| serde_json::from_str(line).expect("a question")).collect()
+}
+
+fn asked(row: &Row, with_facts: bool) -> Question {
+    let places = row.metadata.supporting_facts.title.iter().zip(&row.metadata.supporting_facts.sent_id);
+    let evidence = places.map(|(title, sentence)| Evidence {
+        document_id: None,
+        title: Some(title.clone()),
+        fact: fact(&row.metadata.context, title, *sentence).filter(|_| with_facts),
+    });
+    Question {
+        id: row.id.clone(),
+        question: row.question.clone(),
+        golden_answers: row.golden_answers.clone(),
+        question_type: Some(row.metadata.r#type.clone()),
+        evidence: evidence.collect(),
+        metadata: None,
+    }
+}
+
+fn fact(context: &Context, title: &str, sentence: usize) -> Option<String> {
+    let place = context.title.iter().position(|known| known == title)?;
+    context.content[place].get(sentence).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+fn passages(texts: impl Iterator<Item = (String, String)>) -> Vec<Chunk> {
+    let unique: BTreeSet<(String, String)> = texts.collect();
+    unique.iter().enumerate().map(|(i, (title, text))| chunk(&format!("d{i}"), title, text)).collect()
+}
+
+fn contexts(rows: &[Row]) -> Vec<Chunk> {
+    passages(rows.iter().flat_map(|row| {
+        let context = &row.metadata.context;
+        context.title.iter().zip(&context.content).map(|(title, text)| (title.clone(), text.concat()))
+    }))
+}
+
+fn roll(questions: &[Question], chunks: &[Chunk], params: Value) -> Vec<Trajectory> {
+    let harness = Harness::new();
+    let mut bound = inputs([("questions", rows_input(questions))]);
+    bound.bind("search", bm25(&harness, chunks));
+    let outcome = harness.run(&entry::<Rollout>(), params, &bound).expect("the node runs");
+    assert!(outcome.rejects().is_empty());
+    outcome.read("trajectories")
+}
+
+/// The share answered of the questions whose documents are in the corpus, after checking that every answer given is gold
+/// and earned, and that the other questions were not answered.
+fn share_answered(name: &str, questions: &[Question], chunks: &[Chunk], rows: &[Trajectory]) -> f64 {
+    assert_eq!(rows.len(), questions.len());
+    let titles: BTreeSet<_> = chunks.iter().filter_map(|chunk| chunk.title.as_ref()).collect();
+    let (mut answered, mut possible) = (0, 0);
+    for (question, row) in questions.iter().zip(rows) {
+        assert_eq!((&row.question_id, row.finish_reason.as_str()), (&question.id, "answered"));
+        let known = question.evidence.iter().filter_map(|piece| piece.title.as_ref()).all(|t| titles.contains(t));
+        possible += i32::from(known);
+        if row.prediction != "Insufficient Information" {
+            assert!(known, "{} was answered without its documents", question.id);
+            assert_eq!(row.prediction, question.golden_answers[0].trim());
+            assert!(question.evidence.iter().all(|piece| was_shown(row, piece)), "{}", question.id);
+            answered += 1;
+        }
+    }
+    let mean =
+        |count: fn(&Trajectory) -> i32| rows.iter().map(|r| f64::from(count(r))).sum::<f64>() / rows.len() as f64;
+    let (rounds, calls) = (mean(|row| row.rounds), mean(|row| row.tool_calls));
+    println!(
+        "{name}: answered {answered} of {possible} possible of {}, rounds {rounds:.2}, calls {calls:.2}",
+        rows.len()
+    );
+    f64::from(answered) / f64::from(possible)
+}
+
+fn was_shown(row: &Trajectory, piece: &Evidence) -> bool {
+    row.turns.iter().filter(|turn| turn.author == "tool").any(|turn| {
+        let by_title = turn.observations.iter().any(|seen| seen.title == piece.title);
+        by_title || piece.fact.as_ref().is_some_and(|fact| turn.content.contains(fact))
+    })
+}
+
+#[test]
+fn two_wiki_is_mostly_answered_from_its_corpus() {
+    let (Some(corpus), Some(dev)) = (data("2wikimultihopqa/corpus_6119.json"), data("2wikimultihopqa/dev_200.jsonl"))
+    else {
+        return;
+    };
+    let corpus: Vec<Passage> =
+        serde_json::from_str(&std::fs::read_to_string(corpus).expect("a file")).expect("passages");
+    let mut chunks = passages(corpus.into_iter().map(|passage| (passage.title, passage.text)));
+    let rows = rows(&dev);
+    chunks.extend(contexts(&rows).into_iter().map(|mut chunk| {
+        chunk.id = format!("c{}", chunk.id);
+        chunk
+    }));
+    let by_title: Vec<_> = rows.iter().map(|row| asked(row, false)).collect();
+    let got = roll(&by_title, &chunks, json!({"policy": "evidence"}));
+    assert!(share_answered("2wiki by document", &by_title, &chunks, &got) > 0.9);
+    let by_fact: Vec<_> = rows.iter().map(|row| asked(row, true)).collect();
+    let got = roll(&by_fact, &chunks, json!({"policy": {"evidence": {"parallel": true}}}));
+    assert!(share_answered("2wiki by fact, parallel", &by_fact, &chunks, &got) > 0.9);
+    assert!(got.iter().any(|row| row.turns.iter().any(|turn| turn.tool_calls.len() > 1)));
+}
+
+#[test]
+fn hotpot_is_mostly_answered_from_its_contexts() {
+    let Some(dev) = data("hotpotqa/dev_200.jsonl") else { return };
+    let rows = rows(&dev);
+    let questions: Vec<_> = rows.iter().map(|row| asked(row, true)).collect();
+    let chunks = contexts(&rows);
+    let got = roll(&questions, &chunks, json!({"policy": "evidence"}));
+    assert!(share_answered("hotpot by fact", &questions, &chunks, &got) > 0.9);
+    let again = roll(&questions, &chunks, json!({"policy": "evidence"}));
+    assert_eq!(got, again, "the same rows whatever the timing");
+    let one_search = roll(&questions, &chunks, json!({"policy": "evidence", "max_searches": 1, "samples": 1}));
+    let share = share_answered("hotpot, one search", &questions, &chunks, &one_search);
+    assert!(share < 0.6, "two hops are rarely found with one search: {share}");
+}
+
+#[test]
+fn without_an_index_it_answers_nothing() {
+    let Some(dev) = data("hotpotqa/dev_200.jsonl") else { return };
+    let questions: Vec<_> = rows(&dev).iter().take(20).map(|row| asked(row, true)).collect();
+    let harness = Harness::new();
+    let bound = inputs([("questions", rows_input(&questions))]);
+    let outcome = harness.run(&entry::<Rollout>(), json!({"policy": "evidence"}), &bound).expect("the node runs");
+    let rows = outcome.read::<Trajectory>("trajectories");
+    assert!(rows.iter().all(|row| row.prediction == "Insufficient Information" && row.tool_calls == 0));
+}
+#[test]
+fn zz_look() {
+    let dev = data("2wikimultihopqa/dev_200.jsonl").expect("data");
+    let rows = rows(&dev);
+    let questions: Vec<_> = rows.iter().map(|row| asked(row, true)).take(40).collect();
+    for row in roll(&questions, &contexts(&rows), json!({"policy": {"evidence": {"parallel": true}}})).iter().step_by(8) {
+        for turn in &row.turns[1..] {
+            println!("{}> {} {:?} {:?}", turn.author, turn.content.chars().take(400).collect::<String>(), turn.tool_calls.iter().map(|c| &c.arguments).collect::<Vec<_>>(), turn.completion_tokens);
+        }
+        println!("----");
+    }
+}

@@ -1,0 +1,132 @@
+//! Contexts of multi-hop questions: passages with titles and sentences, and the facts that support the answer.
+
+use searchmill_schemas::{Document, Evidence};
+use serde_json::{Map, Value};
+
+use super::field::as_text;
+
+/// One passage of a question's context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Passage {
+    pub title: String,
+    pub sentences: Vec<String>,
+}
+
+impl Passage {
+    /// The passage as a document; its id is its title until duplicates have been told apart.
+    pub(super) fn document(self) -> Document {
+        let text = join(&self.sentences);
+        Document { id: self.title.clone(), title: Some(self.title), text, metadata: None }
+    }
+}
+
+/// Sentences to running text: a space goes between two of them where neither brings one (HotpotQA's do, 2Wiki's do not).
+pub(super) fn join(sentences: &[String]) -> String {
+    let mut text = String::new();
+    for sentence in sentences {
+        let spaced =
+            text.is_empty() || text.ends_with(char::is_whitespace) || sentence.starts_with(char::is_whitespace);
+        if !spaced && !sentence.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(sentence);
+    }
+    text.trim().to_owned()
+}
+
+/// The passages, as `[[title, [sentence, …]], …]` or as `{title: […], sentences or content: [[…], …]}`.
+pub(super) fn passages(context: Option<&Value>) -> Result<Vec<Passage>, String> {
+    match context {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(pairs)) => pairs.iter().map(pair).collect(),
+        Some(Value::Object(columns)) => by_column(columns),
+        Some(_) => Err("`context` is neither a list nor an object".to_owned()),
+    }
+}
+
+fn pair(entry: &Value) -> Result<Passage, String> {
+    let title = entry.get(0).and_then(as_text);
+    let sentences = entry.get(1).map(texts);
+    match (title, sentences) {
+        (Some(title), Some(sentences)) => Ok(Passage { title, sentences }),
+        _ => Err("an entry of `context` is not `[title, [sentence, …]]`".to_owned()),
+    }
+}
+
+fn by_column(columns: &Map<String, Value>) -> Result<Vec<Passage>, String> {
+    let bodies = columns.get("sentences").or_else(|| columns.get("content"));
+    let bodies = bodies.and_then(Value::as_array).ok_or("`context` has no list `sentences` or `content`")?;
+    let titles = columns.get("title").map(texts).unwrap_or_default();
+    if titles.len() != bodies.len() {
+        return Err(format!("`context` has {} titles and {} passages", titles.len(), bodies.len()));
+    }
+    Ok(titles.into_iter().zip(bodies).map(|(title, body)| Passage { title, sentences: texts(body) }).collect())
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter().filter_map(as_text).collect(),
+        value => as_text(value).into_iter().collect(),
+    }
+}
+
+/// The supporting facts, as `[[title, sentence number], …]` or as `{title: […], sent_id: […]}`, with the sentence where
+/// the context has it (HotpotQA names some sentences that are not there).
+pub(super) fn evidence(facts: Option<&Value>, passages: &[Passage]) -> Vec<Evidence> {
+    let places: Vec<(String, Option<usize>)> = match facts {
+        Some(Value::Array(pairs)) => pairs.iter().filter_map(|pair| place(pair.get(0), pair.get(1))).collect(),
+        Some(Value::Object(columns)) => {
+            let titles = columns.get("title").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let numbers = columns.get("sent_id").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            titles.iter().enumerate().filter_map(|(i, title)| place(Some(title), numbers.get(i))).collect()
+        }
+        _ => Vec::new(),
+    };
+    places.into_iter().map(|(title, number)| fact(title, number, passages)).collect()
+}
+
+fn place(title: Option<&Value>, number: Option<&Value>) -> Option<(String, Option<usize>)> {
+    let number = number.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+    Some((title.and_then(as_text)?, number))
+}
+
+fn fact(title: String, number: Option<usize>, passages: &[Passage]) -> Evidence {
+    let passage = passages.iter().find(|passage| passage.title == title);
+    let sentence = passage.zip(number).and_then(|(passage, number)| passage.sentences.get(number));
+    let fact = sentence.map(|sentence| sentence.trim().to_owned()).filter(|fact| !fact.is_empty());
+    Evidence { document_id: None, title: Some(title), fact }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn both_shapes_of_a_context_are_the_same() {
+        let pairs = json!([["A", ["One.", " Two."]], ["B", ["Three."]]]);
+        let columns = json!({"title": ["A", "B"], "sentences": [["One.", " Two."], ["Three."]]});
+        let content = json!({"title": ["A", "B"], "content": [["One.", " Two."], ["Three."]]});
+        let expected = passages(Some(&pairs)).unwrap();
+        assert_eq!(passages(Some(&columns)).unwrap(), expected);
+        assert_eq!(passages(Some(&content)).unwrap(), expected);
+        assert_eq!(expected[0].clone().document().text, "One. Two.");
+        assert!(passages(Some(&json!({"title": ["A"], "content": []}))).is_err());
+    }
+
+    #[test]
+    fn sentences_are_joined_with_one_space() {
+        let join = |parts: &[&str]| super::join(&parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>());
+        assert_eq!(join(&["One.", "Two.", ""]), "One. Two.");
+        assert_eq!(join(&["One. ", " Two."]), "One.  Two.");
+    }
+
+    #[test]
+    fn facts_beyond_the_passage_keep_their_title() {
+        let passages = passages(Some(&json!([["A", ["One."]]]))).unwrap();
+        let found = evidence(Some(&json!([["A", 0], ["A", 7], ["B", 0]])), &passages);
+        assert_eq!(found[0].fact.as_deref(), Some("One."));
+        assert_eq!((found[1].title.as_deref(), found[1].fact.as_deref()), (Some("A"), None));
+        assert_eq!(found[2].title.as_deref(), Some("B"));
+    }
+}

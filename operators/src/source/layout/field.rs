@@ -1,0 +1,62 @@
+//! Fields of a JSON record, taken out one by one; what is left is its metadata.
+
+use serde_json::{Map, Value};
+
+/// The record's fields.
+pub(super) fn object(record: Value) -> Result<Map<String, Value>, String> {
+    match record {
+        Value::Object(fields) => Ok(fields),
+        _ => Err("the record is not a JSON object".to_owned()),
+    }
+}
+
+/// A value as text: strings as they are, numbers and booleans as JSON writes them.
+pub(super) fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// Takes the first of those fields that holds a text.
+pub(super) fn take_text(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
+    let name = names.iter().find(|name| fields.get(**name).and_then(as_text).is_some())?;
+    fields.remove(*name).as_ref().and_then(as_text)
+}
+
+/// Takes the first of those fields that holds a text, which must be there.
+pub(super) fn need_text(fields: &mut Map<String, Value>, names: &[&str]) -> Result<String, String> {
+    take_text(fields, names).ok_or_else(|| {
+        let found: Vec<_> = fields.keys().take(12).map(|name| format!("`{name}`")).collect();
+        format!("there is no text in `{}`; the record has {}", names.join("` or `"), found.join(", "))
+    })
+}
+
+/// Takes the first of those fields that is there, as a list of texts; one text is a list of one.
+pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Vec<String> {
+    let Some(name) = names.iter().find(|name| fields.get(**name).is_some_and(|value| !value.is_null())) else {
+        return Vec::new();
+    };
+    match fields.remove(*name) {
+        Some(Value::Array(items)) => items.iter().filter_map(as_text).collect(),
+        Some(value) => as_text(&value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Takes a field that holds an object.
+pub(super) fn take_object(fields: &mut Map<String, Value>, name: &str) -> Map<String, Value> {
+    if !fields.get(name).is_some_and(Value::is_object) {
+        return Map::new();
+    }
+    match fields.remove(name) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
+    }
+}
+
+/// What is left, as metadata.
+pub(super) fn metadata(fields: Map<String, Value>) -> Option<String> {
+    (!fields.is_empty()).then(|| Value::Object(fields).to_string())
+}

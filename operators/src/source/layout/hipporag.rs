@@ -1,0 +1,16 @@
+//! HippoRAG's corpora (Gutiérrez et al. 2024): `[{title, text}]`.
+
+use searchmill_schemas::Document;
+use serde_json::Value;
+
+use super::field::{metadata, need_text, object, take_text};
+
+/// One passage; its id is its title until duplicates have been told apart.
+pub(super) fn document(record: Value) -> Result<Document, String> {
+    let mut fields = object(record)?;
+    let title = need_text(&mut fields, &["title"])?;
+    let text = need_text(&mut fields, &["text", "paragraph_text"])?;
+    let id = take_text(&mut fields, &["id"]).unwrap_or_else(|| title.clone());
+    fields.remove("idx");
+    Ok(Document { id, title: Some(title), text, metadata: metadata(fields) })
+}

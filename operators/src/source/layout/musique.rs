@@ -1,0 +1,74 @@
+//! MuSiQue (Trivedi et al. 2022), in its original layout and in FlashRAG's.
+
+use searchmill_schemas::{Document, Evidence, Question};
+use serde_json::Value;
+
+use super::context::Passage;
+use super::field::{as_text, metadata, need_text, object, take_object, take_text, take_texts};
+
+/// One question; its type is the number of hops (`2hop`), its evidence the supporting paragraphs.
+pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
+    let mut fields = object(record)?;
+    let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
+    let text = need_text(&mut fields, &["question"])?;
+    let mut golden_answers = take_texts(&mut fields, &["golden_answers", "answer"]);
+    golden_answers.extend(take_texts(&mut fields, &["answer_aliases"]));
+    let inner = take_object(&mut fields, "metadata");
+    fields.extend(inner);
+    let paragraphs = take_list(fields.remove("paragraphs"));
+    let mut steps = take_list(fields.remove("question_decomposition"));
+    let evidence = evidence(&paragraphs, &steps);
+    let question_type = (!steps.is_empty()).then(|| format!("{}hop", steps.len()));
+    for step in steps.iter_mut().filter_map(Value::as_object_mut) {
+        step.remove("support_paragraph");
+    }
+    if !steps.is_empty() {
+        fields.insert("question_decomposition".to_owned(), Value::Array(steps));
+    }
+    Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
+}
+
+fn take_list(value: Option<Value>) -> Vec<Value> {
+    match value {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn evidence(paragraphs: &[Value], steps: &[Value]) -> Vec<Evidence> {
+    let marked = paragraphs.iter().filter(|paragraph| paragraph.get("is_supporting") == Some(&Value::Bool(true)));
+    let named = steps.iter().filter_map(|step| step.get("support_paragraph"));
+    let titles = marked.chain(named).filter_map(|paragraph| paragraph.get("title").and_then(as_text));
+    let mut evidence: Vec<Evidence> = Vec::new();
+    for title in titles {
+        let found = Evidence { document_id: None, title: Some(title), fact: None };
+        if !evidence.contains(&found) {
+            evidence.push(found);
+        }
+    }
+    evidence
+}
+
+/// The paragraphs of one question: all of them in the original layout, the supporting ones in FlashRAG's.
+pub(super) fn documents(record: &Value) -> Result<Vec<Document>, String> {
+    let inner = record.get("metadata").unwrap_or(record);
+    if let Some(paragraphs) = record.get("paragraphs").or_else(|| inner.get("paragraphs")) {
+        return paragraphs.as_array().into_iter().flatten().map(document).collect();
+    }
+    let steps = inner.get("question_decomposition").and_then(Value::as_array);
+    let steps = steps.ok_or("there is neither `paragraphs` nor `question_decomposition`")?;
+    steps
+        .iter()
+        .filter_map(|step| step.get("support_paragraph"))
+        .filter(|found| !found.is_null())
+        .map(document)
+        .collect()
+}
+
+fn document(paragraph: &Value) -> Result<Document, String> {
+    let text = |name: &str| paragraph.get(name).and_then(as_text);
+    match (text("title"), text("paragraph_text")) {
+        (Some(title), Some(body)) => Ok(Passage { title, sentences: vec![body] }.document()),
+        _ => Err("a paragraph lacks `title` or `paragraph_text`".to_owned()),
+    }
+}

@@ -1,0 +1,238 @@
+//! The command line, as clap types: their comments are the help texts.
+
+use std::path::PathBuf;
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+
+/// Declare search-agent experiments in one YAML file; run them as a cached, resumable, auditable Arrow DAG.
+#[derive(Parser)]
+#[command(name = "searchmill", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Work in this folder: relative paths and the default store start here.
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Where artifacts and results are kept.
+    #[arg(long, global = true, value_name = "FOLDER", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
+    pub(crate) store: PathBuf,
+    /// One JSON object a line on stdout instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Only errors and the result.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// More detail; twice for debugging.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// When to use colours (NO_COLOR is respected).
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: ColorWhen,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
+5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a pipeline: whatever is known is reused.
+    Run(RunArgs),
+    /// Show what a run would do, and why, without doing it.
+    Plan(PlanArgs),
+    /// Check pipelines offline: all errors in one go, with their places.
+    Validate(ValidateArgs),
+    /// Say why a node would run.
+    Why(WhyArgs),
+    /// Show which nodes of a pipeline are up to date.
+    Status(PipelineArgs),
+    /// List the runs in the store.
+    Runs(RunsArgs),
+    /// Show an artifact or a node's output: a table, JSON lines, a conversation.
+    Show(ShowArgs),
+    /// List operators, or print the reference page of one.
+    Ops(OpsArgs),
+    /// Print the JSON Schema of pipelines, for editors.
+    Schema,
+    /// Draw the graph of a pipeline.
+    Graph(GraphArgs),
+    /// Show what a run told.
+    Logs(LogsArgs),
+}
+
+/// A pipeline and what changes it.
+#[derive(Arguments, Clone)]
+pub(crate) struct PipelineArgs {
+    /// The pipeline.
+    pub(crate) file: PathBuf,
+    /// Set a param: `--set teacher.model=qwen3`. May be repeated; wins over --params.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a YAML or JSON file. May be repeated; later files win.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Run only these nodes and what they need.
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<String>,
+    /// The same as naming it as a target.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: Vec<String>,
+    /// Run only these nodes and what depends on them.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) from: Vec<String>,
+    /// Run exactly these nodes.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) only: Vec<String>,
+    /// Show what would be done, and stop.
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Nodes at once.
+    #[arg(short, long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    /// After a failure, run what does not depend on it.
+    #[arg(short, long)]
+    pub(crate) keep_going: bool,
+    /// Run nodes even if their result is known: all with `-f`, one with `--force=NODE`.
+    #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
+    pub(crate) force: Vec<String>,
+    /// Use no results and no rows of earlier runs (what is computed is still kept).
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Take at most so many rows from every source: a trial run with its own cache entries.
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Exit with 10 when there is work to do.
+    #[arg(long)]
+    pub(crate) detailed_exitcode: bool,
+    /// As it would be given to `run`.
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ValidateArgs {
+    /// Pipelines to check.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a param, as for `run`.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a file, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct WhyArgs {
+    /// The node.
+    pub(crate) node: String,
+    /// The pipeline; without it, that of the last run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Compare with this run instead of the last one.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) against: Option<String>,
+    /// Set a param, as for `run`.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a file, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct RunsArgs {
+    /// How many, newest last.
+    #[arg(short = 'n', long, default_value_t = 20)]
+    pub(crate) count: usize,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ShowArgs {
+    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    pub(crate) what: String,
+    /// Of this run instead of the last one.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// How many rows; 0 shows all.
+    #[arg(short = 'n', long, default_value_t = 10)]
+    pub(crate) rows: usize,
+    /// How to show rows; trajectories are shown as conversations unless asked otherwise.
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ShowFormat>,
+    /// Only the row with this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) row: Option<String>,
+    /// The rows that failed.
+    #[arg(long)]
+    pub(crate) rejects: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShowFormat {
+    /// Columns side by side.
+    Table,
+    /// One JSON object a line, whole values.
+    Jsonl,
+    /// A trajectory as a conversation.
+    Conversation,
+}
+
+#[derive(Arguments)]
+pub(crate) struct OpsArgs {
+    /// The operator.
+    pub(crate) name: Option<String>,
+    /// Markdown instead of plain text.
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+#[derive(Arguments)]
+pub(crate) struct GraphArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// What to print.
+    #[arg(long, value_enum, default_value = "mermaid")]
+    pub(crate) format: GraphFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// Graphviz.
+    Dot,
+    /// Nodes and edges.
+    Json,
+}
+
+#[derive(Arguments)]
+pub(crate) struct LogsArgs {
+    /// The run; without it, the last one.
+    pub(crate) run: Option<String>,
+    /// Only of this node.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+}

@@ -1,0 +1,57 @@
+//! One file per subcommand.
+
+mod graph;
+mod logs;
+mod ops;
+mod plan;
+mod run;
+mod runs;
+mod schema;
+mod show;
+mod status;
+mod validate;
+mod why;
+
+use std::path::PathBuf;
+
+use searchmill_engine::store::Store;
+
+use crate::args::{Args, Command};
+use crate::display::Terminal;
+use crate::exit::Failure;
+
+/// What every command may need.
+pub(crate) struct Session<'a> {
+    pub(crate) terminal: &'a Terminal,
+    pub(crate) directory: PathBuf,
+    store: PathBuf,
+}
+
+impl Session<'_> {
+    /// The store, made if it is not there.
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        Ok(Store::open(&self.store)?)
+    }
+}
+
+pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
+    if let Some(directory) = &args.directory {
+        std::env::set_current_dir(directory)
+            .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", directory.display())))?;
+    }
+    let directory = std::env::current_dir()?;
+    let session = Session { terminal, store: directory.join(&args.store), directory };
+    match args.command {
+        Command::Run(args) => run::run(&session, args),
+        Command::Plan(args) => plan::plan(&session, &args),
+        Command::Validate(args) => validate::validate(&session, &args),
+        Command::Why(args) => why::why(&session, &args),
+        Command::Status(args) => status::status(&session, &args),
+        Command::Runs(args) => runs::runs(&session, &args),
+        Command::Show(args) => show::show(&session, &args),
+        Command::Ops(args) => ops::ops(&session, &args),
+        Command::Schema => schema::schema(&session),
+        Command::Graph(args) => graph::graph(&session, &args),
+        Command::Logs(args) => logs::logs(&session, &args),
+    }
+}

@@ -1,0 +1,47 @@
+//! `ops`: the list of operators, and the reference page of one.
+
+use searchmill_engine::operator::Effect;
+use serde_json::json;
+
+use super::Session;
+use crate::args::OpsArgs;
+use crate::exit::{Failure, OK};
+use crate::{display, pipeline};
+
+pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> {
+    let registry = pipeline::registry();
+    let Some(name) = &args.name else {
+        let rows: Vec<_> = registry
+            .iter()
+            .map(|entry| vec![entry.name.to_owned(), effect(entry.effect).to_owned(), entry.about.to_owned()])
+            .collect();
+        if session.terminal.is_json() {
+            for entry in registry.iter() {
+                let line = json!({"name": entry.name, "version": entry.version, "about": entry.about});
+                session.terminal.line(&line.to_string());
+            }
+        } else {
+            session.terminal.table(&["operator", "effect", "what it does"], &rows);
+            session.terminal.note("`searchmill ops NAME` prints an operator's reference page");
+        }
+        return Ok(OK);
+    };
+    let entry = registry.get(name).ok_or_else(|| {
+        let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
+        Failure::usage(format!("there is no operator `{name}`")).with_help(format!("operators: {}", names.join(", ")))
+    })?;
+    if session.terminal.is_json() {
+        session.terminal.line(&(entry.schema)().to_string());
+    } else {
+        session.terminal.line(&display::reference_page(entry, args.markdown));
+    }
+    Ok(OK)
+}
+
+fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Pure => "pure",
+        Effect::Seeded => "seeded",
+        Effect::External => "external",
+    }
+}

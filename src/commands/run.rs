@@ -1,0 +1,93 @@
+//! `run`: executes a pipeline.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run as execute};
+use searchmill_engine::plan::{Plan, Selection, select};
+use searchmill_engine::report::Reporter;
+
+use super::Session;
+use crate::args::RunArgs;
+use crate::exit::Failure;
+use crate::pipeline;
+
+pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
+    let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
+    let selected = selected(&plan, &args)?;
+    if args.dry_run {
+        return super::plan::show(session, &plan, args.limit).map(|_| crate::exit::OK);
+    }
+    check_force(&plan, &args.force)?;
+    let store = session.store()?;
+    let machine = Machine::detect();
+    let options = RunOptions {
+        jobs: args.jobs.unwrap_or(machine.threads),
+        keep_going: args.keep_going,
+        force: args.force.into_iter().collect(),
+        no_cache: args.no_cache,
+        limit: args.limit,
+        selected,
+        directory: session.directory.clone(),
+        machine,
+        secrets: Arc::new(|name| std::env::var(name).ok()),
+    };
+    let reporter = session.terminal.reporter(&plan);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let stop = Stop::default();
+    let shown: Arc<dyn Reporter> = reporter.clone();
+    let outcome = runtime.block_on(async {
+        tokio::spawn(listen(stop.clone(), Arc::clone(&shown)));
+        execute(Arc::new(plan), store.clone(), options, shown, stop).await
+    });
+    // Threads that still compute after a second Ctrl-C are not waited for.
+    runtime.shutdown_background();
+    let summary = outcome?;
+    reporter.finish(&summary, &store);
+    Ok(u8::try_from(exit_code(&summary)).unwrap_or(crate::exit::FAILED))
+}
+
+fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {
+    let targets = args.targets.iter().chain(&args.to).cloned().collect();
+    let selection = Selection { targets, from: args.from.clone(), only: args.only.clone() };
+    select(plan, &selection).map_err(|id| unknown_node(plan, &id))
+}
+
+pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
+    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).take(20).collect();
+    Failure::usage(format!("there is no node `{id}`")).with_help(format!("nodes: {}", nodes.join(", ")))
+}
+
+fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {
+    let unknown = force.iter().find(|id| *id != "*" && plan.node(id).is_none());
+    unknown.map_or(Ok(()), |id| Err(unknown_node(plan, id)))
+}
+
+/// First Ctrl-C: finish what is in flight. Second: stop now.
+async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
+    if wait().await {
+        let line = "interrupted: finishing what is in flight; once more to stop at once".to_owned();
+        reporter.event(&searchmill_engine::report::Event::NodeLog { node: String::new(), line });
+        stop.drain();
+    }
+    if wait().await {
+        stop.cancel();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        crate::display::leave_now(130);
+    }
+}
+
+#[cfg(unix)]
+async fn wait() -> bool {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return tokio::signal::ctrl_c().await.is_ok() };
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed.is_ok(),
+        _ = terminate.recv() => true,
+    }
+}
+
+#[cfg(not(unix))]
+async fn wait() -> bool {
+    tokio::signal::ctrl_c().await.is_ok()
+}

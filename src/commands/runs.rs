@@ -1,0 +1,41 @@
+//! `runs`: the runs in the store.
+
+use searchmill_engine::store::NodeOutcome;
+
+use super::Session;
+use crate::args::RunsArgs;
+use crate::exit::{Failure, OK};
+
+pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let ids = store.run_ids();
+    let mut rows = Vec::new();
+    for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
+        let Some(record) = store.run(id) else { continue };
+        if session.terminal.is_json() {
+            session.terminal.line(&serde_json::to_string(&record).unwrap_or_default());
+            continue;
+        }
+        let nodes = store.run_nodes(id);
+        let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
+        let end = match record.exit {
+            Some(code) => format!("exit {code}"),
+            None => "killed or running".to_owned(),
+        };
+        let seconds =
+            record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
+        rows.push(vec![
+            record.id,
+            record.pipeline,
+            end,
+            seconds,
+            count(NodeOutcome::Cached),
+            count(NodeOutcome::Finished),
+            count(NodeOutcome::Failed),
+        ]);
+    }
+    if !session.terminal.is_json() {
+        session.terminal.table(&["run", "pipeline", "end", "time", "cached", "ran", "failed"], &rows);
+    }
+    Ok(OK)
+}

@@ -1,0 +1,155 @@
+//! `show`: previews any artifact.
+
+use arrow::array::RecordBatch;
+use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
+use searchmill_engine::store::{ArtifactId, OutputRecord, Store};
+use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
+
+use super::Session;
+use crate::args::{ShowArgs, ShowFormat};
+use crate::display;
+use crate::exit::{Failure, OK};
+
+pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let (id, summary) = find(&store, args)?;
+    match store.open_input(&id)? {
+        InputArtifact::Tree(tree) => show_tree(session, &tree)?,
+        InputArtifact::Rows(rows) => show_rows(session, &rows, args)?,
+    }
+    if !summary.is_empty() && !session.terminal.is_json() {
+        session.terminal.line(&format!("\n{}", summary.trim_end()));
+    }
+    Ok(OK)
+}
+
+/// The artifact meant, and what its node said about it.
+fn find(store: &Store, args: &ShowArgs) -> Result<(ArtifactId, String), Failure> {
+    let (node, port) = match args.what.rsplit_once('.') {
+        Some((node, port)) => (node, Some(port)),
+        None => (args.what.as_str(), None),
+    };
+    let port = if args.rejects { Some("rejects") } else { port };
+    for run in store.run_ids().iter().rev().filter(|id| args.run.as_ref().is_none_or(|run| id.starts_with(run))) {
+        let Some(done) = store.run_nodes(run).into_iter().find(|done| done.node == node && !done.outputs.is_empty())
+        else {
+            continue;
+        };
+        let output = match port {
+            None => done.outputs.first().map(|(_, output)| output),
+            Some(port) => done.outputs.get(port),
+        };
+        let Some(output) = output else {
+            let ports = done.outputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("node `{node}` has no output `{}`", port.unwrap_or_default());
+            return Err(Failure::usage(message).with_help(format!("its outputs: {ports}")));
+        };
+        let summary = done.key.and_then(|key| store.result(&key)).map(|result| result.summary).unwrap_or_default();
+        return Ok((output.id, if port.is_some() { String::new() } else { summary }));
+    }
+    by_prefix(store, &args.what).map(|id| (id, String::new()))
+}
+
+fn by_prefix(store: &Store, prefix: &str) -> Result<ArtifactId, Failure> {
+    if let Some(id) = ArtifactId::parse(prefix) {
+        return Ok(id);
+    }
+    let mut found: Vec<OutputRecord> = store
+        .run_ids()
+        .iter()
+        .flat_map(|run| store.run_nodes(run))
+        .flat_map(|node| node.outputs.into_values())
+        .filter(|output| prefix.len() >= 4 && output.id.to_string().starts_with(prefix))
+        .collect();
+    found.sort_by_key(|output| output.id);
+    found.dedup_by_key(|output| output.id);
+    match found.as_slice() {
+        [one] => Ok(one.id),
+        [] => Err(Failure::usage(format!("there is no node and no artifact `{prefix}` in the store"))
+            .with_help("`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts")),
+        _ => {
+            Err(Failure::usage(format!("`{prefix}` begins more than one artifact's id")).with_help("write more of it"))
+        }
+    }
+}
+
+fn show_tree(session: &Session<'_>, tree: &TreeInput) -> Result<(), Failure> {
+    let mut pending = vec![tree.path.clone()];
+    let mut rows = Vec::new();
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                let name = path.strip_prefix(&tree.path).unwrap_or(&path).display().to_string();
+                rows.push(vec![name, display::bytes(path.metadata()?.len())]);
+            }
+        }
+    }
+    rows.sort();
+    session.terminal.line(&format!("{} in {}", tree.kind.name(), tree.path.display()));
+    session.terminal.table(&["file", "size"], &rows);
+    Ok(())
+}
+
+fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result<(), Failure> {
+    let chosen = choose(rows, args)?;
+    let shown: usize = chosen.iter().map(RecordBatch::num_rows).sum();
+    if shown == 0 && args.row.is_some() {
+        return Err(Failure::usage(format!("no row has the id `{}`", args.row.as_deref().unwrap_or_default())));
+    }
+    let default = match rows.kind {
+        _ if session.terminal.is_json() => ShowFormat::Jsonl,
+        RecordKind::Trajectory => ShowFormat::Conversation,
+        _ => ShowFormat::Table,
+    };
+    match args.format.unwrap_or(default) {
+        ShowFormat::Jsonl => {
+            for line in display::json_lines(&chosen).map_err(Failure::Other)? {
+                session.terminal.line(&line);
+            }
+        }
+        ShowFormat::Conversation => {
+            for batch in &chosen {
+                let trajectories: Vec<Trajectory> = from_batch(batch).map_err(|error| {
+                    Failure::usage(format!("only trajectories can be shown as conversations: {error}"))
+                })?;
+                for trajectory in &trajectories {
+                    session.terminal.line(&display::conversation(trajectory, session.terminal.width()));
+                }
+            }
+        }
+        ShowFormat::Table => {
+            let (header, body) = display::preview(&chosen);
+            let header: Vec<&str> = header.iter().map(String::as_str).collect();
+            session.terminal.table(&header, &body);
+        }
+    }
+    if !session.terminal.is_json() {
+        session.terminal.note(&format!("{shown} of {} {} rows", rows.rows, rows.kind));
+    }
+    Ok(())
+}
+
+fn choose(rows: &RowsInput, args: &ShowArgs) -> Result<Vec<RecordBatch>, Failure> {
+    let limit = if args.rows == 0 { usize::MAX } else { args.rows };
+    let mut chosen = Vec::new();
+    let mut count = 0;
+    for batch in rows.batches() {
+        let batch = batch.map_err(|error| Failure::Other(error.to_string()))?;
+        let batch = match &args.row {
+            None => batch.slice(0, batch.num_rows().min(limit - count)),
+            Some(id) => match text_column(&batch, "id").ok().and_then(|ids| ids.iter().position(|at| at == Some(id))) {
+                Some(place) => batch.slice(place, 1),
+                None => continue,
+            },
+        };
+        count += batch.num_rows();
+        chosen.push(batch);
+        if count >= limit || args.row.is_some() {
+            break;
+        }
+    }
+    Ok(chosen)
+}

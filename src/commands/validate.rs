@@ -1,0 +1,20 @@
+//! `validate`: all errors of a pipeline, offline.
+
+use super::Session;
+use crate::args::ValidateArgs;
+use crate::exit::{Failure, OK, USAGE};
+use crate::pipeline;
+
+pub(super) fn validate(session: &Session<'_>, args: &ValidateArgs) -> Result<u8, Failure> {
+    let mut code = OK;
+    for file in &args.files {
+        match pipeline::plan(file, &args.set, &args.params, &session.directory) {
+            Ok(plan) => session.terminal.valid(file, plan.nodes().len()),
+            Err(failure) => {
+                session.terminal.failure(&failure);
+                code = USAGE;
+            }
+        }
+    }
+    Ok(code)
+}

@@ -1,0 +1,81 @@
+//! A trajectory as a conversation that a person can read.
+
+use std::fmt::Write;
+
+use searchmill_schemas::{Trajectory, Turn};
+
+use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
+
+/// Lines of a tool's answer that are shown.
+const TOOL_LINES: usize = 12;
+
+pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
+    let mut text = format!("{STRONG}━━ {}{STRONG:#}", trajectory.id);
+    let model = trajectory.model.as_deref().unwrap_or("-");
+    write!(
+        text,
+        "  {DIM}policy {} · model {model} · {} rounds · {} tool calls · {}{DIM:#}\n",
+        trajectory.policy, trajectory.rounds, trajectory.tool_calls, trajectory.finish_reason
+    )
+    .unwrap_or_default();
+    for turn in &trajectory.turns {
+        text.push_str(&render(turn, width));
+    }
+    let golden = trajectory.golden_answers.join(" | ");
+    writeln!(text, "{STRONG}prediction{STRONG:#} {}   {DIM}golden {golden}{DIM:#}", trajectory.prediction)
+        .unwrap_or_default();
+    text
+}
+
+fn render(turn: &Turn, width: usize) -> String {
+    let style = match turn.author.as_str() {
+        "assistant" => GOOD,
+        "tool" => WARN,
+        "user" => HELP,
+        _ => DIM,
+    };
+    let mut text = format!("{style}{}{style:#}", turn.author);
+    if let (Some(prompt), Some(completion)) = (turn.prompt_tokens, turn.completion_tokens) {
+        write!(text, " {DIM}({prompt} + {completion} tokens){DIM:#}").unwrap_or_default();
+    }
+    text.push('\n');
+    if let Some(reasoning) = &turn.reasoning {
+        writeln!(text, "{DIM}{}{DIM:#}", indent(reasoning, width, usize::MAX)).unwrap_or_default();
+    }
+    if !turn.content.is_empty() {
+        let limit = if turn.author == "tool" { TOOL_LINES } else { usize::MAX };
+        writeln!(text, "{}", indent(&turn.content, width, limit)).unwrap_or_default();
+    }
+    for call in &turn.tool_calls {
+        writeln!(text, "  {STRONG}→ {}{STRONG:#} {}", call.name, call.arguments).unwrap_or_default();
+    }
+    if let Some(error) = &turn.error {
+        writeln!(text, "  {ERROR}{error}{ERROR:#}").unwrap_or_default();
+    }
+    text
+}
+
+/// Wrapped at `width`, two blanks in front, at most `limit` lines.
+fn indent(text: &str, width: usize, limit: usize) -> String {
+    let mut lines = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            if !line.is_empty() && line.chars().count() + word.chars().count() + 3 > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    let hidden = lines.len().saturating_sub(limit);
+    lines.truncate(limit);
+    let mut shown = lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
+    if hidden > 0 {
+        write!(shown, "\n  {DIM}… {hidden} more lines{DIM:#}").unwrap_or_default();
+    }
+    shown
+}

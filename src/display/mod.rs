@@ -1,0 +1,14 @@
+//! The only door to the terminal.
+
+mod conversation;
+pub mod diagnostic;
+mod live;
+mod reference;
+mod table;
+mod terminal;
+
+pub use terminal::{Terminal, leave_now, start_logging, usage};
+
+pub(crate) use conversation::conversation;
+pub(crate) use reference::reference_page;
+pub(crate) use table::{bytes, json_lines, preview};

@@ -1,0 +1,175 @@
+//! An operator's reference page, made from its types.
+
+use std::fmt::Write;
+
+use searchmill_engine::operator::{Arity, OperatorEntry, OutputType, Ports};
+use serde_json::{Value, json};
+
+use super::terminal::{DIM, STRONG};
+
+pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
+    let mut page = Page { text: String::new(), markdown };
+    let schema = (entry.schema)();
+    page.heading(1, entry.name);
+    page.paragraph(entry.about);
+    if let Some(about) = schema["description"].as_str().filter(|about| *about != entry.about) {
+        page.paragraph(about);
+    }
+    if let Some(ports) = ports(entry) {
+        page.ports(&ports);
+    }
+    page.heading(2, "Params");
+    page.params(&schema, &schema, 0);
+    page.heading(2, "Examples");
+    for example in entry.examples {
+        page.paragraph(example.title);
+        page.code(example.yaml);
+    }
+    page.text.trim_end().to_owned()
+}
+
+/// Ports under default params, or under those of the first example that binds.
+fn ports(entry: &OperatorEntry) -> Option<Ports> {
+    let with = |yaml: &str| -> Option<Value> {
+        let node: Value = serde_yaml::from_str(yaml).ok()?;
+        let node = if node.get("op").is_some() { node } else { node.as_object()?.values().next()?.clone() };
+        Some(node.get("with").cloned().unwrap_or_else(|| json!({})))
+    };
+    let candidates = std::iter::once(json!({})).chain(entry.examples.iter().filter_map(|example| with(example.yaml)));
+    candidates.into_iter().find_map(|params| (entry.bind)(params).ok()).map(|bound| bound.ports())
+}
+
+struct Page {
+    text: String,
+    markdown: bool,
+}
+
+impl Page {
+    fn heading(&mut self, level: usize, title: &str) {
+        if self.markdown {
+            write!(self.text, "{} {title}\n\n", "#".repeat(level)).unwrap_or_default();
+        } else {
+            writeln!(self.text, "{STRONG}{title}{STRONG:#}").unwrap_or_default();
+        }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        write!(self.text, "{text}\n\n").unwrap_or_default();
+    }
+
+    fn code(&mut self, yaml: &str) {
+        if self.markdown {
+            write!(self.text, "```yaml\n{}\n```\n\n", yaml.trim()).unwrap_or_default();
+        } else {
+            for line in yaml.trim().lines() {
+                writeln!(self.text, "    {line}").unwrap_or_default();
+            }
+            self.text.push('\n');
+        }
+    }
+
+    fn item(&mut self, depth: usize, name: &str, kind: &str, about: &str) {
+        let pad = "  ".repeat(depth);
+        let about = about.replace('\n', " ");
+        if self.markdown {
+            writeln!(self.text, "{pad}- `{name}` ({kind}): {about}").unwrap_or_default();
+        } else {
+            writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}{kind}{DIM:#}  {about}").unwrap_or_default();
+        }
+    }
+
+    fn ports(&mut self, ports: &Ports) {
+        self.heading(2, "Inputs");
+        if let Some(accept) = &ports.named_inputs {
+            self.item(0, "NAME", &accept.to_string(), "any number of inputs, named by you");
+        }
+        for port in &ports.inputs {
+            let arity = match port.arity {
+                Arity::One => "",
+                Arity::Optional => ", optional",
+                Arity::Many => ", one or more",
+                Arity::AnyNumber => ", any number",
+            };
+            self.item(0, &port.name, &format!("{}{arity}", port.accept), &port.about);
+        }
+        self.text.push('\n');
+        self.heading(2, "Outputs");
+        for port in &ports.outputs {
+            let kind = match &port.output {
+                OutputType::Fixed(kind) => kind.to_string(),
+                OutputType::SameAs(input) => format!("as `{input}`"),
+            };
+            self.item(0, &port.name, &kind, &port.about);
+        }
+        self.item(0, "rejects", "reject rows", "rows that failed, with the reason");
+        self.text.push('\n');
+    }
+
+    /// Params of an object schema, those of its alternatives included.
+    fn params(&mut self, root: &Value, schema: &Value, depth: usize) {
+        if depth > 5 {
+            return;
+        }
+        let schema = resolve(root, schema);
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let about = property["description"].as_str().or_else(|| resolve(root, property)["description"].as_str());
+            let mut kind = kind(root, property);
+            match property.get("default") {
+                Some(default) if !default.is_null() => write!(kind, ", default {default}").unwrap_or_default(),
+                _ if required.contains(&name.as_str()) => kind.push_str(", required"),
+                _ => {}
+            }
+            self.item(depth, name, &kind, about.unwrap_or_default());
+            self.params(root, property, depth + 1);
+        }
+        for word in ["oneOf", "anyOf"] {
+            for branch in schema[word].as_array().into_iter().flatten() {
+                let branch = resolve(root, branch);
+                match branch.get("const").or_else(|| branch["enum"].as_array().and_then(|all| all.first())) {
+                    Some(value) => {
+                        self.item(
+                            depth,
+                            value.as_str().unwrap_or_default(),
+                            "value",
+                            branch["description"].as_str().unwrap_or_default(),
+                        );
+                    }
+                    None => self.params(root, branch, depth),
+                }
+            }
+        }
+        if depth == 0 {
+            self.text.push('\n');
+        }
+    }
+}
+
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let reference = schema["$ref"].as_str().and_then(|reference| root.pointer(reference.trim_start_matches('#')));
+    reference.unwrap_or(schema)
+}
+
+fn kind(root: &Value, schema: &Value) -> String {
+    let schema = resolve(root, schema);
+    match &schema["type"] {
+        Value::String(kind) if kind == "array" => format!("list of {}", kind_of_items(root, schema)),
+        Value::String(kind) => kind.clone(),
+        Value::Array(kinds) => {
+            let names: Vec<&str> = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
+            names.join(" or ")
+        }
+        _ => {
+            let branches = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+            let mut names: Vec<String> =
+                branches.map(|branch| kind(root, branch)).filter(|name| name != "null").collect();
+            names.dedup();
+            names.join(" or ")
+        }
+    }
+}
+
+fn kind_of_items(root: &Value, schema: &Value) -> String {
+    kind(root, &schema["items"])
+}

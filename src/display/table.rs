@@ -1,0 +1,114 @@
+//! Tables, sizes, durations, rows as text.
+
+use arrow::array::RecordBatch;
+use arrow::json::LineDelimitedWriter;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+/// Widest cell of a preview.
+const CELL: usize = 60;
+
+/// A table in columns; the last column is cut to `width`.
+pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
+    let length = |text: &str| text.chars().count();
+    let mut widths: Vec<usize> = header.iter().map(|name| length(name)).collect();
+    for row in rows {
+        for (cell, width) in row.iter().zip(&mut widths) {
+            *width = (*width).max(length(cell));
+        }
+    }
+    let line = |cells: Vec<&str>| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| {
+            let padding = " ".repeat(width.saturating_sub(length(cell)));
+            format!("{cell}{padding}")
+        });
+        let line = padded.collect::<Vec<_>>().join("  ");
+        let line = line.trim_end();
+        match width {
+            Some(width) if length(line) > width => {
+                format!("{}…", line.chars().take(width.saturating_sub(1)).collect::<String>())
+            }
+            _ => line.to_owned(),
+        }
+    };
+    let mut lines = vec![line(header.to_vec())];
+    lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+    lines.join("\n")
+}
+
+/// Bytes for people.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Seconds for people.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.0995 => format!("{:.0} ms", s * 1000.0),
+        s if s < 60.0 => format!("{s:.1} s"),
+        s if s < 3600.0 => format!("{}:{:02} min", s as u64 / 60, s as u64 % 60),
+        s => format!("{}:{:02} h", s as u64 / 3600, s as u64 / 60 % 60),
+    }
+}
+
+/// Rows as JSON, one object a line.
+pub(crate) fn json_lines(batches: &[RecordBatch]) -> Result<Vec<String>, String> {
+    let mut text = Vec::new();
+    let mut writer = LineDelimitedWriter::new(&mut text);
+    for batch in batches {
+        writer.write(batch).map_err(|error| error.to_string())?;
+    }
+    writer.finish().map_err(|error| error.to_string())?;
+    let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Header and cells of a preview, long values cut.
+pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>) {
+    let header = batches
+        .first()
+        .map(|batch| batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>());
+    let options = FormatOptions::default();
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns: Vec<_> =
+            batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options).ok()).collect();
+        for row in 0..batch.num_rows() {
+            let cell = |column: &Option<ArrayFormatter<'_>>| {
+                let text = column.as_ref().and_then(|column| column.value(row).try_to_string().ok());
+                cut(&text.unwrap_or_default())
+            };
+            rows.push(columns.iter().map(cell).collect());
+        }
+    }
+    (header.unwrap_or_default(), rows)
+}
+
+fn cut(text: &str) -> String {
+    let line = text.replace(['\n', '\r', '\t'], " ");
+    match line.char_indices().nth(CELL) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_readable() {
+        assert_eq!(bytes(12), "12 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(duration(0.0123), "12 ms");
+        assert_eq!(duration(75.0), "1:15 min");
+        let table = text_table(&["a", "long"], &[vec!["xyz".into(), "é".into()]], None);
+        assert_eq!(table, "a    long\nxyz  é");
+    }
+}

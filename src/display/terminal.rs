@@ -1,0 +1,181 @@
+//! What is printed and where: results on stdout, everything else on stderr, colours where they are wanted.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anstream::ColorChoice;
+use anstyle::{AnsiColor, Style};
+use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
+use searchmill_engine::plan::Plan;
+
+use super::live::Live;
+use super::table::text_table;
+use crate::args::ColorWhen;
+use crate::exit::{Failure, USAGE};
+
+/// The terminal, or what stands in its place.
+pub struct Terminal {
+    quiet: bool,
+    json: bool,
+}
+
+pub(super) const ERROR: Style = AnsiColor::Red.on_default().bold();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const DIM: Style = Style::new().dimmed();
+pub(super) const STRONG: Style = Style::new().bold();
+pub(super) const HELP: Style = AnsiColor::Cyan.on_default();
+pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
+
+impl Terminal {
+    /// Colours are decided here, once, for both streams.
+    #[must_use]
+    pub(crate) fn new(quiet: bool, json: bool, color: ColorWhen) -> Self {
+        let choice = match color {
+            ColorWhen::Auto => ColorChoice::Auto,
+            ColorWhen::Always => ColorChoice::Always,
+            ColorWhen::Never => ColorChoice::Never,
+        };
+        choice.write_global();
+        Self { quiet, json }
+    }
+
+    /// Are JSON lines asked for?
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Columns to write in.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        width()
+    }
+
+    /// A line of the result.
+    pub fn line(&self, text: &str) {
+        out(text);
+    }
+
+    /// A remark that is not the result.
+    pub fn note(&self, text: &str) {
+        if !self.quiet && !self.json {
+            err(&format!("{DIM}{text}{DIM:#}"));
+        }
+    }
+
+    /// A table of the result.
+    pub fn table(&self, header: &[&str], rows: &[Vec<String>]) {
+        out(&text_table(header, rows, if std::io::stdout().is_terminal() { Some(width()) } else { None }));
+    }
+
+    /// A pipeline without errors.
+    pub fn valid(&self, file: &Path, nodes: usize) {
+        if self.json {
+            let file = file.display().to_string();
+            out(&serde_json::json!({"file": file, "valid": true, "nodes": nodes}).to_string());
+        } else {
+            out(&format!("{GOOD}ok{GOOD:#} {} ({nodes} nodes)", file.display()));
+        }
+    }
+
+    /// Why a command ended; gives its exit code.
+    pub fn failure(&self, failure: &Failure) -> u8 {
+        match failure {
+            Failure::Pipeline(findings, sources) => {
+                for finding in findings {
+                    if self.json {
+                        out(&finding_json(finding, sources).to_string());
+                    } else {
+                        err(&super::diagnostic::render(finding, sources, err_color()));
+                    }
+                }
+            }
+            Failure::Usage { message, help } => error(message, help.as_deref()),
+            Failure::Store(problem) => error(&problem.to_string(), None),
+            Failure::Other(message) => error(message, None),
+        }
+        failure.code()
+    }
+
+    /// Where the events of a run go.
+    #[must_use]
+    pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
+        Arc::new(Live::new(plan, self.json, self.quiet))
+    }
+}
+
+fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> serde_json::Value {
+    let place = |span: Span| {
+        let (line, column) = sources.line_col(span.file, span.start);
+        let file = sources.get(span.file).map(|(path, _)| path.display().to_string());
+        serde_json::json!({"file": file, "line": line, "column": column})
+    };
+    serde_json::json!({
+        "severity": finding.severity.name(),
+        "code": finding.code,
+        "message": finding.message,
+        "at": finding.span().map(place),
+        "notes": finding.notes,
+        "help": finding.help,
+    })
+}
+
+fn error(message: &str, help: Option<&str>) {
+    err(&format!("{ERROR}error{ERROR:#}: {message}"));
+    if let Some(help) = help {
+        err(&format!("  {HELP}help{HELP:#}: {help}"));
+    }
+}
+
+/// Does stderr take colours?
+pub(super) fn err_color() -> bool {
+    anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
+}
+
+/// Columns of the terminal, within reason.
+pub(super) fn width() -> usize {
+    usize::from(console::Term::stderr().size().1).clamp(60, 200)
+}
+
+/// Prints to stdout. A closed pipe ends the output, not the program.
+pub(super) fn out(text: &str) {
+    let mut stream = anstream::stdout().lock();
+    if writeln!(stream, "{text}").is_err() {
+        tracing::debug!("stdout is closed");
+    }
+}
+
+/// Prints to stderr.
+pub(super) fn err(text: &str) {
+    let mut stream = anstream::stderr().lock();
+    if writeln!(stream, "{text}").is_err() {
+        tracing::debug!("stderr is closed");
+    }
+}
+
+/// A mistake on the command line, a help text or the version.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if let Err(problem) = error.print() {
+        tracing::debug!("cannot print: {problem}");
+    }
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// Log lines of the program itself, on stderr: warnings, with `-v` what it does, with `-vv` everything. RUST_LOG wins.
+pub fn start_logging(verbose: u8) {
+    let level = ["warn", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn", "debug"];
+    let default = level[usize::from(verbose).min(level.len() - 1)];
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| default.into());
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
+    if subscriber.try_init().is_err() {
+        tracing::debug!("logging was started before");
+    }
+}
+
+/// Ends the process at once: for a second Ctrl-C.
+#[expect(clippy::exit, reason = "a second Ctrl-C must end the program whatever its threads do")]
+pub fn leave_now(code: i32) -> ! {
+    std::process::exit(code)
+}
