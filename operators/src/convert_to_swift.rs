@@ -112,6 +112,16 @@ mod tests {
     }
 
     #[test]
+    fn without_tools_nothing_is_said_about_them() {
+        let mut row = trajectories(1).remove(0);
+        "[]".clone_into(&mut row.tools);
+        row.turns.drain(2..4);
+        let example = one(row, json!({}));
+        assert!(example.row.starts_with(r#"{"messages": [{"role": "system""#), "{}", example.row);
+        assert!(!example.text.expect("rendered").contains("# Tools"));
+    }
+
+    #[test]
     fn reasoning_stands_in_think_tags_when_asked_for() {
         let row = trajectories(1).remove(0);
         assert!(!one(row.clone(), json!({})).row.contains("I should search."));

@@ -105,6 +105,12 @@ impl From<parquet::errors::ParquetError> for OperatorError {
 
 impl From<datafusion::error::DataFusionError> for OperatorError {
     fn from(error: datafusion::error::DataFusionError) -> Self {
-        Self::pipeline(error.strip_backtrace())
+        use datafusion::error::DataFusionError as Cause;
+        let blame = match error.find_root() {
+            Cause::ResourcesExhausted(_) | Cause::IoError(_) | Cause::ObjectStore(_) => Blame::Machine,
+            Cause::ArrowError(..) | Cause::ParquetError(_) | Cause::Execution(_) => Blame::Data,
+            _ => Blame::Pipeline,
+        };
+        Self::new(blame, error.strip_backtrace())
     }
 }

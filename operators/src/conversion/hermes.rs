@@ -1,8 +1,8 @@
 //! The Hermes rendering of ms-swift 3.8 (Qwen2.5, Qwen3): agent messages and tools to the text that is tokenised, with
 //! the byte ranges that carry loss.
 //!
-//! Follows `modelscope/ms-swift` v3.8.2, `agent_template/hermes.py` and the ChatML templates of Qwen. Its fallback to
-//! ReAct keywords inside answers is left out: tool results always stand in `<tool_response>`.
+//! Follows `modelscope/ms-swift` v3.8.2, `agent_template/hermes.py` and the ChatML templates of Qwen. Where that trainer
+//! would fall back to ReAct (an answer with `Action:` and `Action Input:` before a tool result), rendering is an error.
 
 use std::ops::Range;
 
@@ -92,13 +92,18 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
     for message in messages {
         let role = role(message)?;
         let (side, text) = block_text(role, message)?;
-        let loss = !matches!(message.get("loss"), Some(Json::Bool(false)));
+        let loss = role != "assistant" || message.get("loss") != Some(&Json::Bool(false));
         match blocks.last_mut() {
             // Calls and tool results stand on lines of their own; anything else follows without a separator.
             Some(last) if last.side == side => {
                 let lines = side == Side::Tools || (role == "tool_call" && previous == "tool_call");
                 last.text.push_str(if lines { "\n" } else { "" });
                 last.text.push_str(&text);
+            }
+            Some(last)
+                if side == Side::Tools && last.text.contains("Action:") && last.text.contains("Action Input:") =>
+            {
+                return Err("an answer with `Action:` and `Action Input:` is taken for ReAct by ms-swift".to_owned());
             }
             _ => blocks.push(Block { side, text, loss }),
         }
@@ -136,7 +141,7 @@ fn parsed(value: &Json) -> Json {
 
 fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
     if tools.is_empty() {
-        return system.map(str::to_owned);
+        return system.filter(|text| !text.is_empty()).map(str::to_owned);
     }
     let lines: Vec<String> = tools.iter().map(|tool| wrapped(&parsed(tool)).write()).collect();
     Some(format!(
@@ -246,6 +251,11 @@ mod tests {
             "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>"
         );
         assert!(text(Template::Qwen3).ends_with("assistant\n<think>\n\n</think>\n\nA<|im_end|>"));
+        let silent = list(
+            r#"[{"role":"system","content":""},{"role":"user","content":"Q"},{"role":"assistant","content":"A"}]"#,
+        );
+        let without = render(&silent, &[], Template::Qwen2_5).expect("renders").text;
+        assert!(without.starts_with("<|im_start|>user"), "an empty system prompt is none, and no default either");
         assert!(text(Template::Qwen2_5).starts_with("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud."));
     }
 
@@ -253,14 +263,16 @@ mod tests {
     fn arguments_written_as_text_bare_tools_and_no_loss() {
         let messages = list(
             r#"[{"role":"user","content":"a"},{"role":"user","content":"b"},
-                {"role":"tool_call","content":"{\"name\":\"f\",\"parameters\":\"{\\\"x\\\":1}\"}","loss":false},
-                {"role":"tool","content":"r"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"}]"#,
+                {"role":"tool_call","content":"{\"name\":\"f\",\"parameters\":\"{\\\"x\\\":1}\"}"},
+                {"role":"tool","content":"r"},{"role":"assistant","content":"c","loss":false},
+                {"role":"assistant","content":"d"}]"#,
         );
         let rendered = render(&messages, &list(r#"[{"name":"f"}]"#), Template::default()).expect("renders");
         assert!(rendered.text.contains("<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>"));
         assert!(rendered.text.contains("user\nab<|im_end|>\n<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>\n"));
         assert_eq!(rendered.loss.len(), 1);
-        assert_eq!(&rendered.text[rendered.loss[0].clone()], "cd<|im_end|>");
+        assert!(rendered.text[rendered.loss[0].clone()].ends_with("</tool_call><|im_end|>"));
+        assert!(rendered.text.ends_with("assistant\ncd<|im_end|>"));
     }
 
     #[test]
@@ -272,6 +284,7 @@ mod tests {
             r#"[{"role":"user","content":"Q"},{"role":"tool_call","content":"{}"}]"#,
             r#"[{"role":"user","content":"Q"},{"role":"robot","content":"A"}]"#,
             r#"[{"role":"user"},{"role":"assistant","content":"A"}]"#,
+            r#"[{"role":"user","content":"Q"},{"role":"assistant","content":"Action: f\nAction Input: x"},{"role":"tool","content":"r"},{"role":"assistant","content":"A"}]"#,
         ] {
             assert!(render(&list(wrong), &[], Template::default()).is_err(), "{wrong}");
         }

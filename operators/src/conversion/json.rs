@@ -187,17 +187,37 @@ impl Reader<'_> {
     }
 }
 
-/// A float as Python's `repr` writes it: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
+/// A float as Python's `repr` writes it: the shortest digits (the even one of two that are equally near), with an
+/// exponent below 1e-4 and from 1e16 on.
 fn float(value: f64) -> String {
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let plain = value.to_string();
-        return if plain.contains('.') { plain } else { plain + ".0" };
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    let (digits, point) = shortest(value.abs());
+    let count = digits.len() as i32;
+    match point {
+        _ if digits.is_empty() => format!("{sign}0.0"),
+        17.. | ..=-4 => {
+            let (first, rest) = digits.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            let direction = if point > 0 { '+' } else { '-' };
+            format!("{sign}{first}{dot}{rest}e{direction}{:02}", (point - 1).abs())
+        }
+        ..=0 => format!("{sign}0.{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+        _ if point >= count => format!("{sign}{digits}{}.0", "0".repeat((point - count) as usize)),
+        _ => format!("{sign}{}.{}", &digits[..point as usize], &digits[point as usize..]),
     }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// The shortest digits that read back as the value, and where the point stands among them.
+fn shortest(value: f64) -> (String, i32) {
+    // serde_json rounds ties to even as Python does; the standard library does not.
+    let text = serde_json::Number::from_f64(value).map_or_else(String::new, |number| number.to_string());
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    let leading = (all.len() - digits.len()) as i32;
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    (digits.trim_end_matches('0').to_owned(), whole.len() as i32 - leading + exponent)
 }
 
 #[cfg(test)]
@@ -219,6 +239,7 @@ mod tests {
             ("[100000000000000000000000, 1.5e300, true, null]", "[100000000000000000000000, 1.5e+300, true, null]"),
             (r#"{"a": 1, "b": 2, "a": 3}"#, r#"{"a": 3, "b": 2}"#),
             (r#""a\\\"b\n\t""#, r#""a\\\"b\n\t""#),
+            ("[-2107157887324251.25, 5e-324, 1e-4, 12e-6]", "[-2107157887324251.2, 5e-324, 0.0001, 1.2e-05]"),
             (r#"{"": ["\\"]}"#, r#"{"": ["\\"]}"#),
         ];
         for (text, line) in pairs {

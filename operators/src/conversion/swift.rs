@@ -17,9 +17,16 @@ pub(crate) fn convert(conversation: &Conversation, thinking: bool, template: Tem
         }
     }
     let rendered = render(&messages, &conversation.tools, template).map_err(Unfit::new)?;
-    let tools = Json::List(conversation.tools.clone()).write();
-    let row = Json::object([("tools", Json::Text(tools)), ("messages", Json::List(messages))]);
-    Ok(Converted { row, rendered: Some(rendered) })
+    Ok(Converted { row: row(&conversation.tools, messages), rendered: Some(rendered) })
+}
+
+/// Without tools there is no `tools`: ms-swift would announce an empty list of them.
+fn row(tools: &[Json], messages: Vec<Json>) -> Json {
+    let messages = Json::List(messages);
+    if tools.is_empty() {
+        return Json::object([("messages", messages)]);
+    }
+    Json::object([("tools", Json::Text(Json::List(tools.to_vec()).write())), ("messages", messages)])
 }
 
 fn entry(role: &str, content: String) -> Json {

@@ -35,6 +35,7 @@ pub(crate) fn keep(frame: DataFrame, kept: DataFrame) -> Result<DataFrame, DataF
 mod tests {
     use std::fs::File;
 
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_plan::displayable;
     use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
     use parquet::arrow::ArrowWriter;
@@ -43,6 +44,9 @@ mod tests {
 
     use super::*;
     use crate::relation::testing::trajectories;
+
+    /// Memory that queries may hold: far less than the rows of the tests take.
+    const POOL: usize = 4 << 20;
 
     /// A session on one partition over three parquet parts of several row groups each.
     async fn session(folder: &std::path::Path, rows: &[Trajectory]) -> SessionContext {
@@ -54,7 +58,12 @@ mod tests {
             writer.write(&batch).expect("written");
             writer.close().expect("closed");
         }
-        let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+        let config = SessionConfig::new()
+            .with_target_partitions(1)
+            .with_batch_size(512)
+            .with_sort_spill_reservation_bytes(1 << 20);
+        let runtime = RuntimeEnvBuilder::new().with_memory_limit(POOL, 1.0).build_arc().expect("a runtime");
+        let session = SessionContext::new_with_config_rt(config, runtime);
         let path = folder.to_str().expect("a path");
         session.register_parquet("rows", path, ParquetReadOptions::default()).await.expect("registered");
         session
@@ -63,7 +72,8 @@ mod tests {
     #[tokio::test]
     async fn chosen_rows_stream_in_order_out_of_many_parts() {
         let folder = tempfile::tempdir().expect("a folder");
-        let rows = trajectories(1_000);
+        let rows = trajectories(6_000);
+        assert!(to_batch(&rows).expect("rows").get_array_memory_size() > 2 * POOL);
         let session = session(folder.path(), &rows).await;
         let table = session.table("rows").await.expect("a table");
         let kept = numbered(table.clone()).expect("numbered");
@@ -78,5 +88,17 @@ mod tests {
         assert_eq!(found, rows[2..]);
         let before_join = shown.split("HashJoinExec").next().expect("a join");
         assert!(!before_join.contains("SortExec"), "the rows are not sorted anew:\n{shown}");
+    }
+
+    #[tokio::test]
+    async fn sorting_whole_rows_spills_and_loses_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows = trajectories(6_000);
+        let session = session(folder.path(), &rows).await;
+        let table = numbered(session.table("rows").await.expect("a table")).expect("numbered");
+        let backwards = table.sort(vec![ident(ROW).sort(false, true)]).expect("sorted");
+        let batches = backwards.collect().await.expect("spills");
+        let found: Vec<Trajectory> = batches.iter().flat_map(|batch| from_batch(batch).expect("rows")).collect();
+        assert!(found.iter().rev().eq(&rows));
     }
 }
