@@ -3,6 +3,7 @@
 // One operator each, in the order of a pipeline.
 pub mod generate_world;
 pub mod read;
+pub mod split;
 pub mod chunk;
 pub mod index;
 pub mod retrieve;
@@ -21,6 +22,7 @@ mod convert_to_openai;
 mod convert_to_sharegpt;
 mod convert_to_verl;
 pub mod exec;
+pub mod write;
 // What two or more of them share.
 pub mod agent;
 pub mod chunking;
@@ -35,8 +37,6 @@ pub mod text;
 mod world;
 #[cfg(test)]
 mod examples;
-pub mod split;
-pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -46,6 +46,7 @@ pub fn all() -> Vec<OperatorEntry> {
     vec![
         entry::<generate_world::GenerateWorld>(),
         entry::<read::Read>(),
+        entry::<split::Split>(),
         entry::<chunk::Chunk>(),
         entry::<index::Index>(),
         entry::<retrieve::Retrieve>(),
@@ -64,5 +65,6 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
         entry::<exec::Exec>(),
+        entry::<write::Write>(),
     ]
 }

@@ -4,6 +4,7 @@ mod encode;
 mod export;
 mod manifest;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -79,6 +80,17 @@ impl Operator for Write {
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
     }
+
+    fn deliver(
+        params: &WriteParams,
+        folders: &BTreeMap<String, PathBuf>,
+        context: &Context,
+    ) -> Result<Vec<String>, OperatorError> {
+        let tree = folders.get("files").ok_or_else(|| OperatorError::engine("there is no folder `files`"))?;
+        let exported = export(tree, &params.path, context)?;
+        let state = if exported.unchanged { " (unchanged)" } else { "" };
+        Ok(vec![format!("{}{state}", exported.destination)])
+    }
 }
 
 struct WriteKernel {
@@ -94,11 +106,7 @@ impl WholeKernel for WriteKernel {
             None => return Err(OperatorError::engine("nothing is bound to the port `input`")),
         };
         manifest.save(&tree)?;
-        let exported = export(&tree, &self.params.path, context)?;
         outputs.figure("bytes", manifest.bytes() as f64);
-        let rows = manifest.rows.map_or_else(String::new, |rows| format!("{rows} rows, "));
-        let state = if exported.unchanged { "was there already" } else { "written" };
-        outputs.summary(&format!("{}: {rows}{} bytes, {state}\n", exported.destination, manifest.bytes()));
         Ok(())
     }
 }

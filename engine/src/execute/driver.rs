@@ -308,7 +308,9 @@ impl Driver {
         }
         let context =
             super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http);
-        let delivered = super::deliver::deliver(node, outputs, &self.store, &context)?;
+        // Remote destinations wait for the network.
+        let deliver = || super::deliver::deliver(node, outputs, &self.store, &context);
+        let delivered = tokio::task::block_in_place(deliver)?;
         for destination in delivered {
             self.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
         }

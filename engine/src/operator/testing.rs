@@ -144,6 +144,7 @@ impl Harness {
         }
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(bound.as_ref(), inputs, &mut sink)?;
+        bound.deliver(&sink.outcome.trees, &self.context())?;
         Ok(sink.outcome)
     }
 

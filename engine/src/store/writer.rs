@@ -95,7 +95,7 @@ impl StoreSink {
     /// # Errors
     /// When something cannot be written.
     pub fn commit(mut self) -> Result<Written, OperatorError> {
-        let ports = std::mem::take(&mut self.ports);
+        let ports = self.ports.clone();
         for (port, port_type) in &ports {
             let record = match port_type {
                 PortType::Rows(kind) => self.commit_table(port, *kind)?,
