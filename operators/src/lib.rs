@@ -46,6 +46,7 @@ pub fn all() -> Vec<OperatorEntry> {
     vec![
         entry::<generate_world::GenerateWorld>(),
         entry::<read::Read>(),
+        entry::<split::Split>(),
         entry::<chunk::Chunk>(),
         entry::<index::Index>(),
         entry::<retrieve::Retrieve>(),
@@ -63,6 +64,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<write::Write>(),
         entry::<exec::Exec>(),
     ]
 }

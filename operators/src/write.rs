@@ -4,6 +4,7 @@ mod encode;
 mod export;
 mod manifest;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -78,6 +79,16 @@ impl Operator for Write {
 
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
+    }
+
+    /// Mends the destination when the node was cached and someone has moved or changed what was written.
+    fn deliver(
+        params: &WriteParams,
+        folders: &BTreeMap<String, PathBuf>,
+        context: &Context,
+    ) -> Result<Vec<String>, OperatorError> {
+        let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
+        Ok(vec![export(tree, &params.path, context)?.destination])
     }
 }
 
