@@ -64,6 +64,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<write::Write>(),
         entry::<exec::Exec>(),
         entry::<write::Write>(),
     ]

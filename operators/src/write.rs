@@ -81,15 +81,24 @@ impl Operator for Write {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
     }
 
+<<<<<<< HEAD
+=======
+    /// Mends the destination when the node was cached and someone has moved or changed what was written.
+>>>>>>> read
     fn deliver(
         params: &WriteParams,
         folders: &BTreeMap<String, PathBuf>,
         context: &Context,
     ) -> Result<Vec<String>, OperatorError> {
+<<<<<<< HEAD
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("there is no folder `files`"))?;
         let exported = export(tree, &params.path, context)?;
         let state = if exported.unchanged { " (unchanged)" } else { "" };
         Ok(vec![format!("{}{state}", exported.destination)])
+=======
+        let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
+        Ok(vec![export(tree, &params.path, context)?.destination])
+>>>>>>> read
     }
 }
 
