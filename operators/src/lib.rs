@@ -3,7 +3,6 @@
 // One operator each, in the order of a pipeline.
 pub mod generate_world;
 pub mod read;
-pub mod split;
 pub mod chunk;
 pub mod index;
 pub mod retrieve;
@@ -22,7 +21,6 @@ mod convert_to_openai;
 mod convert_to_sharegpt;
 mod convert_to_verl;
 pub mod exec;
-pub mod write;
 // What two or more of them share.
 pub mod agent;
 pub mod chunking;
@@ -37,6 +35,8 @@ pub mod text;
 mod world;
 #[cfg(test)]
 mod examples;
+pub mod split;
+pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
@@ -66,6 +66,5 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_verl::ConvertToVerl>(),
         entry::<write::Write>(),
         entry::<exec::Exec>(),
-        entry::<write::Write>(),
     ]
 }

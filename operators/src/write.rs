@@ -81,24 +81,14 @@ impl Operator for Write {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
     }
 
-<<<<<<< HEAD
-=======
     /// Mends the destination when the node was cached and someone has moved or changed what was written.
->>>>>>> read
     fn deliver(
         params: &WriteParams,
         folders: &BTreeMap<String, PathBuf>,
         context: &Context,
     ) -> Result<Vec<String>, OperatorError> {
-<<<<<<< HEAD
-        let tree = folders.get("files").ok_or_else(|| OperatorError::engine("there is no folder `files`"))?;
-        let exported = export(tree, &params.path, context)?;
-        let state = if exported.unchanged { " (unchanged)" } else { "" };
-        Ok(vec![format!("{}{state}", exported.destination)])
-=======
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
         Ok(vec![export(tree, &params.path, context)?.destination])
->>>>>>> read
     }
 }
 
@@ -115,7 +105,11 @@ impl WholeKernel for WriteKernel {
             None => return Err(OperatorError::engine("nothing is bound to the port `input`")),
         };
         manifest.save(&tree)?;
+        let exported = export(&tree, &self.params.path, context)?;
         outputs.figure("bytes", manifest.bytes() as f64);
+        let rows = manifest.rows.map_or_else(String::new, |rows| format!("{rows} rows, "));
+        let state = if exported.unchanged { "was there already" } else { "written" };
+        outputs.summary(&format!("{}: {rows}{} bytes, {state}\n", exported.destination, manifest.bytes()));
         Ok(())
     }
 }
