@@ -479,9 +479,10 @@ pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<S
 fn run_id(started: f64) -> String {
     let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
     let (year, month, day) = civil(days);
-    let serial = (started.fract() * 65_536.0) as u32 ^ std::process::id();
+    // Sorts by time also within a second; the process id keeps two starts at the same moment apart.
+    let (fraction, process) = ((started.fract() * 10_000.0) as u32, std::process::id() & 0xfff);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{:04x}", serial & 0xffff)
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04}{process:03x}")
 }
 
 /// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
