@@ -292,10 +292,10 @@ impl Driver {
             return self.fail(place, &error);
         }
         self.summary.cached += 1;
-        let rows = node.default_output().and_then(|port| outputs.get(port)).map_or(0, |output| output.rows);
+        let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, rows, rejects });
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects });
         self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
@@ -356,10 +356,13 @@ impl Driver {
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
         }
+        let (output, rows, bytes) = default_output(node, &result.outputs);
         self.reporter.event(&Event::NodeFinished {
+            output,
+            bytes,
             node: node.id().to_owned(),
             operator: node.entry.name.to_owned(),
-            rows: node.default_output().and_then(|port| result.outputs.get(port)).map_or(0, |output| output.rows),
+            rows,
             rejects: result.rejects(),
             cached_rows,
             calls: result.calls,
@@ -434,6 +437,14 @@ impl Driver {
         ledger.finish(&self.record)?;
         outcome.map(|()| self.summary)
     }
+}
+
+/// Type, rows and bytes of a node's default output.
+fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
 }
 
 /// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 the machine failed, 130 interrupted.
