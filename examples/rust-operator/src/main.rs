@@ -78,7 +78,9 @@ impl Reporter for Lines {
     fn event(&self, event: &Event) {
         match event {
             Event::NodeCached { node, rows, .. } => println!("cached {node}: {rows} rows"),
-            Event::NodeFinished { node, rows, rejects, .. } => println!("ran    {node}: {rows} rows, {rejects} rejects"),
+            Event::NodeFinished { node, rows, rejects, .. } => {
+                println!("ran    {node}: {rows} rows, {rejects} rejects")
+            }
             Event::NodeFailed { node, message, .. } => println!("failed {node}: {message}"),
             Event::Delivered { node, destination } => println!("wrote  {node}: {destination}"),
             _ => {}
