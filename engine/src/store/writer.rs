@@ -355,6 +355,11 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
             } else {
                 File::open(&path).and_then(|file| file.sync_data()).map_err(StoreError::io("flush", &path))?;
                 let name = path.strip_prefix(folder).unwrap_or(&path);
+                if name == Path::new("artifact.json") {
+                    return Err(OperatorError::engine(
+                        "`artifact.json` is the store's own file: give yours another name",
+                    ));
+                }
                 names.push(name.to_string_lossy().replace('\\', "/"));
             }
         }
