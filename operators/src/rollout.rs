@@ -36,6 +36,7 @@ pub struct RolloutParams {
     pub protocol: ProtocolName,
     /// Rollouts of each question.
     #[serde(default = "one")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
     pub samples: u32,
     /// Most model calls in one rollout.
     #[serde(default = "ten")]

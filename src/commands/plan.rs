@@ -36,7 +36,11 @@ pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Re
     }
     if !session.terminal.is_json() {
         session.terminal.table(&["node", "operator", "status", "why"], &rows);
-        let to_run = survey.nodes.iter().filter(|status| !matches!(status, NodeStatus::Cached { .. })).count();
+        let to_run = survey
+            .nodes
+            .iter()
+            .filter(|status| !matches!(status, NodeStatus::Cached { .. } | NodeStatus::Frozen))
+            .count();
         session.terminal.line(&format!(
             "{} nodes: {} cached, {to_run} to run or to decide",
             rows.len(),
@@ -49,6 +53,7 @@ pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Re
 pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
     match status {
         NodeStatus::Cached { .. } => ("cached", String::new()),
+        NodeStatus::Frozen => ("cached", "frozen".to_owned()),
         NodeStatus::Run { reasons, .. } => {
             ("run", reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         }

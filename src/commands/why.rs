@@ -46,6 +46,7 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
         return Ok(OK);
     }
     let text = match word {
+        "cached" if !detail.is_empty() => format!("{}: cached, {detail}", node.id()),
         "cached" if lines.is_empty() => format!("{}: cached, nothing changed", node.id()),
         "decided later" => format!("{}: {detail}; it runs only if they give other bytes than before", node.id()),
         _ => format!("{}: {word}", node.id()),

@@ -14,9 +14,10 @@ use super::node::{NodeDone, NodeJob, run_node};
 use super::resolve::{Lookup, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
-use crate::fingerprint::{Reason, SourceDigests};
+use super::survey::is_frozen;
+use crate::fingerprint::{NodeKey, Reason, SourceDigests};
 use crate::operator::{Blame, OperatorError, SecretLookup};
-use crate::plan::Plan;
+use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
 
@@ -100,6 +101,8 @@ struct Driver {
     plan: Arc<Plan>,
     store: Store,
     options: RunOptions,
+    /// The chosen nodes and all that stand before them: nobody asks for the others.
+    wanted: BTreeSet<usize>,
     reporter: Arc<dyn Reporter>,
     stop: Stop,
     done: UnboundedSender<NodeDone>,
@@ -123,6 +126,7 @@ impl Driver {
         done: UnboundedSender<NodeDone>,
     ) -> Result<Self, StoreError> {
         let started = unix_time();
+        let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
             id: run_id(started),
             pipeline: plan.name().to_owned(),
@@ -131,7 +135,7 @@ impl Driver {
             started,
             finished: None,
             exit: None,
-            nodes: plan.nodes().len(),
+            nodes: wanted.len(),
         };
         let sources = SourceDigests::new(store.known_sources());
         let writer = store.start_run(&record)?;
@@ -145,6 +149,7 @@ impl Driver {
             plan,
             store,
             options,
+            wanted,
             reporter,
             stop,
             done,
@@ -194,7 +199,7 @@ impl Driver {
     }
 
     fn scheduler(&self) -> Scheduler {
-        let task = |(place, node): (usize, &crate::plan::Node)| Task {
+        let task = |(place, node): (usize, &Node)| Task {
             dependents: self.plan.dependents(place),
             dependencies: self.plan.dependencies(place).len(),
             demand: Demand { gpus: node.spec.resources.gpus, memory: node.spec.resources.memory.unwrap_or_default() },
@@ -205,11 +210,13 @@ impl Driver {
 
     /// Settles a node from the store, or starts it; gives the step when it settled at once.
     fn launch(&mut self, place: usize) -> Result<Option<Step>, StoreError> {
+        if !self.wanted.contains(&place) {
+            return Ok(Some(Step::Succeeded(place)));
+        }
         let plan = Arc::clone(&self.plan);
         let node = &plan.nodes()[place];
-        let frozen = if node.spec.freeze { self.frozen(node.id()) } else { None };
-        if let Some(outputs) = frozen {
-            return self.cached(place, None, outputs).map(Some);
+        if let Some((key, outputs)) = self.frozen(node) {
+            return self.cached(place, key, outputs).map(Some);
         }
         let gathered = Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit);
         let parts = match gathered {
@@ -226,7 +233,7 @@ impl Driver {
         } else if selected && self.options.no_cache {
             why.push(Reason::CacheOff);
         } else {
-            match lookup(&self.store, node, &key) {
+            match lookup(&self.store, node, &key, selected) {
                 Lookup::Hit(result) => return self.cached(place, Some(key), result.outputs).map(Some),
                 Lookup::Miss(found) => why.extend(found),
             }
@@ -268,11 +275,13 @@ impl Driver {
         });
     }
 
-    /// Outputs of the last finished run of a frozen node.
-    fn frozen(&mut self, id: &str) -> Option<IndexMap<String, OutputRecord>> {
-        let outputs = self.last_run().get(id)?.outputs.clone();
-        let whole = !outputs.is_empty() && outputs.values().all(|output| self.store.check(&output.id).is_ok());
-        whole.then_some(outputs)
+    /// What a frozen node gave last, and its key of then, so that later runs find it again.
+    fn frozen(&mut self, node: &Node) -> Option<(Option<NodeKey>, IndexMap<String, OutputRecord>)> {
+        if !node.spec.freeze {
+            return None;
+        }
+        let last = self.last_run().get(node.id())?.clone();
+        is_frozen(node, &last, &self.store).then_some((last.key, last.outputs))
     }
 
     fn last_run(&mut self) -> &BTreeMap<String, NodeRun> {
@@ -283,7 +292,7 @@ impl Driver {
     fn cached(
         &mut self,
         place: usize,
-        key: Option<crate::fingerprint::NodeKey>,
+        key: Option<NodeKey>,
         outputs: IndexMap<String, OutputRecord>,
     ) -> Result<Step, StoreError> {
         let plan = Arc::clone(&self.plan);
@@ -292,10 +301,10 @@ impl Driver {
             return self.fail(place, &error);
         }
         self.summary.cached += 1;
-        let rows = node.default_output().and_then(|port| outputs.get(port)).map_or(0, |output| output.rows);
+        let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, rows, rejects });
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects });
         self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
@@ -356,10 +365,13 @@ impl Driver {
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
         }
+        let (output, rows, bytes) = default_output(node, &result.outputs);
         self.reporter.event(&Event::NodeFinished {
+            output,
+            bytes,
             node: node.id().to_owned(),
             operator: node.entry.name.to_owned(),
-            rows: node.default_output().and_then(|port| result.outputs.get(port)).map_or(0, |output| output.rows),
+            rows,
             rejects: result.rejects(),
             cached_rows,
             calls: result.calls,
@@ -382,7 +394,7 @@ impl Driver {
         &mut self,
         place: usize,
         error: &OperatorError,
-        key: Option<crate::fingerprint::NodeKey>,
+        key: Option<NodeKey>,
         why: Vec<Reason>,
         seconds: f64,
     ) -> Result<Step, StoreError> {
@@ -398,6 +410,9 @@ impl Driver {
     }
 
     fn skip(&mut self, place: usize) -> Result<(), StoreError> {
+        if !self.wanted.contains(&place) {
+            return Ok(());
+        }
         self.summary.skipped += 1;
         self.reporter.event(&Event::NodeSkipped { node: self.plan.nodes()[place].id().to_owned() });
         self.note(place, None, NodeOutcome::Skipped, Vec::new(), IndexMap::new(), None, 0.0)
@@ -407,7 +422,7 @@ impl Driver {
     fn note(
         &self,
         place: usize,
-        key: Option<crate::fingerprint::NodeKey>,
+        key: Option<NodeKey>,
         outcome: NodeOutcome,
         reasons: Vec<Reason>,
         outputs: IndexMap<String, OutputRecord>,
@@ -436,11 +451,29 @@ impl Driver {
     }
 }
 
+/// Type, rows and bytes of a node's default output.
+fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}
+
+fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let mut found = chosen.clone();
+    let mut pending: Vec<usize> = chosen.iter().copied().collect();
+    while let Some(place) = pending.pop() {
+        pending.extend(plan.dependencies(place).into_iter().filter(|before| found.insert(*before)));
+    }
+    found
+}
+
 /// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 the machine failed, 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
     match summary {
         _ if summary.interrupted => 130,
+        _ if summary.machine_failure => 5,
         _ if summary.failed > 0 => 1,
         _ if summary.dead_letters > 0 => 3,
         _ => 0,
@@ -468,9 +501,10 @@ pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<S
 fn run_id(started: f64) -> String {
     let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
     let (year, month, day) = civil(days);
-    let serial = (started.fract() * 65_536.0) as u32 ^ std::process::id();
+    // Ids sort by time within the second too; the process keeps ids of the same moment apart.
+    let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{:04x}", serial & 0xffff)
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
 }
 
 /// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
@@ -515,5 +549,6 @@ mod tests {
         assert_eq!(civil(20_777), (2026, 11, 20));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert!(run_id(1_795_180_000.0).starts_with("20261120-"));
+        assert!(run_id(1_795_180_000.25) < run_id(1_795_180_000.5));
     }
 }

@@ -50,8 +50,12 @@ impl Parts {
         Ok(Some(Self { inputs, outputs, sources: found, params: params(node, limit) }))
     }
 
-    /// The identity; `inputs` may leave the row input out for row keys.
-    pub(super) fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
+    /// What all rows of the node have in common; `inputs` leaves the row input out.
+    pub(super) fn row_identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
+        NodeIdentity { params: &node.row_params, ..self.identity(node, inputs) }
+    }
+
+    fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
         NodeIdentity {
             operator: node.entry.name,
             version: node.entry.version,

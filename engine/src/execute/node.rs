@@ -61,7 +61,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key)
+        && let Lookup::Hit(result) = lookup(&job.store, node, &key, true)
     {
         return done(Ok(*result), true, 0);
     }
@@ -132,6 +132,7 @@ fn node_result(
         outputs: written.outputs,
         figures: written.figures,
         summary: written.summary,
+        dropped: rows.dropped,
         calls: rows.usage.calls,
         prompt_tokens: rows.usage.prompt_tokens,
         completion_tokens: rows.usage.completion_tokens,
@@ -153,7 +154,7 @@ fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun,
     let main_port = node.main_port.clone();
     let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
     let side = parts.side_inputs(main_port.as_deref());
-    let row_keys = Box::new(move |columns| RowKeys::new(&parts.identity(&plan.nodes()[place], &side), columns));
+    let row_keys = Box::new(move |columns| RowKeys::new(&parts.row_identity(&plan.nodes()[place], &side), columns));
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
         inputs,
@@ -181,6 +182,7 @@ fn context_parts(
         cancelled: stop.flag(),
         scratch: std::env::temp_dir(),
         directory: options.directory.clone(),
+        memory: resources.memory,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
         retry: node.spec.retry,

@@ -3,6 +3,7 @@
 use crate::fingerprint::{NodeKey, Reason, diff};
 use crate::operator::Effect;
 use crate::plan::Node;
+use crate::spec::OnError;
 use crate::store::{Damage, NodeResult, NodeRun, Store};
 
 /// What the store says about a key.
@@ -13,8 +14,9 @@ pub(super) enum Lookup {
     Miss(Vec<Reason>),
 }
 
-/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason.
-pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey) -> Lookup {
+/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; with `retry`, so is one with rows
+/// that failed outside.
+pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: bool) -> Lookup {
     let Some(result) = store.result(key) else { return Lookup::Miss(Vec::new()) };
     for (port, output) in &result.outputs {
         match store.check(&output.id) {
@@ -24,8 +26,11 @@ pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey) -> Lookup {
         }
     }
     let rejects = result.rejects();
-    if node.entry.effect == Effect::External && rejects > 0 {
+    if retry && node.entry.effect == Effect::External && rejects > 0 {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    if retry && result.dropped > 0 && node.spec.on_error != OnError::Drop {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
     }
     Lookup::Hit(Box::new(result))
 }

@@ -26,6 +26,8 @@ const AHEAD: usize = 64;
 pub(super) struct RowsRun {
     pub(super) usage: Usage,
     pub(super) cached_rows: u64,
+    /// Failed rows that `on_error: drop` passed over.
+    pub(super) dropped: u64,
     /// Told to stop before all rows were done: what is done is in the memo.
     pub(super) stopped: bool,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
@@ -202,7 +204,10 @@ fn refuse(
     }
     let kind = failure.kind.name();
     match job.on_error {
-        OnError::Drop => Ok(()),
+        OnError::Drop => {
+            state.dropped += 1;
+            Ok(())
+        }
         OnError::Fail => {
             let message = format!("row `{row_id}` failed ({kind}, {} attempts): {}", failure.attempts, failure.message);
             let error = OperatorError::data(message).with_help("`on_error: dead_letter` lets the other rows go on");

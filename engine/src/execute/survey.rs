@@ -6,8 +6,8 @@ use super::driver::last_nodes;
 use super::identity::{Known, Parts};
 use super::resolve::{Lookup, lookup, reasons};
 use crate::fingerprint::{NodeKey, Reason, SourceDigests};
-use crate::plan::Plan;
-use crate::store::{NodeResult, Store};
+use crate::plan::{Node, Plan};
+use crate::store::{NodeResult, NodeRun, Store};
 
 /// What would happen to a node.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub enum NodeStatus {
         /// The result.
         result: Box<NodeResult>,
     },
+    /// It is frozen, and what it gave last is there.
+    Frozen,
     /// It would run.
     Run {
         /// Its key.
@@ -46,6 +48,12 @@ pub struct Survey {
     pub nodes: Vec<NodeStatus>,
 }
 
+/// Is the node told to keep what it gave last, and is all of that still there?
+pub(super) fn is_frozen(node: &Node, last: &NodeRun, store: &Store) -> bool {
+    let whole = || last.outputs.values().all(|output| store.check(&output.id).is_ok());
+    node.spec.freeze && !last.outputs.is_empty() && whole()
+}
+
 /// Looks every node up. `limit` as it would be given to the run.
 #[must_use]
 pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Survey {
@@ -54,6 +62,11 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
     let last = last_nodes(store, plan.name(), "");
     let mut nodes = Vec::with_capacity(plan.nodes().len());
     for (place, node) in plan.nodes().iter().enumerate() {
+        if let Some(frozen) = last.get(node.id()).filter(|last| is_frozen(node, last, store)) {
+            known.insert(place, frozen.outputs.clone());
+            nodes.push(NodeStatus::Frozen);
+            continue;
+        }
         let status = match Parts::gather(node, &known, &mut sources, directory, limit) {
             Err(problem) => NodeStatus::Broken { problem: problem.to_string() },
             Ok(None) => {
@@ -65,7 +78,7 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
             }
             Ok(Some(parts)) => {
                 let (key, preimage) = parts.key(node);
-                match lookup(store, node, &key) {
+                match lookup(store, node, &key, true) {
                     Lookup::Hit(result) => {
                         known.insert(place, result.outputs.clone());
                         NodeStatus::Cached { key, result }

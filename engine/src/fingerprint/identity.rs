@@ -1,38 +1,61 @@
-//! Which params enter a key: all but those that their schema marks `x-searchmill-key: false`.
+//! Which params enter a key: all but those that their schema marks `x-searchmill-key: false`; and for the keys of rows
+//! also without those marked `x-searchmill-row-key: false` (how many samples there are says nothing of one sample).
 
 use serde_json::{Map, Value};
+
+/// Marks what changes no bytes.
+const KEY: &str = "x-searchmill-key";
+/// Marks what changes which rows there are, and nothing in them.
+const ROW_KEY: &str = "x-searchmill-row-key";
 
 /// `params` without the fields that do not change the bytes (URLs, secrets, time-outs), as `schema` marks them.
 #[must_use]
 pub fn identity_params(schema: &Value, params: &Value) -> Value {
-    filter(schema, schema, params).unwrap_or(Value::Null)
+    Filter { root: schema, marks: &[KEY] }.value(schema, params).unwrap_or(Value::Null)
 }
 
-fn filter(root: &Value, schema: &Value, value: &Value) -> Option<Value> {
-    let schema = resolve(root, schema);
-    if schema.get("x-searchmill-key") == Some(&Value::Bool(false)) {
-        return None;
-    }
-    match value {
-        Value::Object(map) => Some(Value::Object(filter_map(root, schema, map))),
-        Value::Array(items) => {
-            let item_schema = schema.get("items").unwrap_or(&Value::Null);
-            Some(items.iter().filter_map(|item| filter(root, item_schema, item)).collect())
-        }
-        _ => Some(value.clone()),
-    }
+/// `params` without the fields that do not change the result of a single row, as `schema` marks them.
+#[must_use]
+pub fn row_params(schema: &Value, params: &Value) -> Value {
+    Filter { root: schema, marks: &[KEY, ROW_KEY] }.value(schema, params).unwrap_or(Value::Null)
 }
 
-fn filter_map(root: &Value, schema: &Value, map: &Map<String, Value>) -> Map<String, Value> {
-    let keep = |(key, value): (&String, &Value)| {
-        let property = property(root, schema, key, 0).unwrap_or(&Value::Null);
-        // A key beside `$ref` marks the use of a type, not the type.
-        if property.get("x-searchmill-key") == Some(&Value::Bool(false)) {
+struct Filter<'a> {
+    root: &'a Value,
+    marks: &'a [&'a str],
+}
+
+impl Filter<'_> {
+    fn leaves_out(&self, schema: &Value) -> bool {
+        self.marks.iter().any(|mark| schema.get(mark) == Some(&Value::Bool(false)))
+    }
+
+    fn value(&self, schema: &Value, value: &Value) -> Option<Value> {
+        let schema = resolve(self.root, schema);
+        if self.leaves_out(schema) {
             return None;
         }
-        filter(root, property, value).map(|kept| (key.clone(), kept))
-    };
-    map.iter().filter_map(keep).collect()
+        match value {
+            Value::Object(map) => Some(Value::Object(self.map(schema, map))),
+            Value::Array(items) => {
+                let item_schema = schema.get("items").unwrap_or(&Value::Null);
+                Some(items.iter().filter_map(|item| self.value(item_schema, item)).collect())
+            }
+            _ => Some(value.clone()),
+        }
+    }
+
+    fn map(&self, schema: &Value, map: &Map<String, Value>) -> Map<String, Value> {
+        let keep = |(key, value): (&String, &Value)| {
+            let property = property(self.root, schema, key, 0).unwrap_or(&Value::Null);
+            // A key beside `$ref` marks the use of a type, not the type.
+            if self.leaves_out(property) {
+                return None;
+            }
+            self.value(property, value).map(|kept| (key.clone(), kept))
+        };
+        map.iter().filter_map(keep).collect()
+    }
 }
 
 /// The schema of a key, wherever an alternative of `schema` declares it.
@@ -55,7 +78,7 @@ fn property<'a>(root: &'a Value, schema: &'a Value, key: &str, depth: usize) -> 
 fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     for _ in 0..16 {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { break };
-        if schema.get("x-searchmill-key").is_some() {
+        if schema.get(KEY).is_some() {
             break;
         }
         let Some(target) = root.pointer(reference.trim_start_matches('#')) else { break };
@@ -63,9 +86,7 @@ fn resolve<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     }
     // `Option<T>` is `anyOf: [T, null]`.
     match schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice) {
-        Some([one, null])
-            if null.get("type") == Some(&Value::from("null")) && schema.get("x-searchmill-key").is_none() =>
-        {
+        Some([one, null]) if null.get("type") == Some(&Value::from("null")) && schema.get(KEY).is_none() => {
             resolve(root, one)
         }
         _ => schema,
@@ -78,7 +99,7 @@ mod tests {
     use serde::Serialize;
     use serde_json::json;
 
-    use super::identity_params;
+    use super::{identity_params, row_params};
     use crate::operator::Secret;
 
     #[derive(Serialize, JsonSchema)]
@@ -100,6 +121,7 @@ mod tests {
     #[derive(Serialize, JsonSchema)]
     struct Params {
         policy: Policy,
+        #[schemars(extend("x-searchmill-row-key" = false))]
         samples: u32,
     }
 
@@ -114,7 +136,9 @@ mod tests {
             }),
             samples: 2,
         };
-        let kept = identity_params(&schema, &serde_json::to_value(params).unwrap());
+        let params = serde_json::to_value(params).unwrap();
+        let kept = identity_params(&schema, &params);
+        assert_eq!(row_params(&schema, &params), json!({"policy": {"endpoint": {"model": "m"}}}));
         assert_eq!(kept, json!({"policy": {"endpoint": {"model": "m"}}, "samples": 2}));
     }
 }

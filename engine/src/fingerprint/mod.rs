@@ -11,7 +11,7 @@ mod source;
 pub use canonical::encode;
 pub use diff::{Reason, diff};
 pub use digest::{Digest, hash_bytes, hash_file, hash_reader};
-pub use identity::identity_params;
+pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
 pub use row_key::{RowKey, RowKeys};
 pub use source::{SourceDigests, SourceProblem, StatRecord};

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of, suggest};
 use super::graph::{Input, Node, Plan};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::fingerprint::identity_params;
+use crate::fingerprint::{identity_params, row_params};
 use crate::operator::{BoundOperator, OperatorEntry, PortType, Ports, Registry, Source};
 use crate::spec::{NodeSpec, Spanned, Spec, arguments, locate};
 
@@ -38,6 +38,7 @@ struct Bound {
     operator: Box<dyn BoundOperator>,
     ports: Ports,
     identity_params: Value,
+    row_params: Value,
     sources: Vec<Source>,
 }
 
@@ -100,8 +101,9 @@ fn bind_operator(
     let sources = operator.sources();
     check_sources(node, &sources, directory, errors);
     let identity_params = identity_params(schema, &operator.params());
+    let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
-    Some(Bound { entry: *entry, operator, ports, identity_params, sources })
+    Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
 }
 
 /// Local files must be there when the plan is made: not found is found before anything runs.
@@ -325,6 +327,7 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
             entry: bound.entry,
             operator: bound.operator,
             identity_params: bound.identity_params,
+            row_params: bound.row_params,
             inputs: wired.inputs,
             outputs: wired.outputs,
             main_port,

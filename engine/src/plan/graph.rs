@@ -33,6 +33,8 @@ pub struct Node {
     pub operator: Box<dyn BoundOperator>,
     /// Params that enter the key.
     pub identity_params: Value,
+    /// Of these, the ones that enter the keys of its rows.
+    pub row_params: Value,
     /// Inputs in port order.
     pub inputs: Vec<Input>,
     /// Outputs, `rejects` last.

@@ -38,6 +38,9 @@ pub struct NodeResult {
     /// Text for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
+    /// Rows that failed and were passed over by `on_error: drop`; nothing else may reuse the result.
+    #[serde(default)]
+    pub dropped: u64,
     /// Calls to the outside, retries included.
     #[serde(default)]
     pub calls: u64,

@@ -1,0 +1,273 @@
+//! What runs again after which change, and what `why` says about it.
+
+use crate::mill::{Mill, Told};
+
+const PIPELINE: &str = "\
+name: caching
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  kept:   {op: filter, from: corpus, with: {where: \"id <> 'd9'\"}}
+  chunks: {op: chunk, from: kept, with: {size: 6, count: words}}
+  few:    {op: sample, from: chunks, with: {n: 5}, seed: 3}
+  file:   {op: write, from: few, with: {path: out/few.jsonl}}
+";
+
+const ALL: &str = "chunks corpus few file kept";
+
+fn document(number: usize, word: &str) -> String {
+    let text =
+        format!("Document {number} tells of the {word} river and of the {number} bridges over it, built long ago.");
+    format!("{}\n", serde_json::json!({"id": format!("d{number}"), "title": format!("River {number}"), "text": text}))
+}
+
+fn documents(changed: Option<usize>) -> String {
+    (0..12).map(|number| document(number, if changed == Some(number) { "wide" } else { "narrow" })).collect()
+}
+
+/// A project whose pipeline has run once.
+fn ran() -> Mill {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(None));
+    mill.write("pipeline.yaml", PIPELINE);
+    assert_eq!(mill.run(&[]).exit(0).ran(), ALL);
+    mill
+}
+
+/// One line of the table: a change, what `why` says of a node before the run, what runs.
+struct Change {
+    title: &'static str,
+    make: fn(&Mill),
+    why: (&'static str, &'static str),
+    reran: &'static str,
+}
+
+fn replace(mill: &Mill, from: &str, to: &str) {
+    let text = mill.read("pipeline.yaml");
+    assert!(text.contains(from), "{from}");
+    mill.write("pipeline.yaml", &text.replace(from, to));
+}
+
+fn changes() -> Vec<Change> {
+    vec![
+        Change { title: "nothing", make: |_| {}, why: ("chunks", "cached, nothing changed"), reran: "" },
+        Change {
+            title: "one param",
+            make: |mill| replace(mill, "size: 6", "size: 7"),
+            why: ("chunks", "run | param `size` changed from 6 to 7"),
+            reran: "chunks few file",
+        },
+        Change {
+            title: "one document, of which the sample takes nothing",
+            make: |mill| mill.write("documents.jsonl", &documents(Some(1))),
+            why: ("corpus", "run | the content of `documents.jsonl` changed"),
+            reran: "chunks corpus few kept",
+        },
+        Change {
+            title: "every document",
+            make: |mill| mill.write("documents.jsonl", &documents(None).replace("narrow", "deep")),
+            why: ("few", "waits for chunks; it runs only if they give other bytes than before"),
+            reran: ALL,
+        },
+        Change {
+            title: "one document that a filter drops",
+            make: |mill| mill.write("documents.jsonl", &documents(Some(9))),
+            why: ("chunks", "waits for kept; it runs only if they give other bytes than before"),
+            reran: "corpus kept",
+        },
+        Change {
+            title: "the same document written again, byte for byte",
+            make: |mill| mill.write("documents.jsonl", &documents(None)),
+            why: ("corpus", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "a comment",
+            make: |mill| replace(mill, "nodes:\n", "# A remark.\nnodes: # and another\n"),
+            why: ("chunks", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "the order of keys and nodes",
+            make: |mill| {
+                let mut lines: Vec<String> = mill.read("pipeline.yaml").lines().map(str::to_owned).collect();
+                let moved = lines.remove(4).replace("{size: 6, count: words}", "{count: words, size: 6}");
+                lines
+                    .insert(2, moved.replace("op: chunk, from: kept, ", "").replace("}}", "}, from: kept, op: chunk}"));
+                mill.write("pipeline.yaml", &(lines.join("\n") + "\n"));
+            },
+            why: ("chunks", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "a node renamed",
+            make: |mill| {
+                replace(mill, "chunks:", "passages:");
+                replace(mill, "from: chunks", "from: passages");
+            },
+            why: ("passages", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "the pipeline renamed",
+            make: |mill| replace(mill, "name: caching", "name: another"),
+            why: ("chunks", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "resources, retry, on_error",
+            make: |mill| {
+                let more =
+                    "seed: 3, resources: {threads: 1, concurrency: 2}, retry: {max_attempts: 9}, on_error: drop}";
+                replace(mill, "seed: 3}", more);
+            },
+            why: ("few", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "a default spelled out",
+            make: |mill| replace(mill, "count: words}", "count: words, by: recursive}"),
+            why: ("chunks", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "the seed of a seeded node",
+            make: |mill| replace(mill, "seed: 3", "seed: 4"),
+            why: ("few", "run | the seed changed from 3 to 4"),
+            reran: "few file",
+        },
+        Change {
+            title: "a seed where none is used",
+            make: |mill| replace(mill, "where: \"id <> 'd9'\"}", "where: \"id <> 'd9'\"}, seed: 8"),
+            why: ("kept", "cached, nothing changed"),
+            reran: "",
+        },
+        Change {
+            title: "another operator",
+            make: |mill| {
+                replace(
+                    mill,
+                    "{op: sample, from: chunks, with: {n: 5}, seed: 3}",
+                    "{op: dedup, from: chunks, with: {by: [text]}}",
+                )
+            },
+            why: ("few", "run | the operator changed from `sample` to `dedup`"),
+            reran: "few file",
+        },
+        Change {
+            title: "where a file is written",
+            make: |mill| replace(mill, "out/few.jsonl", "out/other.jsonl"),
+            why: ("file", "run | param `path` changed from \"out/few.jsonl\" to \"out/other.jsonl\""),
+            reran: "file",
+        },
+    ]
+}
+
+#[test]
+fn a_change_reruns_what_it_reaches_and_why_names_it() {
+    let mut table = String::from("| change | why | reran |\n|---|---|---|\n");
+    let mut wrong = Vec::new();
+    for change in changes() {
+        let mill = ran();
+        (change.make)(&mill);
+        let why = mill.why(change.why.0);
+        let reran = mill.run(&[]).exit(0).ran();
+        table += &format!("| {} | `why {}`: {why} | {} |\n", change.title, change.why.0, reran);
+        if (why.as_str(), reran.as_str()) != (change.why.1, change.reran) {
+            wrong.push(format!("{}: wanted `{}` and `{}`", change.title, change.why.1, change.reran));
+        }
+        assert_eq!(mill.run(&[]).exit(0).ran(), "", "a second run after: {}", change.title);
+    }
+    assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
+}
+
+#[test]
+fn force_and_no_cache_run_what_is_known_and_equal_bytes_stop_there() {
+    let mill = ran();
+    let before = mill.artifacts();
+    let one = mill.run(&["--force=chunks"]).exit(0);
+    assert_eq!((one.ran().as_str(), one.reasons("chunks").as_slice()), ("chunks", &["forced".to_owned()][..]));
+    let all = mill.run(&["-f"]).exit(0);
+    assert_eq!(all.ran(), ALL);
+    let off = mill.run(&["--no-cache"]).exit(0);
+    assert_eq!((off.ran().as_str(), off.reasons("few").as_slice()), (ALL, &["cache_off".to_owned()][..]));
+    assert_eq!(mill.artifacts(), before);
+    mill.run(&["--force=nobody"]).exit(2);
+}
+
+#[test]
+fn a_part_of_the_pipeline_can_be_chosen() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(None));
+    mill.write("pipeline.yaml", PIPELINE);
+    let early = mill.run(&["--only", "chunks"]).exit(1);
+    assert_eq!(early.ran(), "");
+    assert!(early.stdout.contains("it was not chosen to run"), "{}", early.stdout);
+    assert_eq!(mill.run(&["kept"]).exit(0).ran(), "corpus kept");
+    assert_eq!(mill.run(&["--to", "chunks"]).exit(0).ran(), "chunks");
+    assert_eq!(mill.run(&["--from", "few"]).exit(0).ran(), "few file");
+    replace(&mill, "size: 6", "size: 5");
+    let only = mill.run(&["--only", "chunks"]).exit(0);
+    assert_eq!((only.ran().as_str(), only.cached().as_str()), ("chunks", "corpus kept"));
+    mill.run(&["nobody"]).exit(2);
+}
+
+#[test]
+fn limit_has_its_own_entries() {
+    let mill = ran();
+    let full = mill.artifacts();
+    let cut = mill.run(&["--limit", "4"]).exit(0);
+    assert_eq!(cut.ran(), ALL);
+    let rows = |told: &Told| {
+        let events = told.events();
+        let read = events.iter().find(|event| event["node"] == "corpus" && event["rows"].is_u64());
+        read.expect("an event with rows")["rows"].as_u64()
+    };
+    assert_eq!(rows(&cut), Some(4));
+    let again = mill.run(&["--limit", "4"]).exit(0);
+    assert_eq!((again.ran().as_str(), rows(&again)), ("", Some(4)));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    assert_eq!(mill.artifacts(), full);
+}
+
+#[test]
+fn a_plan_changes_nothing_and_its_exit_code_tells_of_work() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(None));
+    mill.write("pipeline.yaml", PIPELINE);
+    let plan = |code| mill.call(&["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(code);
+    assert!(plan(10).stdout.contains("0 cached, 5 to run or to decide"));
+    assert!(mill.run(&["-n"]).exit(0).events().iter().all(|line| line["status"] != "cached"));
+    assert!(mill.store().run_ids().is_empty(), "a plan is no run");
+    mill.run(&[]).exit(0);
+    assert!(plan(0).stdout.contains("5 cached, 0 to run or to decide"));
+    replace(&mill, "n: 5", "n: 4");
+    let told = plan(10).stdout;
+    assert!(told.contains("param `n` changed from 5 to 4") && told.contains("waits for few"), "{told}");
+}
+
+#[test]
+fn a_frozen_node_keeps_what_it_gave() {
+    let mill = ran();
+    let before = mill.artifacts();
+    replace(&mill, "{size: 6, count: words}", "{size: 9, count: words}, freeze: true");
+    mill.write("documents.jsonl", &documents(Some(2)));
+    assert_eq!(mill.why("chunks"), "cached, frozen");
+    let told = mill.run(&[]).exit(0);
+    assert_eq!(told.ran(), "corpus kept");
+    assert_eq!(mill.artifacts()["chunks.chunks"], before["chunks.chunks"]);
+    for _ in 0..2 {
+        assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    }
+    mill.call(&["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(0);
+    replace(&mill, ", freeze: true", "");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "chunks few file");
+}
+
+#[test]
+fn validate_and_plan_need_no_store_to_be_right() {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", &documents(None));
+    mill.write("pipeline.yaml", PIPELINE);
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+    assert!(!mill.store_path().exists(), "validate writes nothing");
+}

@@ -1,0 +1,75 @@
+//! Several processes in one store, and several nodes at once.
+
+use std::time::Duration;
+
+use crate::endpoint::{Bench, patient};
+use crate::mill::{Mill, Told};
+
+#[test]
+fn two_processes_pay_once() {
+    let questions = 24;
+    let bench = Bench::new(&patient(questions, Duration::from_millis(40)));
+    let children: Vec<_> = (0..2).map(|_| bench.command(&[]).spawn().expect("a child")).collect();
+    let told: Vec<_> =
+        children.into_iter().map(|child| Told::new(child.wait_with_output().expect("a child")).exit(0)).collect();
+    let names: Vec<String> = (0..questions).map(|number| format!("q{number}")).collect();
+    assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), questions);
+    let runs: usize = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
+    assert_eq!(runs, 1, "one computes the rollout, the other one waits and uses it");
+    let store = bench.mill.store();
+    let outputs = |run: &String| {
+        let nodes = store.run_nodes(run).into_iter();
+        nodes.map(|node| (node.node, node.outputs)).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let runs = store.run_ids();
+    assert_eq!((runs.len(), outputs(&runs[0])), (2, outputs(&runs[1])));
+}
+
+#[test]
+fn different_pipelines_share_a_store_at_once() {
+    let mill = Mill::new();
+    let line = |n| format!("{}\n", serde_json::json!({"id": format!("d{n}"), "text": format!("text number {n}")}));
+    mill.write("documents.jsonl", &(0..200).map(line).collect::<String>());
+    for number in 0..4 {
+        let nodes = format!(
+            "nodes:\n  corpus: {{op: read, with: {{path: documents.jsonl, as: document}}}}\n  \
+             own: {{op: filter, from: corpus, with: {{where: \"length(id) > {}\"}}}}\n",
+            number % 2
+        );
+        mill.write(&format!("{number}.yaml"), &format!("name: p{number}\n{nodes}"));
+    }
+    let start = |number| mill.command(&["run", &format!("{number}.yaml"), "--json"]).spawn().expect("a child");
+    let children: Vec<_> = (0..4).map(start).collect();
+    let told: Vec<_> = children.into_iter().map(|child| Told::new(child.wait_with_output().unwrap()).exit(0)).collect();
+    let computed: Vec<String> = told.iter().flat_map(|told| told.nodes("node_finished")).collect();
+    let count = |node: &str| computed.iter().filter(|name| *name == node).count();
+    assert_eq!((count("corpus"), count("own")), (1, 2), "{computed:?}");
+}
+
+const WIDE: &str = "\
+name: wide
+nodes:
+  world:  {op: generate-world, with: {documents: 150, questions: 40}, seed: 5}
+  chunks: {op: chunk, from: world, with: {size: 40, count: words}}
+  bm25:   {op: index, from: chunks, with: {kind: bm25}}
+  dense:  {op: index, from: chunks, with: {kind: {dense: {encoder: hashing, factory: Flat}}}}
+  hits:   {op: retrieve, from: {questions: world.questions, search: [bm25, dense]}, with: {top_k: 5}}
+  rolls:  {op: rollout, from: {questions: world.questions, search: [bm25, dense]}, with: {policy: evidence}}
+  report: {op: evaluate, from: {questions: world.questions, hits: hits}}
+  few:    {op: sample, from: chunks, with: {n: 50}, seed: 2}
+  swift:  {op: convert-to-swift, from: rolls}
+";
+
+#[test]
+fn jobs_and_threads_change_no_byte() {
+    let run = |jobs: &str, threads: usize| {
+        let mill = Mill::new();
+        let resources = format!(", resources: {{threads: {threads}, concurrency: {}}}}}\n", threads * 7);
+        mill.write("pipeline.yaml", &WIDE.replace("}}\n", &format!("}}{resources}")));
+        mill.run(&["-j", jobs]).exit(0);
+        mill.artifacts()
+    };
+    let one = run("1", 1);
+    assert!(one.len() > 12, "{one:?}");
+    assert_eq!(run("4", 3), one);
+}

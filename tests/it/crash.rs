@@ -1,0 +1,255 @@
+//! What a killed, stopped or damaged run leaves behind, and that the next one goes on without a word.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::endpoint::{Bench, patient};
+use crate::mill::{Mill, Told, files_in};
+
+/// Questions of the rollout under test.
+const QUESTIONS: usize = 48;
+/// Rows in flight.
+const CONCURRENCY: usize = 8;
+/// Kills at different moments.
+const KILLS: u64 = 24;
+
+fn slow_bench() -> Bench {
+    Bench::new(&patient(QUESTIONS, Duration::from_millis(40)))
+}
+
+fn names() -> Vec<String> {
+    (0..QUESTIONS).map(|number| format!("q{number}")).collect()
+}
+
+fn paid(bench: &Bench) -> usize {
+    bench.paid(&names().iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Sends a signal by the program `kill`, to that process alone.
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
+    assert!(status.expect("`kill` is there").success());
+}
+
+/// Waits until the server has got so many requests.
+fn wait_for(bench: &Bench, requests: usize) {
+    let start = Instant::now();
+    while paid(bench) < requests {
+        assert!(start.elapsed() < Duration::from_secs(30), "the run does not get to {requests} requests");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Moments that differ from run to run of the loop and not from one run of the test to the next.
+fn moment(round: u64) -> Duration {
+    Duration::from_millis(15 + round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 420)
+}
+
+fn undisturbed() -> BTreeMap<String, String> {
+    let bench = slow_bench();
+    bench.run(&[]).exit(0);
+    assert_eq!(paid(&bench), QUESTIONS);
+    bench.mill.artifacts()
+}
+
+#[test]
+fn kill_9_at_any_moment_costs_at_most_what_was_in_flight() {
+    let expected = undisturbed();
+    let bench = slow_bench();
+    let mut kills = 0;
+    for round in 0..KILLS {
+        let mut child = bench.command(&[]).spawn().expect("a child");
+        std::thread::sleep(moment(round));
+        if child.try_wait().expect("a child").is_none() {
+            kills += 1;
+        }
+        // A child that has ended by itself is not there any more to be killed.
+        drop(child.kill());
+        child.wait().expect("a child");
+    }
+    assert!(kills >= 6, "only {kills} of {KILLS} runs were killed");
+    let told = bench.run(&[]).exit(0);
+    assert_eq!(told.stderr, "", "the next run says no word about it");
+    assert_eq!(bench.mill.artifacts(), expected);
+    let most = QUESTIONS + kills * CONCURRENCY;
+    assert!(paid(&bench) <= most, "{} calls were paid for {QUESTIONS} rows and {kills} kills", paid(&bench));
+    assert_eq!(bench.mill.unfinished(), Vec::<std::path::PathBuf>::new(), "tmp/ is swept");
+    assert_eq!(bench.run(&[]).exit(0).ran(), "");
+}
+
+#[test]
+fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
+    let bench = slow_bench();
+    let mut child = bench.command(&[]).spawn().expect("a child");
+    wait_for(&bench, QUESTIONS / 2);
+    child.kill().expect("a running child");
+    child.wait().expect("a child");
+    let before = paid(&bench);
+    assert!(!bench.mill.unfinished().is_empty(), "the killed run left unfinished work");
+    let told = bench.run(&[]).exit(0);
+    let events = told.events();
+    let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
+    let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
+    assert!(cached >= before - CONCURRENCY, "{cached} of {before} rows were remembered");
+    assert_eq!(paid(&bench), before + QUESTIONS - cached);
+    assert_eq!(bench.mill.unfinished(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn one_ctrl_c_drains_and_the_next_run_goes_on() {
+    let bench = slow_bench();
+    let child = bench.command(&[]).spawn().expect("a child");
+    wait_for(&bench, QUESTIONS / 3);
+    signal(&child, "INT");
+    let told = Told::new(child.wait_with_output().expect("a child")).exit(130);
+    assert_eq!(told.summary()["interrupted"], true);
+    let before = paid(&bench);
+    assert!(before < QUESTIONS, "it stopped before the end");
+    let next = bench.run(&[]).exit(0);
+    assert_eq!(next.reasons("answers"), ["unfinished"]);
+    assert_eq!(paid(&bench), QUESTIONS, "what was in flight was waited for and kept");
+    assert_eq!(bench.mill.artifacts(), undisturbed());
+}
+
+#[test]
+fn a_second_ctrl_c_stops_at_once() {
+    let bench = Bench::new(&patient(8, Duration::from_secs(60)));
+    bench.replace("timeout_seconds: 2", "timeout_seconds: 90");
+    let child = bench.command(&[]).spawn().expect("a child");
+    wait_for_any(&bench);
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(300));
+    let start = Instant::now();
+    signal(&child, "INT");
+    Told::new(child.wait_with_output().expect("a child")).exit(130);
+    assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+}
+
+fn wait_for_any(bench: &Bench) {
+    wait_for(bench, 8);
+}
+
+/// A small pipeline that has run, without an endpoint.
+fn ran() -> Mill {
+    let mill = Mill::new();
+    let line =
+        |number| format!("{}\n", serde_json::json!({"id": format!("d{number}"), "text": "some words ".repeat(9)}));
+    mill.write("documents.jsonl", &(0..20).map(line).collect::<String>());
+    let pipeline = "\
+name: damage
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  chunks: {op: chunk, from: corpus, with: {size: 6, count: words}}
+  few:    {op: sample, from: chunks, with: {n: 5}}
+";
+    mill.write("pipeline.yaml", pipeline);
+    mill.run(&[]).exit(0);
+    mill
+}
+
+/// Damages the artifact of `chunks`, and expects that it is made again with the same bytes.
+fn mends(damage: fn(&Path), reason: &str) {
+    let mill = ran();
+    let before = mill.artifacts();
+    damage(&mill.artifact_folder("chunks", "chunks"));
+    let told = mill.run(&[]).exit(0);
+    assert_eq!((told.ran().as_str(), told.reasons("chunks")), ("chunks", vec![reason.to_owned()]));
+    assert_eq!(mill.artifacts(), before);
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+}
+
+fn part(folder: &Path) -> std::path::PathBuf {
+    folder.join("part-00000.parquet")
+}
+
+#[test]
+fn a_deleted_part_is_made_again() {
+    mends(|folder| std::fs::remove_file(part(folder)).unwrap(), "artifact_missing");
+}
+
+#[test]
+fn a_deleted_artifact_is_made_again() {
+    mends(|folder| std::fs::remove_dir_all(folder).unwrap(), "artifact_missing");
+}
+
+#[test]
+fn a_truncated_part_is_made_again() {
+    let cut = |folder: &Path| {
+        let file = std::fs::OpenOptions::new().write(true).open(part(folder)).unwrap();
+        file.set_len(100).unwrap();
+    };
+    mends(cut, "artifact_corrupt");
+}
+
+#[test]
+fn a_damaged_description_is_made_again() {
+    mends(|folder| std::fs::write(folder.join("artifact.json"), "{").unwrap(), "artifact_corrupt");
+}
+
+#[test]
+fn damaged_result_records_are_misses() {
+    for change in [|text: String| text.replacen("\"key\":\"", "\"key\":\"0", 1), |text: String| text[..40].to_owned()] {
+        let mill = ran();
+        let before = mill.artifacts();
+        for folder in files_in(&mill.store_path().join("results")) {
+            for record in files_in(&folder) {
+                let text = std::fs::read_to_string(&record).unwrap();
+                std::fs::write(&record, change(text)).unwrap();
+            }
+        }
+        let told = mill.run(&[]).exit(0);
+        assert_eq!(told.ran(), "chunks corpus few");
+        assert_eq!(mill.artifacts(), before);
+    }
+}
+
+#[test]
+fn a_record_that_names_another_key_is_not_believed() {
+    let mill = ran();
+    let records: Vec<_> = files_in(&mill.store_path().join("results")).iter().flat_map(|f| files_in(f)).collect();
+    let text = std::fs::read_to_string(&records[0]).unwrap();
+    std::fs::write(&records[1], text).unwrap();
+    assert_ne!(mill.run(&[]).exit(0).ran(), "");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+}
+
+#[test]
+fn a_torn_run_record_is_no_obstacle() {
+    let mill = ran();
+    for run in files_in(&mill.store_path().join("runs")) {
+        for name in ["run.json", "nodes.jsonl", "events.jsonl"] {
+            let text = std::fs::read_to_string(run.join(name)).unwrap();
+            std::fs::write(run.join(name), &text[..text.len() / 2]).unwrap();
+        }
+    }
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    mill.call(&["runs"]).exit(0);
+}
+
+#[test]
+fn a_missing_store_is_made_and_an_unusable_one_is_exit_5() {
+    let mill = ran();
+    std::fs::remove_dir_all(mill.store_path()).unwrap();
+    assert_eq!(mill.run(&[]).exit(0).ran(), "chunks corpus few");
+    mill.write(".searchmill/format", "999\n");
+    let told = mill.run(&[]).exit(5);
+    assert!(told.stderr.contains("has format 999") && told.stderr.contains("--store"), "{}", told.stderr);
+    mill.write("a_file", "");
+    mill.run(&["--store", "a_file"]).exit(5);
+    mill.run(&["--store", "s3://bucket/store"]).exit(5);
+    assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is left alone");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_exit_5() {
+    // Not even root can make files in /proc.
+    let mill = ran();
+    let told = mill.run(&["--store", "/proc/searchmill"]).exit(5);
+    assert!(told.stderr.contains("/proc/searchmill"), "{}", told.stderr);
+    // A store whose memo and artifacts lie on a full or read-only disk: the machine fails, not the pipeline.
+    std::fs::remove_dir_all(mill.path(".searchmill/tmp")).unwrap();
+    std::os::unix::fs::symlink("/proc", mill.path(".searchmill/tmp")).unwrap();
+    mill.run(&["--no-cache"]).exit(5);
+}

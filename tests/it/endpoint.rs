@@ -1,0 +1,96 @@
+//! A project whose questions go to a scripted endpoint.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::mill::Mill;
+use crate::openai_server::{OpenAiServer, Script, Step, answer};
+
+/// Questions, an index to search and a rollout; `API_KEY` and `ENDPOINT` come from the environment.
+pub(crate) const PIPELINE: &str = "\
+name: endpoint
+nodes:
+  corpus:    {op: read, with: {path: documents.jsonl, as: document}}
+  chunks:    {op: chunk, from: corpus, with: {size: 40, count: words}}
+  bm25:      {op: index, from: chunks, with: {kind: bm25}}
+  questions: {op: read, with: {path: questions.jsonl, as: question}}
+  answers:
+    op: rollout
+    from: {questions: questions, search: bm25}
+    with:
+      policy: {endpoint: {base_url: \"${env:ENDPOINT}\", model: m, api_key: \"${secret:API_KEY}\", timeout_seconds: 2}}
+      samples: 1
+    retry: {max_attempts: 2, backoff: 10ms}
+    resources: {concurrency: 8}
+  scores:    {op: evaluate, from: {trajectories: answers, questions: questions}}
+";
+
+/// The project and the endpoint that it asks.
+pub(crate) struct Bench {
+    pub(crate) mill: Mill,
+    pub(crate) server: OpenAiServer,
+    pub(crate) api_key: &'static str,
+}
+
+/// Questions `q0`, `q1`, … that are answered after a while.
+pub(crate) fn patient(count: usize, wait: Duration) -> Vec<(String, Vec<Step>)> {
+    let step = || if wait.is_zero() { answer("Rome") } else { Step::After(wait, Box::new(answer("Rome"))) };
+    (0..count).map(|number| (format!("q{number}"), vec![step()])).collect()
+}
+
+impl Bench {
+    /// A server that says this, a project that asks all of it in this order.
+    pub(crate) fn new(script: &[(String, Vec<Step>)]) -> Self {
+        let mill = Mill::new();
+        mill.write("pipeline.yaml", PIPELINE);
+        mill.write("documents.jsonl", &document("Rome is the capital of Italy."));
+        let bench = Self { mill, server: OpenAiServer::start(to_script(script)), api_key: "first" };
+        bench.ask(&script.iter().map(|(question, _)| question.as_str()).collect::<Vec<_>>());
+        bench
+    }
+
+    /// Another server takes the place of the first one.
+    pub(crate) fn serve(&mut self, script: &[(String, Vec<Step>)]) {
+        self.server = OpenAiServer::start(to_script(script));
+    }
+
+    /// Writes the file of questions.
+    pub(crate) fn ask(&self, questions: &[&str]) {
+        let line = |question: &&str| {
+            let row = json!({"id": question, "question": question, "golden_answers": ["Rome"], "evidence": []});
+            format!("{row}\n")
+        };
+        self.mill.write("questions.jsonl", &questions.iter().map(line).collect::<String>());
+    }
+
+    pub(crate) fn replace(&self, from: &str, to: &str) {
+        let text = self.mill.read("pipeline.yaml");
+        assert!(text.contains(from), "{from}");
+        self.mill.write("pipeline.yaml", &text.replace(from, to));
+    }
+
+    /// `run pipeline.yaml --json` with the environment that the pipeline wants, not yet started.
+    pub(crate) fn command(&self, more: &[&str]) -> std::process::Command {
+        let mut command = self.mill.command(&[&["run", "pipeline.yaml", "--json"], more].concat());
+        command.env("ENDPOINT", self.server.base_url()).env("API_KEY", self.api_key);
+        command
+    }
+
+    pub(crate) fn run(&self, more: &[&str]) -> crate::mill::Told {
+        crate::mill::Told::new(self.command(more).output().expect("the program can be started"))
+    }
+
+    /// Requests that the server got about these questions.
+    pub(crate) fn paid(&self, questions: &[&str]) -> usize {
+        questions.iter().map(|question| self.server.requests(question).len()).sum()
+    }
+}
+
+pub(crate) fn document(text: &str) -> String {
+    format!("{}\n", json!({"id": "d1", "title": "Italy", "text": text}))
+}
+
+fn to_script(script: &[(String, Vec<Step>)]) -> Script {
+    script.iter().cloned().collect()
+}

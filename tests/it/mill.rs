@@ -1,0 +1,158 @@
+//! The real program in a folder of its own: write files, run commands, read what was told and what was stored.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use searchmill_engine::store::{NodeRun, Store};
+use serde_json::Value;
+
+/// A project folder with a store.
+pub(crate) struct Mill {
+    folder: tempfile::TempDir,
+}
+
+impl Mill {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("a file of the project can be written");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The program, working in this folder, without the caller's settings.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_searchmill"));
+        command.args(args).current_dir(self.folder.path()).env_remove("SEARCHMILL_STORE").env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn call(&self, args: &[&str]) -> Told {
+        Told::new(self.command(args).output().expect("the program can be started"))
+    }
+
+    /// `run pipeline.yaml --json` with more arguments.
+    pub(crate) fn run(&self, more: &[&str]) -> Told {
+        self.call(&[&["run", "pipeline.yaml", "--json"], more].concat())
+    }
+
+    /// What `why NODE` says, without the node's name.
+    pub(crate) fn why(&self, node: &str) -> String {
+        let told = self.call(&["why", node, "--file", "pipeline.yaml"]);
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        told.stdout.trim().trim_start_matches(&format!("{node}: ")).replace("\n  ", " | ")
+    }
+
+    pub(crate) fn store_path(&self) -> PathBuf {
+        self.path(".searchmill")
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::open(&self.store_path()).expect("a store")
+    }
+
+    /// What the nodes of the newest run came to.
+    pub(crate) fn last_nodes(&self) -> Vec<NodeRun> {
+        let store = self.store();
+        store.run_ids().last().map(|run| store.run_nodes(run)).unwrap_or_default()
+    }
+
+    /// `node.port` to artifact id, in the newest run.
+    pub(crate) fn artifacts(&self) -> BTreeMap<String, String> {
+        let ports = self.last_nodes().into_iter().flat_map(|node| {
+            let name = node.node;
+            node.outputs.into_iter().map(move |(port, output)| (format!("{name}.{port}"), output.id.to_string()))
+        });
+        ports.collect()
+    }
+
+    /// The folder of one artifact of the newest run.
+    pub(crate) fn artifact_folder(&self, node: &str, port: &str) -> PathBuf {
+        let nodes = self.last_nodes();
+        let node = nodes.iter().find(|found| found.node == node).expect("a node of the last run");
+        self.store().artifact_folder(&node.outputs[port].id)
+    }
+
+    /// What lies under `tmp/` of the store, looked at without opening it.
+    pub(crate) fn unfinished(&self) -> Vec<PathBuf> {
+        files_in(&self.store_path().join("tmp"))
+    }
+}
+
+/// Entries of a folder.
+pub(crate) fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    files
+}
+
+/// What the program said.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Told {
+    pub(crate) fn new(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        Self { code: output.status.code().unwrap_or(-1), stdout, stderr }
+    }
+
+    /// With that exit code, or the test fails with all that was said.
+    #[track_caller]
+    pub(crate) fn exit(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The JSON lines.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Nodes of the events of that name.
+    pub(crate) fn nodes(&self, event: &str) -> BTreeSet<String> {
+        let events = self.events();
+        let of_kind = events.iter().filter(|found| found["event"] == event);
+        of_kind.filter_map(|found| found["node"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Nodes that ran to their end, separated by spaces.
+    pub(crate) fn ran(&self) -> String {
+        self.nodes("node_finished").into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Nodes whose result was known.
+    pub(crate) fn cached(&self) -> String {
+        self.nodes("node_cached").into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The names of the reasons for which a node ran.
+    pub(crate) fn reasons(&self, node: &str) -> Vec<String> {
+        let events = self.events();
+        let started = events.iter().find(|event| event["event"] == "node_started" && event["node"] == node);
+        let reasons = started.and_then(|event| event["reasons"].as_array().cloned()).unwrap_or_default();
+        reasons.iter().filter_map(|reason| reason["reason"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// The last event: the balance of the run.
+    pub(crate) fn summary(&self) -> Value {
+        let events = self.events();
+        events.into_iter().rfind(|event| event["event"] == "run_finished").unwrap_or_default()
+    }
+}
