@@ -8,3 +8,11 @@ mod endpoint;
 mod mill;
 mod openai_server;
 mod rows;
+mod scale;
+mod tidy;
+
+/// A remark about a test that could not be made here.
+fn say(line: &str) {
+    use std::io::Write;
+    writeln!(std::io::stderr(), "{line}").expect("stderr");
+}
