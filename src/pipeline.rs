@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use searchmill_engine::diagnostic::SourceMap;
+use searchmill_engine::diagnostic::{Severity, SourceMap};
 use searchmill_engine::operator::Registry;
 use searchmill_engine::plan::{Plan, bind};
-use searchmill_engine::spec::{Overrides, load};
+use searchmill_engine::spec::{Overrides, read};
 
 use crate::exit::Failure;
 
@@ -18,6 +18,17 @@ pub(crate) fn registry() -> Registry {
 pub(crate) fn plan(file: &Path, set: &[String], params: &[PathBuf], directory: &Path) -> Result<Plan, Failure> {
     let overrides = Overrides { set: set.to_vec(), params_files: params.to_vec() };
     let mut sources = SourceMap::new();
-    let checked = load(file, &overrides, &mut sources).and_then(|spec| bind(spec, file, directory, &registry()));
-    checked.map_err(|errors| Failure::Pipeline(errors, Box::new(sources)))
+    let reading = read(file, &overrides, &mut sources);
+    let broken = reading.problems.iter().any(|problem| problem.severity == Severity::Error);
+    let mut problems = reading.problems;
+    // A pipeline that does not read well is bound all the same: its other faults are told in the same go.
+    let bound = reading.spec.map(|spec| bind(spec, file, directory, &registry()));
+    match bound {
+        Some(Ok(plan)) if !broken => return Ok(plan),
+        Some(Err(found)) => problems.extend(found),
+        _ => {}
+    }
+    problems.sort_by_key(|problem| problem.span().map(|span| (span.file, span.start)));
+    problems.dedup();
+    Err(Failure::Pipeline(problems, Box::new(sources)))
 }

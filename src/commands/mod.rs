@@ -44,13 +44,13 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     match args.command {
         Command::Run(args) => run::run(&session, args),
         Command::Plan(args) => plan::plan(&session, &args),
-        Command::Validate(args) => validate::validate(&session, &args),
+        Command::Validate(args) => Ok(validate::validate(&session, &args)),
         Command::Why(args) => why::why(&session, &args),
         Command::Status(args) => status::status(&session, &args),
         Command::Runs(args) => runs::runs(&session, &args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
-        Command::Schema => schema::schema(&session),
+        Command::Schema => Ok(schema::schema(&session)),
         Command::Graph(args) => graph::graph(&session, &args),
         Command::Logs(args) => logs::logs(&session, &args),
     }

@@ -12,9 +12,9 @@ const TOOL_LINES: usize = 12;
 pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
     let mut text = format!("{STRONG}━━ {}{STRONG:#}", trajectory.id);
     let model = trajectory.model.as_deref().unwrap_or("-");
-    write!(
+    writeln!(
         text,
-        "  {DIM}policy {} · model {model} · {} rounds · {} tool calls · {}{DIM:#}\n",
+        "  {DIM}policy {} · model {model} · {} rounds · {} tool calls · {}{DIM:#}",
         trajectory.policy, trajectory.rounds, trajectory.tool_calls, trajectory.finish_reason
     )
     .unwrap_or_default();

@@ -83,7 +83,7 @@ fn excerpts(diagnostic: &Diagnostic, sources: &SourceMap) -> Vec<Excerpt> {
         match excerpts.iter_mut().find(|excerpt| excerpt.file == file && excerpt.is_near(mark.line)) {
             Some(excerpt) => excerpt.marks.push(mark),
             None => {
-                excerpts.push(Excerpt { file, path: path.display().to_string(), marks: vec![mark], lines: Vec::new() })
+                excerpts.push(Excerpt { file, path: path.display().to_string(), marks: vec![mark], lines: Vec::new() });
             }
         }
     }

@@ -10,7 +10,7 @@ use searchmill_engine::plan::Plan;
 use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::store::Store;
 
-use super::table::duration;
+use super::table::{bytes, duration};
 use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN, err, out};
 
 /// Cached nodes that are listed one by one; beyond that they are only counted.
@@ -112,10 +112,11 @@ impl Live {
             Event::RunStarted { run, pipeline, nodes, .. } => {
                 Some(format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}"))
             }
-            Event::NodeCached { node, rows, rejects, .. } => {
+            Event::NodeCached { node, output, rows, bytes, rejects, .. } => {
                 state.cached += 1;
                 let rejects = if *rejects > 0 { format!(" · {rejects} rejects") } else { String::new() };
-                (state.cached <= LISTED).then(|| line(DIM, "cached", node, &format!("{rows} rows{rejects}")))?
+                (state.cached <= LISTED)
+                    .then(|| line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes))))?
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.start(state, node, operator);
@@ -158,12 +159,22 @@ impl Live {
 }
 
 fn finished(event: &Event) -> String {
-    let Event::NodeFinished { rows, rejects, cached_rows, calls, prompt_tokens, completion_tokens, seconds, .. } =
-        event
+    let Event::NodeFinished {
+        output,
+        bytes,
+        rows,
+        rejects,
+        cached_rows,
+        calls,
+        prompt_tokens,
+        completion_tokens,
+        seconds,
+        ..
+    } = event
     else {
         return String::new();
     };
-    let mut text = format!("{rows} rows · {}", duration(*seconds));
+    let mut text = format!("{} · {}", amount(output, *rows, *bytes), duration(*seconds));
     if *cached_rows > 0 {
         text.push_str(&format!(" · {cached_rows} rows known"));
     }
@@ -174,6 +185,11 @@ fn finished(event: &Event) -> String {
         text.push_str(&format!(" · {WARN}{rejects} rejects{WARN:#}"));
     }
     text
+}
+
+/// `55 question rows`, or `index of 1.2 MiB`.
+fn amount(output: &str, rows: u64, size: u64) -> String {
+    if output.ends_with("rows") { format!("{rows} {output}") } else { format!("{output} of {}", bytes(size)) }
 }
 
 fn balance(summary: &RunSummary) -> String {

@@ -301,10 +301,10 @@ impl Driver {
             return self.fail(place, &error);
         }
         self.summary.cached += 1;
-        let rows = node.default_output().and_then(|port| outputs.get(port)).map_or(0, |output| output.rows);
+        let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, rows, rejects });
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects });
         self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
@@ -365,10 +365,13 @@ impl Driver {
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
         }
+        let (output, rows, bytes) = default_output(node, &result.outputs);
         self.reporter.event(&Event::NodeFinished {
+            output,
+            bytes,
             node: node.id().to_owned(),
             operator: node.entry.name.to_owned(),
-            rows: node.default_output().and_then(|port| result.outputs.get(port)).map_or(0, |output| output.rows),
+            rows,
             rejects: result.rejects(),
             cached_rows,
             calls: result.calls,
@@ -457,6 +460,14 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     found
 }
 
+/// Type, rows and bytes of a node's default output.
+fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}
+
 /// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 the machine failed, 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
@@ -490,10 +501,10 @@ pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<S
 fn run_id(started: f64) -> String {
     let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
     let (year, month, day) = civil(days);
-    // Ids sort by time within the second too; the process keeps ids of the same moment apart.
-    let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
+    // Sorts by time also within a second; the process id keeps two starts at the same moment apart.
+    let (fraction, process) = ((started.fract() * 10_000.0) as u32, std::process::id() & 0xfff);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04}{process:03x}")
 }
 
 /// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date

@@ -54,8 +54,12 @@ pub enum Event {
         node: String,
         /// Operator.
         operator: String,
+        /// Type of its default output (`chunk rows`, `index`).
+        output: String,
         /// Rows at its default output.
         rows: u64,
+        /// Bytes of its default output.
+        bytes: u64,
         /// Rejected rows it holds.
         rejects: u64,
     },
@@ -101,8 +105,12 @@ pub enum Event {
         node: String,
         /// Operator.
         operator: String,
+        /// Type of its default output (`chunk rows`, `index`).
+        output: String,
         /// Rows at its default output.
         rows: u64,
+        /// Bytes of its default output.
+        bytes: u64,
         /// Rows that failed.
         rejects: u64,
         /// Of its rows, those whose result was known.

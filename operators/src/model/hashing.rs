@@ -27,10 +27,10 @@ pub struct HashingParams {
     /// Weight of a word that is written with a capital letter, against 1 for others: names decide most searches.
     /// A query's first word does not count as a name.
     #[serde(default = "default_name_weight")]
-    pub name_weight: f32,
+    pub name_weight: f64,
     /// Weight of all n-grams of a word together, against 1 for the word itself.
     #[serde(default = "default_ngram_weight")]
-    pub ngram_weight: f32,
+    pub ngram_weight: f64,
 }
 
 fn default_dimensions() -> usize {
@@ -41,11 +41,11 @@ fn default_ngram() -> usize {
     4
 }
 
-fn default_name_weight() -> f32 {
+fn default_name_weight() -> f64 {
     3.0
 }
 
-fn default_ngram_weight() -> f32 {
+fn default_ngram_weight() -> f64 {
     1.0
 }
 
@@ -99,7 +99,7 @@ impl HashingEncoder {
         analyzer.token_stream(text).process(&mut |token| {
             let capital = text[token.offset_from..].starts_with(char::is_uppercase);
             let name = capital && (role == Role::Passage || token.offset_from != first);
-            let weight = if name { self.params.name_weight } else { 1.0 };
+            let weight = if name { self.params.name_weight as f32 } else { 1.0 };
             let word = words.entry(token.text.clone()).or_insert((0, weight));
             *word = (word.0 + 1, word.1.max(weight));
         });
@@ -120,7 +120,7 @@ impl HashingEncoder {
         let mut starts: Vec<usize> = marked.char_indices().map(|(start, _)| start).collect();
         starts.push(marked.len());
         let grams = starts.windows((self.params.ngram + 1).min(starts.len()));
-        let share = weight * (self.params.ngram_weight / grams.len() as f32).sqrt();
+        let share = weight * (self.params.ngram_weight as f32 / grams.len() as f32).sqrt();
         for gram in grams {
             add(vector, feature(b'g', &marked.as_bytes()[gram[0]..gram[gram.len() - 1]]), share);
         }

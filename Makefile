@@ -1,0 +1,31 @@
+# Two commands: `make quickstart` sets up, builds and runs the main job; `make test` sets up and passes the tests.
+.PHONY: quickstart test setup build lint fmt bench-engine clean-store
+
+quickstart: setup
+	cargo build --locked
+	@echo
+	target/debug/searchmill run pipelines/quickstart.yaml
+	@scripts/after-quickstart
+
+test: setup
+	cargo test --locked --workspace
+
+# Everything a build needs beside Rust, a C/C++ compiler, make, git and python3: cmake and a BLAS, for Faiss.
+setup:
+	@scripts/setup
+
+build: setup
+	cargo build --locked
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+fmt:
+	cargo fmt --all
+
+bench-engine: build
+	benches/engine.py
+
+clean-store:
+	rm -rf .searchmill
