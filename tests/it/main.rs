@@ -5,6 +5,16 @@ mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
+mod laws;
 mod mill;
 mod openai_server;
 mod rows;
+mod scale;
+mod tidy;
+mod version;
+
+/// A remark about a test that could not be made here.
+fn say(line: &str) {
+    use std::io::Write;
+    writeln!(std::io::stderr(), "{line}").expect("stderr");
+}

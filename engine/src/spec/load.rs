@@ -126,7 +126,7 @@ fn own_nodes(nodes: Option<Spanned>, scope: &mut Scope<'_>, shared: &mut Shared<
 fn no_nodes(file: FileId) -> Diagnostic {
     Diagnostic::error("missing-key", "the pipeline has no `nodes:`")
         .at(Span::new(file, 0, 0), "")
-        .help("write `nodes:` and below it one entry for each step: `chunks: {op: chunk, from: corpus}`")
+        .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
 }
 
 fn check_schedule(schedule: &Spanned, shared: &mut Shared<'_>) {

@@ -46,7 +46,7 @@ impl Reader<'_> {
                 }
             }
             Value::Map(_) | Value::List(_) | Value::Null => self.mismatch(value, whole, place),
-            _ if words.is_empty() || value.scalar_text().is_some_and(|text| tags.contains(&text.as_str())) => {
+            _ if words.is_empty() || value.scalar_text().is_some_and(|text| is_bare_tag(&text, &words, &tags)) => {
                 self.bare_tag(value, &tags, place)
             }
             _ => self.word_or_tag(value, &words, &tags, place),
@@ -149,6 +149,11 @@ impl Reader<'_> {
         let typed = reader.read(value, branch, place);
         (typed, reader.problems, reader.broken)
     }
+}
+
+/// A tag that is no word by itself: one that may be written without its settings is both.
+fn is_bare_tag(text: &str, words: &[&Json], tags: &[&str]) -> bool {
+    tags.contains(&text) && words.iter().all(|word| word.as_str() != Some(text))
 }
 
 fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {

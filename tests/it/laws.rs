@@ -1,0 +1,267 @@
+//! Laws that every operator keeps: what its key depends on, and that the same key always means the same bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use searchmill_engine::diagnostic::SourceMap;
+use searchmill_engine::fingerprint::{InputIdentity, NodeIdentity, OutputIdentity, SourceIdentity, hash_bytes, identity_params};
+use searchmill_engine::operator::OperatorEntry;
+use searchmill_engine::spec::{Overrides, arguments, load_text};
+use serde_json::{Map, Value, json};
+
+use crate::mill::Mill;
+
+/// Params that never enter a key. Whatever is added here is a promise that it changes no byte.
+const NOT_IN_KEYS: [&str; 5] = [
+    "exec timeout_seconds",
+    "rollout policy.endpoint.api_key",
+    "rollout policy.endpoint.base_url",
+    "rollout policy.endpoint.timeout_seconds",
+    "chunk count.tokenizer",
+];
+
+/// An example as a pipeline of one node.
+fn pipeline(example: &str) -> String {
+    let node: String = example.lines().map(|line| format!("  {line}\n")).collect();
+    format!("name: example\nnodes:\n{node}")
+}
+
+/// The params of the one node of a pipeline, as the operator gets them.
+fn params_of(entry: &OperatorEntry, pipeline: &str) -> Value {
+    let overrides = Overrides { set: Vec::new(), params_files: Vec::new() };
+    let spec = load_text(Path::new("example.yaml"), pipeline, &overrides, &mut SourceMap::new());
+    let spec = spec.unwrap_or_else(|problems| panic!("{pipeline}\n{problems:?}"));
+    let params = arguments(&spec.nodes[0].with, &(entry.schema)(), entry.name);
+    params.unwrap_or_else(|problems| panic!("{pipeline}\n{problems:?}"))
+}
+
+/// Params after defaults, if the operator takes them.
+fn bound(entry: &OperatorEntry, params: &Value) -> Option<Value> {
+    let operator = (entry.bind)(params.clone()).ok()?;
+    operator.check().is_empty().then(|| operator.params())
+}
+
+/// The key of a node with these params, inputs whose content is the same every time, and all it declares.
+fn key(entry: &OperatorEntry, params: &Value) -> String {
+    let operator = (entry.bind)(params.clone()).unwrap_or_else(|issue| panic!("{} {}", entry.name, issue.message));
+    let ports = operator.ports();
+    let input = |name: &str| {
+        let (port, artifact_type) = (name.to_owned(), "rows".to_owned());
+        InputIdentity { port, artifact_type, digest: hash_bytes(name.as_bytes()) }
+    };
+    let output = |name: &str| OutputIdentity { port: name.to_owned(), kind: "rows".to_owned() };
+    let source = |source| SourceIdentity { name: "source".to_owned(), content: format!("{source:?}") };
+    let inputs: Vec<_> = ports.inputs.iter().map(|port| input(&port.name)).collect();
+    let outputs: Vec<_> = ports.outputs.iter().map(|port| output(&port.name)).collect();
+    let sources: Vec<_> = operator.sources().into_iter().map(source).collect();
+    let params = identity_params(&(entry.schema)(), &operator.params());
+    let (operator, version) = (entry.name, entry.version);
+    let identity = NodeIdentity {
+        operator,
+        version,
+        params: &params,
+        inputs: &inputs,
+        outputs: &outputs,
+        sources: &sources,
+        seed: Some(0),
+    };
+    identity.key().0.to_string()
+}
+
+/// Every operator with every example's params.
+fn examples() -> Vec<(OperatorEntry, &'static str, Value)> {
+    let all = searchmill_operators::all();
+    let of = |entry: OperatorEntry| entry.examples.iter().map(move |example| (entry, example.yaml));
+    let texts = all.into_iter().flat_map(of);
+    texts.map(|(entry, yaml)| (entry, yaml, params_of(&entry, &pipeline(yaml)))).collect()
+}
+
+/// Maps with their keys in the opposite order.
+fn reversed(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            Value::Object(map.iter().rev().map(|(key, value)| (key.clone(), reversed(value))).collect::<Map<_, _>>())
+        }
+        Value::Array(items) => items.iter().map(reversed).collect(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn order_comments_and_spelled_out_defaults_are_not_in_the_key() {
+    let examples = examples();
+    assert!(examples.len() >= 40, "{}", examples.len());
+    for (entry, yaml, params) in &examples {
+        let expected = key(entry, params);
+        let commented = pipeline(yaml).lines().map(|line| format!("# A remark.\n{line}\n\n")).collect::<String>();
+        assert_eq!(key(entry, &params_of(entry, &commented)), expected, "comments in {yaml}");
+        assert_eq!(key(entry, &reversed(params)), expected, "order in {yaml}");
+        let whole = bound(entry, params).unwrap_or_else(|| panic!("{yaml}"));
+        assert_eq!(key(entry, &reversed(&whole)), expected, "defaults in {yaml}");
+    }
+}
+
+/// Paths of all leaves; empty maps and lists are leaves.
+fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+    let below: Vec<(String, &Value)> = match value {
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(place, value)| (place.to_string(), value)).collect(),
+        _ => Vec::new(),
+    };
+    if below.is_empty() {
+        found.push(path.to_owned());
+    }
+    for (name, value) in below {
+        leaves(value, &format!("{path}/{name}"), found);
+    }
+}
+
+/// All words that a schema fixes anywhere.
+fn words(schema: &Value, found: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(map) => {
+            let fixed = map.get("const").into_iter().chain(map.get("enum").and_then(Value::as_array).into_iter().flatten());
+            found.extend(fixed.filter_map(Value::as_str).map(str::to_owned));
+            map.values().for_each(|value| words(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| words(value, found)),
+        _ => {}
+    }
+}
+
+/// Other values for a leaf, the likeliest first.
+fn flips(value: &Value, words: &BTreeSet<String>) -> Vec<Value> {
+    let mut flips = match value {
+        Value::Bool(flag) => vec![json!(!flag)],
+        Value::Number(number) => {
+            let float = number.as_f64().unwrap_or_default();
+            let whole = number.as_i64().map_or_else(Vec::new, |n| vec![json!(n + 1), json!(n - 1)]);
+            [whole, vec![json!(float + 1.0), json!(float / 2.0), json!(float * 2.0 + 0.125)]].concat()
+        }
+        Value::String(text) => vec![json!(format!("{text}x")), json!(format!("{text} OR false")), json!("${secret:OTHER}")],
+        Value::Array(_) => vec![json!(["x"]), json!([1]), json!(["x", "y"])],
+        Value::Object(_) => vec![json!({"x": "x"}), json!({"x": 1})],
+        Value::Null => {
+            vec![json!(3), json!(0.5), json!("x"), json!(true), json!(["x"]), json!("${secret:X}"), json!({"x": "x"})]
+        }
+    };
+    flips.extend(words.iter().map(|word| json!(word)));
+    flips
+}
+
+#[test]
+fn flipping_any_param_changes_the_key_and_nothing_else_does() {
+    let mut stuck: BTreeMap<String, bool> = BTreeMap::new();
+    let mut outside = BTreeSet::new();
+    for (entry, yaml, params) in examples() {
+        let whole = bound(&entry, &params).unwrap_or_else(|| panic!("{yaml}"));
+        let before = key(&entry, &whole);
+        let (mut paths, mut fixed) = (Vec::new(), BTreeSet::new());
+        leaves(&whole, "", &mut paths);
+        words(&(entry.schema)(), &mut fixed);
+        for path in paths {
+            let name = format!("{} {}", entry.name, path.trim_start_matches('/').replace('/', "."));
+            let old = whole.pointer(&path).expect("a leaf").clone();
+            let flipped = flips(&old, &fixed).into_iter().find_map(|flip| {
+                let mut other = whole.clone();
+                *other.pointer_mut(&path).expect("a leaf") = flip;
+                bound(&entry, &other).filter(|other| *other != whole)
+            });
+            let moved = stuck.entry(name.clone()).or_default();
+            if let Some(flipped) = flipped {
+                *moved = true;
+                if key(&entry, &flipped) == before {
+                    outside.insert(name);
+                }
+            }
+        }
+    }
+    assert_eq!(outside, NOT_IN_KEYS.map(str::to_owned).into(), "params that enter no key");
+    let stuck: Vec<_> = stuck.iter().filter(|(_, moved)| !**moved).map(|(name, _)| name).collect();
+    assert!(stuck.len() <= 6, "no other value was found for {stuck:?}");
+}
+
+/// Compares with a file beside the tests; `UPDATE=1` rewrites it.
+fn compare(name: &str, now: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, now).expect("the file can be written");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(kept, now, "{name} is out of date; if that is meant, UPDATE=1 rewrites it");
+}
+
+/// Operators whose first example's key is kept: a change here means that nobody's results are found again.
+const KEPT_KEYS: [&str; 6] = ["chunk", "filter", "index", "read", "rollout", "sample"];
+
+#[test]
+fn keys_are_the_same_on_every_machine_and_in_every_release() {
+    let mut lines = String::new();
+    for entry in searchmill_operators::all().iter().filter(|entry| KEPT_KEYS.contains(&entry.name)) {
+        let params = params_of(entry, &pipeline(entry.examples[0].yaml));
+        lines += &format!("{} {} {}\n", entry.name, entry.version, key(entry, &params));
+    }
+    compare("keys.txt", &lines);
+}
+
+const EVERYTHING: &str = "\
+name: everything
+nodes:
+  corpus:    {op: read, with: {path: documents.jsonl, as: document}}
+  world:     {op: generate-world, with: {documents: 150, questions: 60}, seed: 5}
+  parts:     {op: split, from: world.questions, with: {parts: {train: 0.7, test: 0.3}, by: document}, seed: 1}
+  pieces:    {op: chunk, from: corpus, with: {size: 5, count: words}}
+  chunks:    {op: chunk, from: world, with: {by: sentence, size: 300, count: characters}}
+  bm25:      {op: index, from: chunks, with: {kind: bm25}}
+  hits:      {op: retrieve, from: {questions: parts.test, search: bm25}, with: {top_k: 5}}
+  rollouts:  {op: rollout, from: {questions: parts.train, search: bm25}, with: {policy: evidence, samples: 2}}
+  scores:    {op: evaluate, from: {trajectories: rollouts, questions: parts.train}}
+  kept:      {op: filter-by-f1, from: rollouts, with: {threshold: 0.5}}
+  some:      {op: filter, from: rollouts, with: {where: \"tool_calls > 1\"}}
+  counts:    {op: sql, from: {t: rollouts}, with: {query: \"select question_type, count(*) as n from t group by question_type order by 1\"}}
+  joined:    {op: join, from: {left: rollouts, right: some}, with: {on: [id], how: anti}}
+  unique:    {op: dedup, from: rollouts, with: {by: [question_id]}}
+  few:       {op: sample, from: rollouts, with: {n: 10}, seed: 3}
+  balanced:  {op: rebalance, from: rollouts, with: {by: [question_type], rows: 30}, seed: 2}
+  swift:     {op: convert-to-swift, from: few}
+  trl:       {op: convert-to-trl, from: few}
+  openai:    {op: convert-to-openai, from: few}
+  sharegpt:  {op: convert-to-sharegpt, from: few}
+  verl:      {op: convert-to-verl, from: parts.train, with: {layout: search-r1, data_source: world}}
+  file:      {op: write, from: swift, with: {path: out/train.jsonl}}
+";
+
+/// Operators without a line in [`EVERYTHING`]: `exec` gives what its program gives.
+const NOT_GOLDEN: [&str; 1] = ["exec"];
+
+#[test]
+fn the_same_key_gives_the_same_bytes_as_ever() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", EVERYTHING);
+    let line = |n| format!("{}\n", json!({"id": format!("d{n}"), "title": "T", "text": format!("Word {n}. ").repeat(9)}));
+    mill.write("documents.jsonl", &(0..7).map(line).collect::<String>());
+    mill.run(&[]).exit(0);
+    let nodes = mill.last_nodes();
+    let covered: BTreeSet<&str> = nodes.iter().map(|node| node.operator.as_str()).chain(NOT_GOLDEN).collect();
+    let all: BTreeSet<&str> = searchmill_operators::all().iter().map(|entry| entry.name).collect();
+    assert_eq!(covered, all, "operators whose output is kept");
+    let kept = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden_digests.txt"));
+    let kept = kept.unwrap_or_default();
+    let mut lines: Vec<String> = Vec::new();
+    for node in &nodes {
+        let key = node.key.expect("a key").to_string();
+        for (port, output) in node.outputs.iter().filter(|(port, _)| *port != "rejects") {
+            let head = format!("{} {}.{port} key {key}", node.operator, node.node);
+            let now = format!("{head} gives {}", output.id);
+            let before = kept.lines().find(|line| line.starts_with(&head));
+            assert!(
+                before.is_none_or(|before| before == now),
+                "output of `{}` changed under the same key: bump VERSION or revert\n{before:?}\n{now}",
+                node.operator
+            );
+            lines.push(now + "\n");
+        }
+    }
+    lines.sort();
+    compare("golden_digests.txt", &lines.concat());
+}

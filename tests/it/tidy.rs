@@ -1,0 +1,203 @@
+//! The lines that are never crossed, read off the source files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut pending = vec![Path::new(ROOT).join(folder)];
+    while let Some(folder) = pending.pop() {
+        for path in crate::mill::files_in(&folder) {
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                found.push((path.strip_prefix(ROOT).expect("below the root").to_owned(), text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no Rust files in {folder}");
+    found.sort();
+    found
+}
+
+/// The text without comments and without its tests.
+fn code(text: &str) -> String {
+    let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    own.lines().filter(is_code).map(|line| format!("{line}\n")).collect()
+}
+
+fn is_test_file(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with("tests.rs") || name.ends_with("fuzz.rs") || name.contains("/tests/")
+}
+
+/// Files of `folder` whose code has one of these words, those allowed left out.
+fn offenders(folder: &str, words: &[&str], allowed: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in rust_files(folder) {
+        let name = path.to_string_lossy().into_owned();
+        if is_test_file(&path) || allowed.iter().any(|allowed| name.starts_with(allowed)) {
+            continue;
+        }
+        let code = code(&text);
+        found.extend(words.iter().filter(|word| code.contains(**word)).map(|word| format!("{name}: {word}")));
+    }
+    found
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for folder in ["src", "engine", "operators", "schemas", "tests"] {
+        for (path, text) in rust_files(folder) {
+            assert!(text.starts_with("//!"), "{} does not open with `//!`", path.display());
+            assert!(text.lines().count() <= 700, "{} is longer than 700 lines", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_engine_names_no_operator() {
+    let names: Vec<&str> = searchmill_operators::all().iter().map(|entry| entry.name).collect();
+    let mut found = Vec::new();
+    for (path, text) in rust_files("engine/src") {
+        if is_test_file(&path) {
+            continue;
+        }
+        let code = code(&text);
+        for name in &names {
+            let snake = name.replace('-', "_");
+            let words = [format!("op: {name},"), format!("searchmill_operators::{snake}")];
+            // A compound name is nobody else's word; a plain one may be a port, a column or a field.
+            let compound = name.contains('-') && (code.contains(name) || code.contains(&snake));
+            if compound || words.iter().any(|word| code.contains(word)) || dispatches_on(&code, name) {
+                found.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+    let manifest = std::fs::read_to_string(Path::new(ROOT).join("engine/Cargo.toml")).unwrap();
+    assert!(!manifest.contains("searchmill-operators"));
+}
+
+/// Is an operator's name matched or compared with?
+fn dispatches_on(code: &str, name: &str) -> bool {
+    let forms = [format!("operator == \"{name}\""), format!("name == \"{name}\""), format!("NAME == \"{name}\"")];
+    let dispatching = |line: &str| line.contains(&format!("\"{name}\" =>")) || line.contains(&format!("\"{name}\" |"));
+    forms.iter().any(|form| code.contains(form)) || code.lines().any(dispatching)
+}
+
+/// Modules of the engine, in the order of its `mod` lines.
+fn modules() -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("engine/src/lib.rs")).expect("lib.rs");
+    let names = text.lines().filter_map(|line| line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod ")));
+    names.map(|name| name.trim_end_matches(';').to_owned()).collect()
+}
+
+#[test]
+fn modules_of_the_engine_use_only_what_stands_above_them() {
+    let modules = modules();
+    assert!(modules.len() >= 8, "{modules:?}");
+    let mut wrong = Vec::new();
+    for (place, module) in modules.iter().enumerate() {
+        for (path, text) in rust_files("engine/src") {
+            let name = path.to_string_lossy().into_owned();
+            let own = name == format!("engine/src/{module}.rs") || name.starts_with(&format!("engine/src/{module}/"));
+            if !own || is_test_file(&path) {
+                continue;
+            }
+            let code = code(&text);
+            let below = modules[place + 1..].iter().filter(|below| code.contains(&format!("crate::{below}")));
+            wrong.extend(below.map(|below| format!("{name} uses {below}, which stands below {module}")));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn schemas_depend_on_arrow_and_serde_alone() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("schemas/Cargo.toml")).expect("schemas/Cargo.toml");
+    let section = text.split("[dependencies]\n").nth(1).expect("dependencies").split("\n[").next().unwrap_or_default();
+    let names = section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty());
+    let names: BTreeSet<&str> = names.filter(|name| !name.starts_with('#')).collect();
+    let allowed = BTreeSet::from(["arrow", "serde", "serde_arrow"]);
+    assert!(names.contains("arrow") && names.is_subset(&allowed), "{names:?}");
+}
+
+#[test]
+fn only_the_display_prints() {
+    let words = ["println!", "eprintln!", "print!(", "eprint!(", "stdout()", "stderr()", "dbg!("];
+    assert_eq!(offenders("src", &words, &["src/display"]), Vec::<String>::new());
+    assert_eq!(offenders("engine/src", &words, &[]), Vec::<String>::new());
+    // The fixture says in test output that its data is missing.
+    assert_eq!(offenders("operators/src", &words[..4], &["operators/src/chunking/fixture.rs"]), Vec::<String>::new());
+}
+
+#[test]
+fn only_the_fingerprint_hashes() {
+    let words = ["blake3", "sha2::", "DefaultHasher", "RandomState"];
+    assert_eq!(offenders("engine/src", &words, &["engine/src/fingerprint"]), Vec::<String>::new());
+}
+
+#[test]
+fn only_the_store_writes() {
+    let words = ["fs::write", "File::create", "create_dir", "fs::rename", "remove_file", "remove_dir", "OpenOptions"];
+    let allowed = ["engine/src/store", "engine/src/operator/testing.rs"];
+    assert_eq!(offenders("engine/src", &words, &allowed), Vec::<String>::new());
+}
+
+#[test]
+fn only_the_execution_spawns() {
+    let words = ["tokio::spawn", "thread::spawn", "process::Command", "spawn_blocking"];
+    let allowed = ["engine/src/execute", "engine/src/operator/testing.rs"];
+    assert_eq!(offenders("engine/src", &words, &allowed), Vec::<String>::new());
+}
+
+fn schema() -> String {
+    crate::mill::Mill::new().call(&["schema"]).exit(0).stdout
+}
+
+#[test]
+fn the_shipped_schema_is_the_generated_one() {
+    let path = Path::new(ROOT).join("pipelines/pipeline.schema.json");
+    let now = schema();
+    let parsed: Value = serde_json::from_str(&now).expect("JSON");
+    assert!(parsed["$schema"].is_string(), "a JSON Schema");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &now).expect("the schema can be written");
+    }
+    let shipped = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(shipped == now, "pipelines/pipeline.schema.json is out of date: UPDATE=1 rewrites it");
+    for entry in searchmill_operators::all() {
+        assert!(now.contains(&format!("\"{}\"", entry.name)), "{} is not in the schema", entry.name);
+    }
+}
+
+#[test]
+fn shipped_pipelines_are_valid() {
+    let pipelines = crate::mill::files_in(&Path::new(ROOT).join("pipelines"));
+    let yaml = pipelines.iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let mut seen = 0;
+    for path in yaml {
+        let text = std::fs::read_to_string(path).expect("a pipeline");
+        assert!(text.starts_with('#'), "{} does not say what it makes", path.display());
+        let mill = crate::mill::Mill::new();
+        let mut command = mill.command(&["validate", &path.display().to_string()]);
+        let told = crate::mill::Told::new(command.current_dir(ROOT).output().expect("the program can be started"));
+        let only_missing =
+            told.stderr.contains("error[") && !told.stderr.replace("error[not-found]", "").contains("error[");
+        if told.code == 2 && only_missing {
+            // Third-party data lies outside the repository.
+            crate::say(&format!("skipped: {} wants data that is not here", path.display()));
+            continue;
+        }
+        assert_eq!(told.code, 0, "{}\n{}", path.display(), told.stderr);
+        seen += 1;
+    }
+    assert!(seen >= 1, "no pipeline was checked");
+}

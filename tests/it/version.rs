@@ -1,0 +1,118 @@
+//! A new VERSION of an operator: it runs again, says why, and what follows stops where the bytes are the same.
+
+use std::sync::{Arc, Mutex};
+
+use schemars::JsonSchema;
+use searchmill_engine::diagnostic::SourceMap;
+use searchmill_engine::execute::{Machine, RunOptions, Stop, run};
+use searchmill_engine::operator::{
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, WholeKernel, entry,
+};
+use searchmill_engine::plan::bind;
+use searchmill_engine::report::{Event, Reporter};
+use searchmill_engine::spec::{Overrides, load_text};
+use searchmill_engine::store::Store;
+use searchmill_schemas::{Document, RecordKind};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct GreetParams {
+    word: String,
+}
+
+/// Writes one document; `LOUD` is what a change of its code does to the bytes.
+struct Greet<const VERSION: u32, const LOUD: bool>;
+
+impl<const V: u32, const LOUD: bool> Operator for Greet<V, LOUD> {
+    type Params = GreetParams;
+    const NAME: &'static str = "greet";
+    const VERSION: u32 = V;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str = "Greets.";
+    const EXAMPLES: &'static [Example] = &[];
+
+    fn ports(_params: &GreetParams) -> Ports {
+        Ports::new().rows_out("rows", RecordKind::Document, "a greeting")
+    }
+
+    fn open(params: &GreetParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        let text = if LOUD { params.word.to_uppercase() } else { params.word.clone() };
+        Ok(Kernel::Whole(Box::new(Greeting { text })))
+    }
+}
+
+struct Greeting {
+    text: String,
+}
+
+impl WholeKernel for Greeting {
+    fn run(&self, _inputs: &Inputs, outputs: &mut Outputs<'_>, _context: &Context) -> Result<(), OperatorError> {
+        let document = Document { id: "d".to_owned(), title: None, text: self.text.clone(), metadata: None };
+        outputs.write_rows("rows", &[document])
+    }
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Reporter for Heard {
+    fn event(&self, event: &Event) {
+        let line = match event {
+            Event::NodeStarted { node, reasons, .. } => {
+                let why: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+                format!("{node} runs: {}", why.join("; "))
+            }
+            Event::NodeCached { node, .. } => format!("{node} cached"),
+            _ => return,
+        };
+        self.0.lock().expect("the list").push(line);
+    }
+}
+
+const PIPELINE: &str = "\
+name: version
+nodes:
+  greeting: {op: greet, with: {word: hello}}
+  after:    {op: filter, from: greeting, with: {where: \"true\"}}
+";
+
+/// Runs the pipeline with this build of `greet` beside the shipped operators.
+fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String> {
+    let entries = [searchmill_operators::all(), vec![entry::<Greet<V, LOUD>>()]].concat();
+    let overrides = Overrides { set: Vec::new(), params_files: Vec::new() };
+    let file = folder.join("pipeline.yaml");
+    let spec = load_text(&file, PIPELINE, &overrides, &mut SourceMap::new()).expect("a right pipeline");
+    let plan = bind(spec, &file, folder, &Registry::new(&entries)).expect("a plan");
+    let options = RunOptions {
+        jobs: 1,
+        keep_going: false,
+        force: std::collections::BTreeSet::new(),
+        no_cache: false,
+        limit: None,
+        selected: (0..2).collect(),
+        directory: folder.to_owned(),
+        machine: Machine::detect(),
+        secrets: Arc::new(|_| None),
+    };
+    let store = Store::open(&folder.join("store")).expect("a store");
+    let heard = Arc::new(Heard::default());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let reporter: Arc<dyn Reporter> = heard.clone();
+    let summary = runtime.block_on(run(Arc::new(plan), store, options, reporter, Stop::default())).expect("a run");
+    assert_eq!(summary.failed, 0);
+    heard.0.lock().expect("the list").clone()
+}
+
+#[test]
+fn a_new_version_runs_again_and_equal_bytes_stop_the_wave() {
+    let folder = tempfile::tempdir().expect("a folder");
+    assert_eq!(heard::<1, false>(folder.path()), ["greeting runs: it never ran", "after runs: it never ran"]);
+    assert_eq!(heard::<1, false>(folder.path()), ["greeting cached", "after cached"]);
+    let again = "greeting runs: the operator `greet` changed from version 1 to 2";
+    assert_eq!(heard::<2, false>(folder.path()), [again, "after cached"]);
+    let loud = heard::<3, true>(folder.path());
+    let again = "greeting runs: the operator `greet` changed from version 2 to 3";
+    assert_eq!(loud, [again, "after runs: the content of input `rows` changed"]);
+    assert_eq!(heard::<1, false>(folder.path()), ["greeting cached", "after cached"], "the old build finds its own");
+}
