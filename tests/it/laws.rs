@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use searchmill_engine::diagnostic::SourceMap;
-use searchmill_engine::fingerprint::{InputIdentity, NodeIdentity, OutputIdentity, SourceIdentity, hash_bytes, identity_params};
+use searchmill_engine::fingerprint::{
+    InputIdentity, NodeIdentity, OutputIdentity, SourceIdentity, hash_bytes, identity_params,
+};
 use searchmill_engine::operator::OperatorEntry;
 use searchmill_engine::spec::{Overrides, arguments, load_text};
 use serde_json::{Map, Value, json};
@@ -120,7 +122,8 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
 fn words(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(map) => {
-            let fixed = map.get("const").into_iter().chain(map.get("enum").and_then(Value::as_array).into_iter().flatten());
+            let fixed =
+                map.get("const").into_iter().chain(map.get("enum").and_then(Value::as_array).into_iter().flatten());
             found.extend(fixed.filter_map(Value::as_str).map(str::to_owned));
             map.values().for_each(|value| words(value, found));
         }
@@ -138,7 +141,9 @@ fn flips(value: &Value, words: &BTreeSet<String>) -> Vec<Value> {
             let whole = number.as_i64().map_or_else(Vec::new, |n| vec![json!(n + 1), json!(n - 1)]);
             [whole, vec![json!(float + 1.0), json!(float / 2.0), json!(float * 2.0 + 0.125)]].concat()
         }
-        Value::String(text) => vec![json!(format!("{text}x")), json!(format!("{text} OR false")), json!("${secret:OTHER}")],
+        Value::String(text) => {
+            vec![json!(format!("{text}x")), json!(format!("{text} OR false")), json!("${secret:OTHER}")]
+        }
         Value::Array(_) => vec![json!(["x"]), json!([1]), json!(["x", "y"])],
         Value::Object(_) => vec![json!({"x": "x"}), json!({"x": 1})],
         Value::Null => {
@@ -238,7 +243,8 @@ const NOT_GOLDEN: [&str; 1] = ["exec"];
 fn the_same_key_gives_the_same_bytes_as_ever() {
     let mill = Mill::new();
     mill.write("pipeline.yaml", EVERYTHING);
-    let line = |n| format!("{}\n", json!({"id": format!("d{n}"), "title": "T", "text": format!("Word {n}. ").repeat(9)}));
+    let line =
+        |n| format!("{}\n", json!({"id": format!("d{n}"), "title": "T", "text": format!("Word {n}. ").repeat(9)}));
     mill.write("documents.jsonl", &(0..7).map(line).collect::<String>());
     mill.run(&[]).exit(0);
     let nodes = mill.last_nodes();

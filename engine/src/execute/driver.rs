@@ -285,8 +285,8 @@ impl Driver {
     }
 
     fn last_run(&mut self) -> &BTreeMap<String, NodeRun> {
-        let (store, pipeline, own) = (&self.store, &self.record.pipeline, &self.record.id);
-        self.last.get_or_insert_with(|| last_nodes(store, pipeline, own))
+        let (store, plan, own) = (&self.store, &self.plan, &self.record.id);
+        self.last.get_or_insert_with(|| last_nodes(store, plan, own))
     }
 
     fn cached(
@@ -482,16 +482,23 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
 }
 
 /// The newest record of each node over the last runs of the pipeline, this one left out.
-pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<String, NodeRun> {
+///
+/// Reading stops once every node of the plan was seen.
+pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<String, NodeRun> {
     let mut nodes = BTreeMap::new();
+    let mut missing: BTreeSet<&str> = plan.nodes().iter().map(crate::plan::Node::id).collect();
     let ids = store.run_ids();
     let earlier = ids.iter().rev().filter(|id| id.as_str() != own).take(50);
     for id in earlier {
-        if store.run(id).is_none_or(|record| record.pipeline != pipeline) {
+        if store.run(id).is_none_or(|record| record.pipeline != plan.name()) {
             continue;
+        }
+        if missing.is_empty() {
+            break;
         }
         for node in store.run_nodes(id) {
             if node.key.is_some() {
+                missing.remove(node.node.as_str());
                 nodes.entry(node.node.clone()).or_insert(node);
             }
         }
