@@ -193,6 +193,7 @@ fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
         cancelled: Arc::new(AtomicBool::new(false)),
         scratch: std::env::temp_dir(),
         directory: std::env::temp_dir(),
+        memory: None,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         concurrency,
         retry: RetryPolicy::default(),

@@ -400,6 +400,7 @@ mod tests {
             cancelled,
             scratch: std::env::temp_dir(),
             directory: std::env::temp_dir(),
+            memory: None,
             threads: 1,
             concurrency: 1,
             retry: RetryPolicy::default(),

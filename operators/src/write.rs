@@ -81,14 +81,16 @@ impl Operator for Write {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
     }
 
-    /// Mends the destination when the node was cached and someone has moved or changed what was written.
+    /// Brings the destination up to date, also when the node was cached and someone has moved or changed what was written.
     fn deliver(
         params: &WriteParams,
         folders: &BTreeMap<String, PathBuf>,
         context: &Context,
     ) -> Result<Vec<String>, OperatorError> {
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
-        Ok(vec![export(tree, &params.path, context)?.destination])
+        let exported = export(tree, &params.path, context)?;
+        let state = if exported.unchanged { " (unchanged)" } else { "" };
+        Ok(vec![format!("{}{state}", exported.destination)])
     }
 }
 
@@ -105,11 +107,7 @@ impl WholeKernel for WriteKernel {
             None => return Err(OperatorError::engine("nothing is bound to the port `input`")),
         };
         manifest.save(&tree)?;
-        let exported = export(&tree, &self.params.path, context)?;
         outputs.figure("bytes", manifest.bytes() as f64);
-        let rows = manifest.rows.map_or_else(String::new, |rows| format!("{rows} rows, "));
-        let state = if exported.unchanged { "was there already" } else { "written" };
-        outputs.summary(&format!("{}: {rows}{} bytes, {state}\n", exported.destination, manifest.bytes()));
         Ok(())
     }
 }
@@ -141,7 +139,10 @@ impl WriteKernel {
 
 fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> {
     let mut files = Vec::new();
-    for path in files_below(&input.path, Path::new(""))? {
+    // The store's own description of the artifact is not part of its content.
+    let content =
+        files_below(&input.path, Path::new(""))?.into_iter().filter(|path| path != Path::new("artifact.json"));
+    for path in content {
         let target = tree.join(&path);
         if let Some(folder) = target.parent() {
             std::fs::create_dir_all(folder)?;

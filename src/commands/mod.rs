@@ -40,7 +40,15 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", directory.display())))?;
     }
     let directory = std::env::current_dir()?;
-    let session = Session { terminal, store: directory.join(&args.store), directory };
+    let session = Session {
+        terminal,
+        store: if args.store.to_string_lossy().contains("://") {
+            args.store.clone()
+        } else {
+            directory.join(&args.store)
+        },
+        directory,
+    };
     match args.command {
         Command::Run(args) => run::run(&session, args),
         Command::Plan(args) => plan::plan(&session, &args),

@@ -28,7 +28,11 @@ pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> 
     };
     let entry = registry.get(name).ok_or_else(|| {
         let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
-        Failure::usage(format!("there is no operator `{name}`")).with_help(format!("operators: {}", names.join(", ")))
+        let help = match searchmill_engine::plan::nearest(name, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("operators: {}", names.join(", ")),
+        };
+        Failure::usage(format!("there is no operator `{name}`")).with_help(help)
     })?;
     if session.terminal.is_json() {
         session.terminal.line(&(entry.schema)().to_string());

@@ -23,6 +23,8 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
     let mut lines = Vec::new();
     match (status, &args.against) {
         (NodeStatus::Cached { key, .. } | NodeStatus::Run { key, .. }, Some(run)) => {
+            let ids = store.run_ids();
+            let run = ids.iter().rev().find(|id| id.starts_with(run)).unwrap_or(run);
             let runs = store.run_nodes(run);
             let before = runs.iter().find(|before| before.node == node.id()).and_then(|before| before.key);
             let before =

@@ -102,7 +102,7 @@ fn on_error_fail_ends_the_node_and_keeps_what_was_paid() {
     let mut bench = Bench::new(&steps);
     bench.replace("    retry:", "    on_error: fail\n    retry:");
     let told = bench.run(&[]).exit(1);
-    assert!(told.stdout.contains("row `bad` failed (refused, 1 attempts)"), "{}", told.stdout);
+    assert!(told.stdout.contains("row `bad` failed (refused, attempts: 1)"), "{}", told.stdout);
     assert_eq!(told.nodes("node_skipped").into_iter().collect::<Vec<_>>(), ["scores"]);
     let names: Vec<String> = (0..6).map(|number| format!("q{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -285,8 +285,8 @@ impl Driver {
     }
 
     fn last_run(&mut self) -> &BTreeMap<String, NodeRun> {
-        let (store, pipeline, own) = (&self.store, &self.record.pipeline, &self.record.id);
-        self.last.get_or_insert_with(|| last_nodes(store, pipeline, own))
+        let (store, plan, own) = (&self.store, &self.plan, &self.record.id);
+        self.last.get_or_insert_with(|| last_nodes(store, plan, own))
     }
 
     fn cached(
@@ -451,6 +451,14 @@ impl Driver {
     }
 }
 
+/// Type, rows and bytes of a node's default output.
+fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}
+
 fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     let mut found = chosen.clone();
     let mut pending: Vec<usize> = chosen.iter().copied().collect();
@@ -460,15 +468,8 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     found
 }
 
-/// Type, rows and bytes of a node's default output.
-fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
-    let port = node.default_output();
-    let record = port.and_then(|port| outputs.get(port));
-    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
-    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
-}
-
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 the machine failed, 130 interrupted.
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 130 interrupted. (A store that cannot be used is
+/// an error of [`run`], and exit code 5.)
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
     match summary {
@@ -481,16 +482,23 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
 }
 
 /// The newest record of each node over the last runs of the pipeline, this one left out.
-pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<String, NodeRun> {
+///
+/// Reading stops once every node of the plan was seen.
+pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<String, NodeRun> {
     let mut nodes = BTreeMap::new();
+    let mut missing: BTreeSet<&str> = plan.nodes().iter().map(crate::plan::Node::id).collect();
     let ids = store.run_ids();
     let earlier = ids.iter().rev().filter(|id| id.as_str() != own).take(50);
     for id in earlier {
-        if store.run(id).is_none_or(|record| record.pipeline != pipeline) {
+        if store.run(id).is_none_or(|record| record.pipeline != plan.name()) {
             continue;
+        }
+        if missing.is_empty() {
+            break;
         }
         for node in store.run_nodes(id) {
             if node.key.is_some() {
+                missing.remove(node.node.as_str());
                 nodes.entry(node.node.clone()).or_insert(node);
             }
         }
@@ -501,10 +509,10 @@ pub(super) fn last_nodes(store: &Store, pipeline: &str, own: &str) -> BTreeMap<S
 fn run_id(started: f64) -> String {
     let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
     let (year, month, day) = civil(days);
-    // Sorts by time also within a second; the process id keeps two starts at the same moment apart.
-    let (fraction, process) = ((started.fract() * 10_000.0) as u32, std::process::id() & 0xfff);
+    // Ids sort by time within the second too; the process keeps ids of the same moment apart.
+    let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04}{process:03x}")
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
 }
 
 /// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date

@@ -46,8 +46,12 @@ impl Parts {
         for source in &node.sources {
             found.extend(sources.identify(source, directory, &remote)?);
         }
+        // `--limit` shortens what sources give, so it is part of what they read.
+        if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
+            found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string() });
+        }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
-        Ok(Some(Self { inputs, outputs, sources: found, params: params(node, limit) }))
+        Ok(Some(Self { inputs, outputs, sources: found, params: node.identity_params.clone() }))
     }
 
     /// What all rows of the node have in common; `inputs` leaves the row input out.
@@ -75,14 +79,6 @@ impl Parts {
     /// Inputs other than the one at that port.
     pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
-    }
-}
-
-/// `--limit` shortens what sources give, so it is part of their identity.
-fn params(node: &Node, limit: Option<u64>) -> Value {
-    match limit.filter(|_| node.inputs.is_empty()) {
-        None => node.identity_params.clone(),
-        Some(rows) => serde_json::json!({"with": node.identity_params, "limit": rows}),
     }
 }
 

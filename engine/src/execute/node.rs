@@ -182,6 +182,7 @@ fn context_parts(
         cancelled: stop.flag(),
         scratch: std::env::temp_dir(),
         directory: options.directory.clone(),
+        memory: resources.memory,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
         retry: node.spec.retry,

@@ -49,10 +49,11 @@ fn session(context: &Context) -> Result<SessionContext, OperatorError> {
     let options = config.options_mut();
     options.execution.parquet.schema_force_view_types = false;
     options.execution.collect_statistics = false;
+    let memory = context.memory().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(QUERY_MEMORY);
     let disk =
         DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![context.scratch().to_owned()]));
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(QUERY_MEMORY)))
+        .with_memory_pool(Arc::new(FairSpillPool::new(memory)))
         .with_disk_manager_builder(disk)
         .build_arc()?;
     Ok(SessionContext::new_with_config_rt(config, runtime))

@@ -209,7 +209,8 @@ fn refuse(
             Ok(())
         }
         OnError::Fail => {
-            let message = format!("row `{row_id}` failed ({kind}, {} attempts): {}", failure.attempts, failure.message);
+            let message =
+                format!("row `{row_id}` failed ({kind}, attempts: {}): {}", failure.attempts, failure.message);
             let error = OperatorError::data(message).with_help("`on_error: dead_letter` lets the other rows go on");
             state.failure.get_or_insert(error);
             Ok(())

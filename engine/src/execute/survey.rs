@@ -59,7 +59,7 @@ pub(super) fn is_frozen(node: &Node, last: &NodeRun, store: &Store) -> bool {
 pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Survey {
     let mut known = Known::new();
     let mut sources = SourceDigests::new(store.known_sources());
-    let last = last_nodes(store, plan.name(), "");
+    let last = last_nodes(store, plan, "");
     let mut nodes = Vec::with_capacity(plan.nodes().len());
     for (place, node) in plan.nodes().iter().enumerate() {
         if let Some(frozen) = last.get(node.id()).filter(|last| is_frozen(node, last, store)) {

@@ -56,6 +56,7 @@ impl std::fmt::Display for Reason {
             Self::InputChanged { port } => write!(f, "the content of input `{port}` changed"),
             Self::InputsRebound { port } => write!(f, "input `{port}` takes other artifacts than before"),
             Self::OutputChanged { port } => write!(f, "the kind of output `{port}` changed"),
+            Self::SourceChanged { name } if name == "--limit" => f.write_str("--limit was given, left out or changed"),
             Self::SourceChanged { name } => write!(f, "the content of `{name}` changed"),
             Self::SeedChanged { from, to } => write!(f, "the seed changed from {} to {}", brief(from), brief(to)),
             Self::ArtifactMissing { port } => write!(f, "the artifact of output `{port}` is gone from the store"),
@@ -150,8 +151,9 @@ fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {
         return;
     }
     for (old, new) in rows(before).iter().zip(rows(now)) {
-        if old != new {
-            reasons.push(Reason::InputChanged { port: name(new) });
+        let reason = Reason::InputChanged { port: name(new) };
+        if old != new && !reasons.contains(&reason) {
+            reasons.push(reason);
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct ContextParts {
     pub directory: PathBuf,
     /// Threads this node may use.
     pub threads: usize,
+    /// Bytes of memory this node may use before it spills, if it was told.
+    pub memory: Option<u64>,
     /// Rows in flight for external nodes.
     pub concurrency: usize,
     /// Repeats of outside calls.
@@ -136,6 +138,12 @@ impl Context {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.0.threads.max(1)
+    }
+
+    /// Bytes of memory this node may use before it spills, if it was told.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        self.0.memory
     }
 
     /// Rows in flight, for external nodes.

@@ -124,6 +124,7 @@ impl Harness {
             scratch,
             directory: self.directory.clone(),
             threads: 2,
+            memory: None,
             concurrency: self.concurrency,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),

@@ -5,7 +5,8 @@ use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
 use crate::spec::{Binding, NodeSpec, Reference};
 
 /// The name in `names` that the user probably meant.
-pub(super) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(wrong, name), name));
     scored.filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3).min().map(|(_, name)| name)
 }

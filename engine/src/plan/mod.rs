@@ -7,6 +7,7 @@ mod schema;
 mod select;
 
 pub use bind::bind;
+pub use check::nearest;
 pub use graph::{Input, Node, Plan};
 pub use schema::pipeline_schema;
 pub use select::{Selection, select};

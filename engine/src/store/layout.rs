@@ -129,18 +129,24 @@ impl Store {
         self.publish(&temporary, path)
     }
 
-    /// Renames something finished to its place.
+    /// Renames something finished to its place, durably.
     pub(super) fn publish(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
+        self.rename(from, to)?;
+        sync_folder(to.parent().unwrap_or(&self.root))
+    }
+
+    /// Renames something finished to its place. After a power cut it may be gone again: enough for an artifact, whose
+    /// loss is a miss, and whose record is flushed after it.
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
         match fs::rename(from, to) {
-            Ok(()) => {}
+            Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let parent = to.parent().unwrap_or(&self.root);
                 fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
-                fs::rename(from, to).map_err(StoreError::io("write", to))?;
+                fs::rename(from, to).map_err(StoreError::io("write", to))
             }
-            Err(error) => return Err(StoreError::io("write", to)(error)),
+            Err(error) => Err(StoreError::io("write", to)(error)),
         }
-        sync_folder(to.parent().unwrap_or(&self.root))
     }
 
     /// Digests of outside files that earlier runs saw. Damaged: forgotten.

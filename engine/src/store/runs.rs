@@ -16,7 +16,7 @@ use crate::fingerprint::{NodeKey, Reason};
 /// A run as it was asked for, and how it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Sortable by time: `20261120-131502-04711a2`.
+    /// Sortable by time: `20261120-131502-1a2bf00d`.
     pub id: String,
     /// The pipeline's name.
     pub pipeline: String,

@@ -168,6 +168,7 @@ fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Con
         cancelled,
         scratch: std::env::temp_dir(),
         directory: std::env::temp_dir(),
+        memory: None,
         threads: 2,
         concurrency: 4,
         retry: RetryPolicy::default(),
