@@ -123,7 +123,7 @@ impl Operator for GenerateWorld {
         Example {
             title: "A hard one: chains of three and four facts, many misleading sentences, no comparison",
             yaml: "world: {op: generate-world, with: {documents: 20000, questions: 1000, min_hops: 3, max_hops: 4, \
-                   distractors: 6, question_types: {inference: 0.6, comparison: 0, temporal: 0.3, null: 0.1}}}",
+                   distractors: 6, question_types: {inference: 0.6, comparison: 0, temporal: 0.3, \"null\": 0.1}}}",
         },
         Example {
             title: "A million documents for a load test",

@@ -206,6 +206,24 @@ fn damaged_result_records_are_misses() {
 }
 
 #[test]
+fn a_flipped_bit_anywhere_in_a_result_record_is_a_miss() {
+    let mill = ran();
+    let before = mill.artifacts();
+    let key = mill.last_nodes().iter().find(|node| node.node == "chunks").and_then(|node| node.key).expect("a key");
+    let hex = key.to_string();
+    let record = mill.store_path().join("results").join(&hex[..2]).join(format!("{hex}.json"));
+    let length = std::fs::read(&record).unwrap().len();
+    for place in (3..length).step_by(length / 12) {
+        let mut bytes = std::fs::read(&record).unwrap();
+        bytes[place] ^= 1;
+        std::fs::write(&record, &bytes).unwrap();
+        let told = mill.run(&[]).exit(0);
+        assert_eq!(told.ran(), "chunks", "after a flip of byte {place}");
+        assert_eq!(mill.artifacts(), before);
+    }
+}
+
+#[test]
 fn a_record_that_names_another_key_is_not_believed() {
     let mill = ran();
     let records: Vec<_> = files_in(&mill.store_path().join("results")).iter().flat_map(|f| files_in(f)).collect();

@@ -7,6 +7,7 @@ mod diagnostics;
 mod endpoint;
 mod laws;
 mod mill;
+#[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod rows;
 mod scale;

@@ -293,7 +293,9 @@ fn too_much(span: Span, what: &str) -> Diagnostic {
 fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) -> Key {
     let text = value.scalar_text().unwrap_or_else(|| {
         let fault = Diagnostic::error("bad-key", format!("{} cannot be a key", value.kind()));
-        problems.push(fault.at(value.span, "a word is wanted here"));
+        let fault = fault.at(value.span, "a word is wanted here");
+        let quote = "a name that YAML reads as nothing goes in quotes: `\"null\"`";
+        problems.push(if value.value == Value::Null { fault.help(quote) } else { fault });
         marks.text_of(value.span).chars().take(80).collect()
     });
     Key { text, span: value.span }
