@@ -115,7 +115,7 @@ fn one_ctrl_c_drains_and_the_next_run_goes_on() {
 
 #[test]
 fn a_second_ctrl_c_stops_at_once() {
-    let bench = Bench::new(&patient(8, Duration::from_secs(60)));
+    let bench = Bench::new(&patient(8, Duration::from_mins(1)));
     bench.replace("timeout_seconds: 2", "timeout_seconds: 90");
     let child = bench.command(&[]).spawn().expect("a child");
     wait_for_any(&bench);
