@@ -10,9 +10,28 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// What this CPU lacks of the instructions that the vector index is compiled for (see `.cargo/config.toml`).
+#[cfg(target_arch = "x86_64")]
+fn missing_cpu_feature() -> Option<&'static str> {
+    let features = [
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("FMA", is_x86_feature_detected!("fma")),
+        ("F16C", is_x86_feature_detected!("f16c")),
+    ];
+    features.into_iter().find(|(_, there)| !there).map(|(name, _)| name)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn missing_cpu_feature() -> Option<&'static str> {
+    None
+}
+
 /// Runs the command line and gives its exit code.
 #[must_use]
 pub fn cli() -> ExitCode {
+    if let Some(missing) = missing_cpu_feature() {
+        return display::wrong_machine(missing);
+    }
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return display::usage(&error),

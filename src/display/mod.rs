@@ -7,7 +7,7 @@ mod reference;
 mod table;
 mod terminal;
 
-pub use terminal::{Terminal, leave_now, start_logging, usage};
+pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;

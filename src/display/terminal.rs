@@ -163,6 +163,13 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
+/// A CPU without the instructions that this binary was compiled for.
+pub fn wrong_machine(missing: &str) -> ExitCode {
+    let help = "build it on this machine without the CXXFLAGS line of .cargo/config.toml";
+    error(&format!("this binary needs a CPU with {missing}"), Some(help));
+    ExitCode::from(USAGE)
+}
+
 /// Log lines of the program itself, on stderr: warnings, with `-v` what it does, with `-vv` everything. RUST_LOG wins.
 pub fn start_logging(verbose: u8) {
     let level = ["warn", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn", "debug"];
