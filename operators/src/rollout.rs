@@ -78,7 +78,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::External;
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion::common::TableReference;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -31,6 +32,7 @@ pub(super) async fn run_query(
     let progress = context.progress();
     for output in kernel.plan(&session, &QueryInputs { tables }).await? {
         let mut done = 0;
+        let schema = Arc::clone(output.frame.schema().inner());
         let mut batches = output.frame.execute_stream().await?;
         while let Some(batch) = batches.next().await {
             context.check_cancelled()?;
@@ -38,6 +40,10 @@ pub(super) async fn run_query(
             done += batch.num_rows() as u64;
             outputs.write(&output.port, &batch)?;
             progress.set(done, 0, "rows");
+        }
+        if done == 0 {
+            // No rows, but columns: what reads them next may name them.
+            outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
         }
     }
     Ok(())

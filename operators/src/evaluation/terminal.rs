@@ -93,7 +93,7 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     if evaluation.has_trajectories {
         tables.extend([dataset(evaluation), performance(evaluation)]);
     }
-    if evaluation.questions() > 0 {
+    if evaluation.has_trajectories || (evaluation.questions() > 0 && evaluation.retrieval.is_none()) {
         tables.push(headline(evaluation));
         tables.extend(grouped(evaluation));
     }

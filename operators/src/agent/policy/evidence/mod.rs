@@ -17,6 +17,7 @@ use self::plan::Piece;
 use self::wording::Wording;
 use super::{Actor, EvidenceParams, Offer, Policy, Reply};
 use crate::agent::protocol::tool_call::INSUFFICIENT;
+use crate::text::normalize::{contains_words, normalize_answer};
 
 /// Searches made for a question that has no evidence.
 const SEARCHES_WITHOUT_EVIDENCE: u32 = 2;
@@ -63,7 +64,7 @@ impl Actor for Teacher<'_> {
     fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
         let remark = self.take_in(turns);
         let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
-        let mut turn = if queries.is_empty() { self.conclude(&remark) } else { self.search(&remark, &queries) };
+        let mut turn = if queries.is_empty() { self.conclude(&remark, turns) } else { self.search(&remark, &queries) };
         turn.prompt_tokens = Some(turns.iter().map(words).sum());
         turn.completion_tokens = Some(words(&turn));
         async move { Ok(Reply { turn, model: None, calls: 1 }) }.boxed()
@@ -146,9 +147,9 @@ impl Teacher<'_> {
     }
 
     /// The gold answer if all evidence was seen, else that it was not.
-    fn conclude(&mut self, remark: &str) -> Turn {
+    fn conclude(&mut self, remark: &str, turns: &[Turn]) -> Turn {
         let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
-        let gold = self.question.golden_answers.first().filter(|_| seen);
+        let gold = readable(&self.question.golden_answers, turns).filter(|_| seen);
         let mut wording = Wording(&mut self.chance);
         let close = match gold {
             Some(answer) => wording.answer(answer),
@@ -158,6 +159,18 @@ impl Teacher<'_> {
         turn.finish_reason = Some("stop".to_owned());
         turn
     }
+}
+
+/// The golden answer that a passage shows, since a model learns to answer with what it can read; the first one where no
+/// passage shows any (yes and no, figures worked out).
+fn readable<'g>(golden: &'g [String], turns: &[Turn]) -> Option<&'g String> {
+    let results = turns.iter().filter(|turn| turn.author == Author::Tool.name() && turn.error.is_none());
+    let shown: Vec<String> = results.map(|turn| normalize_answer(&turn.content)).collect();
+    let is_shown = |answer: &&String| {
+        let answer = normalize_answer(answer);
+        shown.iter().any(|text| contains_words(text, &answer))
+    };
+    golden.iter().find(is_shown).or(golden.first())
 }
 
 fn joined(first: &str, second: &str) -> String {
@@ -174,6 +187,14 @@ fn words(turn: &Turn) -> i64 {
 mod tests {
     use super::*;
     use searchmill_schemas::{Evidence, Observation};
+
+    #[test]
+    fn the_answer_is_the_alias_that_a_passage_shows() {
+        let golden = ["Testa o croce".to_owned(), "Heads I Win, Tails You Lose".to_owned()];
+        let passage = Turn::text(Author::Tool, "[1] Heads I Win, Tails You Lose\nA film of 1982.");
+        assert_eq!(readable(&golden, &[passage]), Some(&golden[1]));
+        assert_eq!(readable(&golden, &[Turn::text(Author::Assistant, &golden[1])]), Some(&golden[0]));
+    }
 
     fn piece(title: &str, fact: &str) -> Evidence {
         Evidence { document_id: None, title: Some(title.to_owned()), fact: Some(fact.to_owned()) }
