@@ -47,8 +47,7 @@ fn replace(mill: &Mill, from: &str, to: &str) {
     mill.write("pipeline.yaml", &text.replace(from, to));
 }
 
-#[expect(clippy::too_many_lines, reason = "one table, a few lines a row")]
-fn changes() -> Vec<Change> {
+fn changes_of_content() -> Vec<Change> {
     vec![
         Change { title: "nothing", make: |_| {}, why: ("chunks", "cached, nothing changed"), reran: "" },
         Change {
@@ -81,6 +80,11 @@ fn changes() -> Vec<Change> {
             why: ("corpus", "cached, nothing changed"),
             reran: "",
         },
+    ]
+}
+
+fn changes_of_form() -> Vec<Change> {
+    vec![
         Change {
             title: "a comment",
             make: |mill| replace(mill, "nodes:\n", "# A remark.\nnodes: # and another\n"),
@@ -130,6 +134,11 @@ fn changes() -> Vec<Change> {
             why: ("chunks", "cached, nothing changed"),
             reran: "",
         },
+    ]
+}
+
+fn changes_of_nodes() -> Vec<Change> {
+    vec![
         Change {
             title: "the seed of a seeded node",
             make: |mill| replace(mill, "seed: 3", "seed: 4"),
@@ -167,7 +176,7 @@ fn changes() -> Vec<Change> {
 fn a_change_reruns_what_it_reaches_and_why_names_it() {
     let mut table = String::from("| change | why | reran |\n|---|---|---|\n");
     let mut wrong = Vec::new();
-    for change in changes() {
+    for change in changes_of_content().into_iter().chain(changes_of_form()).chain(changes_of_nodes()) {
         let mill = ran();
         (change.make)(&mill);
         let why = mill.why(change.why.0);

@@ -266,8 +266,11 @@ fn a_store_that_cannot_be_written_is_exit_5() {
     let mill = ran();
     let told = mill.run(&["--store", "/proc/searchmill"]).exit(5);
     assert!(told.stderr.contains("/proc/searchmill"), "{}", told.stderr);
-    // A store whose memo and artifacts lie on a full or read-only disk: the machine fails, not the pipeline.
-    std::fs::remove_dir_all(mill.path(".searchmill/tmp")).unwrap();
-    std::os::unix::fs::symlink("/proc", mill.path(".searchmill/tmp")).unwrap();
-    mill.run(&["--no-cache"]).exit(5);
+    // A file where a folder of the store belongs: the machine fails, not the pipeline.
+    let folder = mill.artifact_folder("chunks", "chunks");
+    let parent = folder.parent().expect("a folder");
+    std::fs::remove_dir_all(parent).unwrap();
+    std::fs::write(parent, "").unwrap();
+    let told = mill.run(&[]).exit(5);
+    assert_eq!(told.summary()["machine_failure"], true);
 }

@@ -29,7 +29,7 @@ fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
 fn code(text: &str) -> String {
     let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
-    own.lines().filter(is_code).map(|line| format!("{line}\n")).collect()
+    own.lines().filter(is_code).collect::<Vec<_>>().join("\n")
 }
 
 fn is_test_file(path: &Path) -> bool {
