@@ -9,8 +9,10 @@ use searchmill_schemas::to_batch;
 
 use crate::operator::{Context, MapKernel, MapOutput, OperatorError, Outputs, RowsInput};
 
-/// Rows that one task maps.
+/// Most rows that one task maps.
 const SLICE_ROWS: usize = 1024;
+/// Fewest: below this the hand-over costs more than it brings.
+const LEAST_SLICE_ROWS: usize = 16;
 
 type Mapped = Result<(usize, MapOutput), OperatorError>;
 type Slot = Receiver<Mapped>;
@@ -32,8 +34,9 @@ pub(super) fn run_map(
     std::thread::scope(|scope| {
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
         let batches = rows.batches();
+        let slice = slice_rows(rows.rows, threads);
         let (pool, abandoned) = (&pool, &abandoned);
-        scope.spawn(move || feed(kernel, batches, pool, &slots, abandoned));
+        scope.spawn(move || feed(kernel, batches, slice, pool, &slots, abandoned));
         let written = write_in_order(&ordered, rows.rows, outputs, context);
         abandoned.store(true, Ordering::Relaxed);
         drop(ordered);
@@ -44,12 +47,13 @@ pub(super) fn run_map(
 fn feed(
     kernel: &Arc<dyn MapKernel>,
     batches: impl Iterator<Item = Result<RecordBatch, OperatorError>>,
+    slice: usize,
     pool: &rayon::ThreadPool,
     slots: &SyncSender<Slot>,
     abandoned: &AtomicBool,
 ) {
     for batch in batches {
-        for piece in pieces(batch) {
+        for piece in pieces(batch, slice) {
             let (sender, slot) = sync_channel(1);
             if abandoned.load(Ordering::Relaxed) || slots.send(slot).is_err() {
                 return;
@@ -63,12 +67,18 @@ fn feed(
     }
 }
 
-fn pieces(batch: Result<RecordBatch, OperatorError>) -> Vec<Result<RecordBatch, OperatorError>> {
+/// Small tables are cut small, so that all threads have work and progress is seen; the rows that come out are the same.
+fn slice_rows(rows: u64, threads: usize) -> usize {
+    let share = usize::try_from(rows).unwrap_or(usize::MAX) / (threads * 8);
+    share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
+}
+
+fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
     match batch {
         Err(error) => vec![Err(error)],
         Ok(batch) => (0..batch.num_rows())
-            .step_by(SLICE_ROWS)
-            .map(|start| Ok(batch.slice(start, SLICE_ROWS.min(batch.num_rows() - start))))
+            .step_by(slice)
+            .map(|start| Ok(batch.slice(start, slice.min(batch.num_rows() - start))))
             .collect(),
     }
 }
