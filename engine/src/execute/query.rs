@@ -1,12 +1,15 @@
 //! Runs a relational plan: one partition, a memory pool, spill to scratch.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
+use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::TableReference;
+use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 
@@ -49,6 +52,12 @@ pub(super) async fn run_query(
     Ok(())
 }
 
+/// The functions and rules of SQL, registered once: a session of its own for each node shares them.
+fn functions() -> &'static SessionState {
+    static STATE: OnceLock<SessionState> = OnceLock::new();
+    STATE.get_or_init(|| SessionStateBuilder::new().with_default_features().build())
+}
+
 /// One partition: rows come in the plan's own order, so the same rows give the same bytes.
 fn session(context: &Context) -> Result<SessionContext, OperatorError> {
     let mut config = SessionConfig::new().with_target_partitions(1).with_batch_size(8192);
@@ -62,7 +71,12 @@ fn session(context: &Context) -> Result<SessionContext, OperatorError> {
         .with_memory_pool(Arc::new(FairSpillPool::new(memory)))
         .with_disk_manager_builder(disk)
         .build_arc()?;
-    Ok(SessionContext::new_with_config_rt(config, runtime))
+    let state = SessionStateBuilder::new_from_existing(functions().clone())
+        .with_config(config.with_create_default_catalog_and_schema(true))
+        .with_runtime_env(runtime)
+        .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
+        .build();
+    Ok(SessionContext::new_with_state(state))
 }
 
 async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
