@@ -116,7 +116,8 @@ fn share_answered(name: &str, questions: &[Question], chunks: &[Chunk], rows: &[
         possible += i32::from(known);
         if row.prediction != "Insufficient Information" {
             assert!(known, "{} was answered without its documents", question.id);
-            assert_eq!(row.prediction, question.golden_answers[0].trim());
+            let golden: Vec<_> = question.golden_answers.iter().map(|answer| answer.trim()).collect();
+            assert!(golden.contains(&row.prediction.as_str()), "{}: {} of {golden:?}", question.id, row.prediction);
             assert!(question.evidence.iter().all(|piece| was_shown(row, piece)), "{}", question.id);
             answered += 1;
         }
