@@ -468,8 +468,8 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     found
 }
 
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 130 interrupted. (A store that cannot be used is
-/// an error of [`run`], and exit code 5.)
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 a node failed for the machine's sake (disk, network,
+/// lock), 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
     match summary {
