@@ -1,5 +1,6 @@
 //! The one integration binary.
 
+mod blocks;
 mod caching;
 mod concurrency;
 mod crash;

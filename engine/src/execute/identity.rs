@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::fingerprint::{
-    InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
+    Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
 };
 use crate::operator::{Effect, PortType};
 use crate::plan::Node;
@@ -57,6 +57,12 @@ impl Parts {
     /// What all rows of the node have in common; `inputs` leaves the row input out.
     pub(super) fn row_identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
         NodeIdentity { params: &node.row_params, ..self.identity(node, inputs) }
+    }
+
+    /// What all parts of the row input have in common; `inputs` leaves that input out.
+    pub(super) fn block_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        self.identity(node, &side).key().0.0
     }
 
     fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {

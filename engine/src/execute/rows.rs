@@ -34,6 +34,13 @@ pub(super) struct RowsRun {
     failure: Option<OperatorError>,
 }
 
+impl RowsRun {
+    /// Nothing was paid, and so many rows were known.
+    pub(super) fn known(cached_rows: u64) -> Self {
+        Self { cached_rows, ..Self::default() }
+    }
+}
+
 /// Everything a run of rows needs.
 pub(super) struct RowsJob<'a> {
     pub(super) kernel: Arc<dyn RowKernel>,

@@ -4,17 +4,21 @@
 //! files under `tmp/`, which the next run sweeps.
 
 mod artifact;
+mod block;
 mod error;
 mod layout;
 mod lease;
 mod manifest;
 mod memo;
+mod part;
 mod reader;
 mod results;
 mod runs;
+mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
+pub use block::{Block, Blocks};
 pub use error::StoreError;
 pub use layout::{STORE_FORMAT, Store};
 pub use lease::Lease;
