@@ -2,6 +2,7 @@
 
 mod conversation;
 pub mod diagnostic;
+mod ending;
 mod live;
 mod reference;
 mod table;

@@ -102,7 +102,7 @@ impl Terminal {
     /// Where the events of a run go.
     #[must_use]
     pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
-        Arc::new(Live::new(plan, self.json, self.quiet))
+        Live::start(plan, self.json, self.quiet)
     }
 }
 
