@@ -148,7 +148,7 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct WhyArgs {
     /// The node.
     pub(crate) node: String,
-    /// The pipeline; without it, that of the last run.
+    /// The pipeline; without it, that of the last run with what the run was given by --params, --set and --limit.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Compare with this run instead of the last one.

@@ -11,7 +11,7 @@ use crate::display;
 use crate::exit::{Failure, OK};
 
 pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let (id, summary) = find(&store, args)?;
     match store.open_input(&id)? {
         InputArtifact::Tree(tree) => show_tree(session, &tree)?,

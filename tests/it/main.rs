@@ -1,6 +1,7 @@
 //! The one integration binary.
 
 mod caching;
+mod commands;
 mod concurrency;
 mod crash;
 mod diagnostics;
