@@ -75,10 +75,10 @@ pub(crate) enum Command {
 pub(crate) struct PipelineArgs {
     /// The pipeline.
     pub(crate) file: PathBuf,
-    /// Set a param: `--set teacher.model=qwen3`. May be repeated; wins over --params.
+    /// Set a param: `--set teacher.model=qwen3`, `--set 'encoder={bert: {model: ./e5}}'`. May be repeated; wins over --params.
     #[arg(long, value_name = "PARAM=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Read params from a YAML or JSON file. May be repeated; later files win.
+    /// Read params from a YAML or JSON file, whose maps merge with those declared. May be repeated; later files win.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
 }

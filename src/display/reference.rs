@@ -15,6 +15,7 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
     if let Some(about) = schema["description"].as_str().filter(|about| *about != entry.about) {
         page.paragraph(about);
     }
+    page.paragraph(&format!("Effect: {}. Version {}.", entry.effect_words(), entry.version));
     if let Some(ports) = ports(entry) {
         page.ports(&ports);
     }

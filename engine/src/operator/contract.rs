@@ -21,6 +21,18 @@ pub enum Effect {
     External,
 }
 
+impl Effect {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Seeded => "seeded",
+            Self::External => "external",
+        }
+    }
+}
+
 /// A kind of step. See CONTRIBUTING.md for a worked example.
 pub trait Operator: Send + Sync + 'static {
     /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
@@ -32,6 +44,8 @@ pub trait Operator: Send + Sync + 'static {
     const VERSION: u32;
     /// What running it twice gives.
     const EFFECT: Effect;
+    /// For an external operator that asks the outside world only with certain params: which, in a word or two.
+    const OUTSIDE: Option<&'static str> = None;
     /// One sentence for the reference page.
     const ABOUT: &'static str;
     /// Complete pipelines or node snippets for the reference page; each is bound by a test.
