@@ -6,6 +6,7 @@ mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
+mod example;
 mod laws;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
