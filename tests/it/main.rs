@@ -7,6 +7,7 @@ mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
+mod hub;
 mod laws;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]

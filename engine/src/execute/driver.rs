@@ -16,8 +16,8 @@ use super::resolve::{Lookup, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
-use crate::fingerprint::{NodeKey, Reason, SourceDigests};
-use crate::operator::{Blame, OperatorError, SecretLookup};
+use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
+use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary, Utc};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
@@ -222,11 +222,9 @@ impl Driver {
         if let Some((key, outputs)) = self.frozen(node) {
             return self.cached(place, key, outputs).map(Some);
         }
-        let gathered = Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit);
-        let parts = match gathered {
-            Ok(Some(parts)) => parts,
-            Ok(None) => return self.fail(place, &OperatorError::engine("its inputs are not known")).map(Some),
-            Err(problem) => return self.fail(place, &OperatorError::pipeline(problem.to_string())).map(Some),
+        let parts = match self.parts(node) {
+            Ok(parts) => parts,
+            Err(error) => return self.fail(place, &error).map(Some),
         };
         let (key, preimage) = parts.key(node);
         let forced = self.options.force.contains(node.id()) || self.options.force.contains("*");
@@ -252,6 +250,30 @@ impl Driver {
         }
         self.start_node(place, parts, why);
         Ok(None)
+    }
+
+    /// What the node's key is made of; files that it fetches are fetched for that.
+    fn parts(&mut self, node: &Node) -> Result<Parts, OperatorError> {
+        let mut gathered = self.gather(node);
+        if matches!(gathered, Err(SourceProblem::NotFetched { .. })) {
+            let context = self.context(node);
+            tokio::task::block_in_place(|| node.operator.fetch(&context))?;
+            gathered = self.gather(node);
+        }
+        match gathered {
+            Ok(Some(parts)) => Ok(parts),
+            Ok(None) => Err(OperatorError::engine("its inputs are not known")),
+            Err(problem) => Err(OperatorError::pipeline(problem.to_string())),
+        }
+    }
+
+    fn gather(&mut self, node: &Node) -> Result<Option<Parts>, SourceProblem> {
+        Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit)
+    }
+
+    /// For work outside the node's own run.
+    fn context(&self, node: &Node) -> Context {
+        super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http)
     }
 
     fn start_node(&self, place: usize, parts: Parts, why: Vec<Reason>) {
@@ -319,8 +341,7 @@ impl Driver {
         if !node.outputs.values().any(|port| matches!(port, crate::operator::PortType::Tree(_))) {
             return Ok(());
         }
-        let context =
-            super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http);
+        let context = self.context(node);
         // Remote destinations wait for the network.
         let deliver = || super::deliver::deliver(node, outputs, &self.store, &context);
         let delivered = tokio::task::block_in_place(deliver)?;

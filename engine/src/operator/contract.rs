@@ -64,6 +64,15 @@ pub trait Operator: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Brings its [`Source::Fetched`] files into place. Called by a run before the node's key is made, when one of them
+    /// is missing; never by `plan` or `validate`, which are offline.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(_params: &Self::Params, _context: &Context) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
     /// Opens the kernel on the worker: load tokenizers, open side inputs, connect.
     ///
     /// # Errors
@@ -100,6 +109,14 @@ pub enum Source {
     /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
     /// working directory. A folder stands for all files below it. Its content enters the key.
     Path(String),
+    /// A file that [`Operator::fetch`] brings from `address` to `path`, outside the store. Its content enters the key,
+    /// which is not known until it is there.
+    Fetched {
+        /// Where it lies once it was fetched.
+        path: PathBuf,
+        /// Where it comes from, for messages.
+        address: String,
+    },
     /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
     Identity(String),
 }

@@ -56,6 +56,11 @@ pub trait BoundOperator: Send + Sync {
     fn sources(&self) -> Vec<Source>;
     /// Params after defaults.
     fn params(&self) -> Value;
+    /// Brings fetched sources into place.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError>;
     /// Opens the kernel.
     ///
     /// # Errors
@@ -89,6 +94,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn params(&self) -> Value {
         self.value.clone()
+    }
+
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        O::fetch(&self.params, context)
     }
 
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

@@ -162,7 +162,7 @@ fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
     let help = if folder.is_dir() {
         "give the path of a Hugging Face tokenizer.json, or of the folder that holds one"
     } else {
-        "give a local path: a model id is not looked up here, download its tokenizer.json first"
+        "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give a path that is there"
     };
     TokenizerFault::new(format!("cannot read the tokenizer {}: {error}", file.display()), help)
 }

@@ -2,7 +2,7 @@
 
 mod bert;
 mod hashing;
-mod hub;
+pub(crate) mod hub;
 
 use std::path::Path;
 
