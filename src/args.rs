@@ -103,8 +103,8 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Nodes at once.
-    #[arg(short, long, value_name = "N")]
-    pub(crate) jobs: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
     /// After a failure, run what does not depend on it.
     #[arg(short, long)]
     pub(crate) keep_going: bool,

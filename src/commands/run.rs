@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run as execute};
-use searchmill_engine::plan::{Plan, Selection, select};
+use searchmill_engine::plan::{Plan, Selection, nearest, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::pipeline;
+
+/// Nodes that are listed where one was not found.
+const NAMED: usize = 20;
 
 pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
@@ -22,7 +25,7 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let store = session.store()?;
     let machine = Machine::detect();
     let options = RunOptions {
-        jobs: args.jobs.unwrap_or(machine.threads),
+        jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
         keep_going: args.keep_going,
         force: args.force.into_iter().collect(),
         no_cache: args.no_cache,
@@ -54,8 +57,13 @@ fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {
 }
 
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
-    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).take(20).collect();
-    Failure::usage(format!("there is no node `{id}`")).with_help(format!("nodes: {}", nodes.join(", ")))
+    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).collect();
+    let help = match nearest(id, nodes.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if nodes.len() > NAMED => format!("nodes: {}, … ({} in all)", nodes[..NAMED].join(", "), nodes.len()),
+        None => format!("nodes: {}", nodes.join(", ")),
+    };
+    Failure::usage(format!("there is no node `{id}`")).with_help(help)
 }
 
 fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {

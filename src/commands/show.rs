@@ -120,6 +120,7 @@ fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result
                 }
             }
         }
+        ShowFormat::Table if shown == 0 => {}
         ShowFormat::Table => {
             let (header, body) = display::preview(&chosen);
             let header: Vec<&str> = header.iter().map(String::as_str).collect();

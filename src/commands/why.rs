@@ -13,7 +13,7 @@ use crate::exit::{Failure, OK};
 use crate::{display, pipeline};
 
 pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> {
-    let store = session.store_if_any()?;
+    let store = if args.file.is_some() { session.store_if_any()? } else { session.existing_store()? };
     let asked = asked(session, args, &store)?;
     let plan = pipeline::plan(&asked.file, &asked.set, &asked.params, &session.directory)?;
     let (place, node) = plan.node(&args.node).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
@@ -72,7 +72,7 @@ fn asked(session: &Session<'_>, args: &WhyArgs, store: &Store) -> Result<Asked, 
     if let Some(file) = &args.file {
         return Ok(Asked { file: file.clone(), set, params, limit: None });
     }
-    let last = last_run(session, store)?;
+    let last = last_run(store)?;
     session.terminal.note(&format!("as in the last run: {}", written(&last)));
     Ok(Asked {
         file: PathBuf::from(last.file),
@@ -91,12 +91,9 @@ fn written(run: &RunRecord) -> String {
     words.join(" ")
 }
 
-fn last_run(session: &Session<'_>, store: &Store) -> Result<RunRecord, Failure> {
+fn last_run(store: &Store) -> Result<RunRecord, Failure> {
     let runs = store.run_ids();
-    let missing = || match session.existing_store() {
-        Ok(_) => Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file"),
-        Err(failure) => failure,
-    };
+    let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
     runs.iter().rev().find_map(|id| store.run(id)).ok_or_else(missing)
 }
 

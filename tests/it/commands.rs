@@ -145,3 +145,30 @@ fn a_run_tells_in_short_and_show_in_full() {
     let finished = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "scores");
     assert!(finished.expect("an event")["summary"].as_str().unwrap_or_default().contains("Token Usage (Last Turn)"));
 }
+
+#[test]
+fn slips_of_the_command_line_are_told_with_what_was_meant() {
+    let mill = mill();
+    let told = mill.call(&["run", "pipeline.yaml", "chunk"]).exit(2).stderr;
+    assert!(told.contains("there is no node `chunk`") && told.contains("did you mean `chunks`?"), "{told}");
+    let told = mill.call(&["run", "pipeline.yaml", "--only", "zzzzzzzzzz"]).exit(2).stderr;
+    assert!(told.contains("nodes: corpus, kept, chunks"), "{told}");
+    mill.call(&["run", "pipeline.yaml", "-j", "0"]).exit(2);
+    mill.run(&[]).exit(0);
+    let told = mill.call(&["show", "chunks", "--rejects"]).exit(0);
+    assert_eq!((told.stdout.as_str(), told.stderr.trim()), ("", "0 of 0 reject rows"));
+}
+
+#[test]
+fn ops_tell_the_effect_as_it_is() {
+    let mill = Mill::new();
+    let told = mill.call(&["ops"]).exit(0).stdout;
+    let effect = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+        line[name.len()..].trim_start().split("  ").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(["rollout", "read", "sample"].map(effect), ["external (endpoint)", "pure", "seeded"]);
+    assert!(mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Effect: external (endpoint). Version "));
+    let lines = mill.call(&["ops", "--json"]).exit(0).events();
+    assert!(lines.len() > 20 && lines.iter().all(|line| line["effect"].is_string()));
+}

@@ -5,7 +5,12 @@
 use std::path::Path;
 
 #[path = "../../examples/rust-operator/src/main.rs"]
-#[allow(dead_code, clippy::print_stdout, clippy::print_stderr, reason = "a program: `main` is not called, and it prints")]
+#[allow(
+    dead_code,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program: `main` is not called, and it prints"
+)]
 mod program;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rust-operator");

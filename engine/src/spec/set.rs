@@ -128,7 +128,8 @@ fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String
     let (chosen, wanted) = (choice(here)?, &path[depth]);
     let is_slip = suggest::closest(wanted, [chosen]).is_some();
     let around = path[..depth].join(".");
-    let advice = || format!("`{around}` is `{chosen}`; to choose another, write `--set '{around}={{{wanted}: {{…}}}}'`");
+    let advice =
+        || format!("`{around}` is `{chosen}`; to choose another, write `--set '{around}={{{wanted}: {{…}}}}'`");
     (depth > 0 && depth + 1 < path.len() && !is_slip).then(advice)
 }
 

@@ -56,7 +56,8 @@ fn files_of_params_are_laid_over_in_order() {
 
 #[test]
 fn another_choice_replaces_and_the_same_one_merges() {
-    let text = "params: {encoder: {hashing: {dimensions: 64, seed: 1}}, teacher: {model: m, key: k}}\nnodes: {a: {op: x}}\n";
+    let text =
+        "params: {encoder: {hashing: {dimensions: 64, seed: 1}}, teacher: {model: m, key: k}}\nnodes: {a: {op: x}}\n";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("over.yaml");
     let laid = |over: &str| {

@@ -73,7 +73,11 @@ fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
     let mut cards: Vec<_> = [("f1", "F1"), ("em", "Exact match")].into_iter().filter_map(score).collect();
     let total = &evaluation.dynamics.total;
     if total.all > 0 {
-        cards.push(Card("Success".into(), share(total.success, total.all), format!("{} of {}", total.success, total.all)));
+        cards.push(Card(
+            "Success".into(),
+            share(total.success, total.all),
+            format!("{} of {}", total.success, total.all),
+        ));
     }
     if let Some(estimate) = all.measure("grounded") {
         let value = format!("{:.1}%", estimate.value * 100.0);
