@@ -269,7 +269,7 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
 /// Each value with `count (share of its own group)` for all, success and failure; a dash for a group without rows.
 fn distribution_rows(counts: &ByOutcome<Distribution>) -> Vec<(i32, [String; 3])> {
     let cell = |counts: &Distribution, value: i32| {
-        let (count, whole) = (counts.get(&value).copied().unwrap_or(0), counts.values().sum());
+        let (count, whole): (usize, usize) = (counts.get(&value).copied().unwrap_or(0), counts.values().sum());
         if whole == 0 { NOTHING.to_owned() } else { format!("{count} ({})", share(count, whole)) }
     };
     counts.all.keys().map(|&value| (value, counts.parts().map(|part| cell(part, value)))).collect()
