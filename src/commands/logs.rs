@@ -38,6 +38,7 @@ fn plain(event: &Value) -> String {
     for (key, value) in event.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
             ("event" | "time" | "node", _) | (_, Value::Null) => {}
+            (key, Value::Number(value)) if key != "rows" && value.as_u64() == Some(0) => {}
             ("summary", Value::String(value)) => text.push_str(&format!("\n{}", value.trim_end())),
             ("line" | "message", Value::String(value)) => text.push_str(&format!(" {value}")),
             ("reasons", value) => text.push_str(&because(value)),
@@ -72,7 +73,7 @@ mod tests {
         let wanted = "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because param `size` changed from 6 to 7";
         assert_eq!(plain(&started), wanted);
         let finished =
-            json!({"event": "node_finished", "output": "chunk rows", "seconds": 0.046_124, "summary": "a\nb\n"});
+            json!({"event": "node_finished", "output": "chunk rows", "calls": 0, "seconds": 0.046_124, "summary": "a\nb\n"});
         assert_eq!(plain(&finished), format!("{:24}  node finished  output=\"chunk rows\" seconds=0.046\na\nb", ""));
     }
 }

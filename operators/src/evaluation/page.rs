@@ -101,16 +101,16 @@ fn retrieval_cards(evaluation: &Evaluation) -> Vec<Card> {
     let groups = evaluation.retrieval.iter().filter_map(|retrieval| retrieval.groups.first());
     let measures: Vec<_> = groups.flat_map(|group| &group.measures).collect();
     let last = |kind: &str| measures.iter().rev().find(|(name, _)| name.starts_with(kind)).copied();
-    let card = |(kind, title): (&str, &str)| {
+    let card = |(kind, title, detail): (&str, &str, &str)| {
         let (name, estimate) = last(kind)?;
-        let detail = format!("{} in the top {}", title, name.trim_start_matches(kind));
-        Some(Card("Retrieval".into(), format!("{:.3}", estimate.value), detail))
+        let detail = format!("{detail} in the top {}", name.trim_start_matches(kind));
+        Some(Card(format!("Retrieval: {title}"), format!("{:.3}", estimate.value), detail))
     };
     let kinds = [
-        ("all_found@", "all supporting documents"),
-        ("recall@", "supporting documents"),
-        ("hits@", "a supporting fact"),
-        ("mrr@", "1 / rank of the first fact"),
+        ("all_found@", "all found", "all supporting documents"),
+        ("recall@", "recall", "supporting documents"),
+        ("hits@", "hits", "a supporting fact"),
+        ("mrr@", "MRR", "1 / rank of the first fact"),
     ];
     let shown = if evaluation.has_answers() { 1 } else { kinds.len() };
     kinds.into_iter().filter_map(card).take(shown).collect()
