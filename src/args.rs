@@ -111,6 +111,10 @@ pub(crate) struct RunArgs {
     /// Run nodes even if their result is known: all with `-f`, one with `--force=NODE`.
     #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) force: Vec<String>,
+    /// Read remote sources again, whose content may have changed under the same address. Where they give the same rows
+    /// as before, nothing that follows runs.
+    #[arg(long)]
+    pub(crate) refresh_sources: bool,
     /// Use no results and no rows of earlier runs (what is computed is still kept).
     #[arg(long)]
     pub(crate) no_cache: bool,

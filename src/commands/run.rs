@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run as execute};
+use searchmill_engine::operator::Source;
 use searchmill_engine::plan::{Plan, Selection, nearest, select};
 use searchmill_engine::report::Reporter;
 
@@ -22,12 +23,16 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         return super::plan::show(session, &plan, args.limit).map(|_| crate::exit::OK);
     }
     check_force(&plan, &args.force)?;
+    let mut force: BTreeSet<String> = args.force.into_iter().collect();
+    if args.refresh_sources {
+        force.extend(with_remote_sources(&plan));
+    }
     let store = session.store()?;
     let machine = Machine::detect();
     let options = RunOptions {
         jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
         keep_going: args.keep_going,
-        force: args.force.into_iter().collect(),
+        force,
         no_cache: args.no_cache,
         limit: args.limit,
         selected,
@@ -69,6 +74,12 @@ pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
 fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {
     let unknown = force.iter().find(|id| *id != "*" && plan.node(id).is_none());
     unknown.map_or(Ok(()), |id| Err(unknown_node(plan, id)))
+}
+
+/// Nodes that read from other machines.
+fn with_remote_sources(plan: &Plan) -> impl Iterator<Item = String> {
+    let reads = plan.nodes().iter().filter(|node| node.sources.iter().any(Source::is_remote));
+    reads.map(|node| node.id().to_owned())
 }
 
 /// First Ctrl-C: finish what is in flight. Second: stop now.

@@ -7,11 +7,11 @@ mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
-mod hub;
 mod laws;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
+mod remote;
 mod rows;
 mod scale;
 mod tidy;

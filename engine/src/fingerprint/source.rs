@@ -86,7 +86,7 @@ impl SourceDigests {
     ) -> Result<Vec<SourceIdentity>, SourceProblem> {
         match source {
             Source::Identity(text) => Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }]),
-            Source::Path(url) if url.contains("://") && !url.starts_with("file://") => Ok(vec![remote(url)?]),
+            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?]),
             Source::Fetched { path, address } if !path.is_file() => {
                 Err(SourceProblem::NotFetched { address: address.clone() })
             }

@@ -120,3 +120,11 @@ pub enum Source {
     /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
     Identity(String),
 }
+
+impl Source {
+    /// Does it lie on another machine? Then it is identified by its address alone.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Path(path) if path.contains("://") && !path.starts_with("file://"))
+    }
+}

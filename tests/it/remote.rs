@@ -1,4 +1,5 @@
-//! A tokenizer of the Hugging Face Hub: fetched once by a run, its content in the key.
+//! Files of other machines: a tokenizer of the Hugging Face Hub, whose content is in the key, and documents by HTTP,
+//! whose address is.
 
 use std::sync::{Arc, Mutex};
 
@@ -110,4 +111,46 @@ fn a_tokenizer_that_cannot_be_had_fails_its_node_alone() {
     let told = hub.call(&mill, &["run", "pipeline.yaml", "--json", "-k"]).exit(5);
     assert_eq!(told.ran(), "corpus");
     assert!(told.stdout.contains("404") && told.stdout.contains("HF_ENDPOINT to a mirror"), "{}", told.stdout);
+}
+
+/// A file at an address, which changes.
+struct Page {
+    address: String,
+    body: Arc<Mutex<String>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Page {
+    fn new(body: String) -> Self {
+        let body = Arc::new(Mutex::new(body));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = format!("http://{}/documents.jsonl", listener.local_addr().expect("an address"));
+        let give = |State(body): State<Arc<Mutex<String>>>| async move { body.lock().expect("a text").clone() };
+        let app = axum::Router::new().fallback(give).with_state(Arc::clone(&body));
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self { address, body, _runtime: runtime }
+    }
+}
+
+#[test]
+fn remote_sources_are_read_again_when_that_is_asked_for() {
+    let document = |text: &str| format!("{}\n", json!({"id": "d", "text": text}));
+    let page = Page::new(document("one"));
+    let mill = Mill::new();
+    let pipeline = "name: remote\nnodes:\n  corpus: {op: read, with: {path: PAGE, as: document}}\n  \
+                    chunks: {op: chunk, from: corpus, with: {size: 3}}\n  other: {op: generate-world, with: \
+                    {documents: 100, questions: 0}}\n";
+    mill.write("pipeline.yaml", &pipeline.replace("PAGE", &page.address));
+    let run = |more: &[&str]| mill.run(more).exit(0).ran();
+    assert_eq!(run(&[]), "chunks corpus other");
+    *page.body.lock().expect("a text") = document("two");
+    assert_eq!(run(&[]), "", "the address is the same");
+    assert_eq!(run(&["--refresh-sources"]), "chunks corpus");
+    let shown = mill.call(&["show", "chunks", "--json"]).exit(0).events();
+    assert_eq!(shown[0]["text"], "two");
+    assert_eq!(run(&[]), "", "the new content stays known");
+    assert_eq!(mill.call(&["show", "chunks", "--json"]).exit(0).events()[0]["text"], "two");
+    assert_eq!(run(&["--refresh-sources"]), "corpus", "the same rows: nothing that follows runs");
 }
