@@ -34,7 +34,10 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             count(NodeOutcome::Failed),
         ]);
     }
-    if !session.terminal.is_json() {
+    if ids.is_empty() && store.exists() {
+        session.terminal.note("there are no runs in the store");
+    }
+    if !session.terminal.is_json() && !rows.is_empty() {
         session.terminal.table(&["run", "pipeline", "end", "time", "cached", "ran", "failed"], &rows);
     }
     Ok(OK)

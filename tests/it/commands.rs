@@ -155,6 +155,8 @@ fn slips_of_the_command_line_are_told_with_what_was_meant() {
     assert!(told.contains("nodes: corpus, kept, chunks"), "{told}");
     mill.call(&["run", "pipeline.yaml", "-j", "0"]).exit(2);
     mill.run(&[]).exit(0);
+    let told = mill.call(&["show", "chunk"]).exit(2).stderr;
+    assert!(told.contains("did you mean `chunks`?"), "{told}");
     let told = mill.call(&["show", "chunks", "--rejects"]).exit(0);
     assert_eq!((told.stdout.as_str(), told.stderr.trim()), ("", "0 of 0 reject rows"));
 }
@@ -170,5 +172,8 @@ fn ops_tell_the_effect_as_it_is() {
     assert_eq!(["rollout", "read", "sample"].map(effect), ["external (endpoint)", "pure", "seeded"]);
     assert!(mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Effect: external (endpoint). Version "));
     let lines = mill.call(&["ops", "--json"]).exit(0).events();
+    assert!(!mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Params of"));
+    let sample = mill.call(&["ops", "sample"]).exit(0).stdout;
+    assert!(sample.contains("\nOne of `n` and `fraction` must be given.\n"), "{sample}");
     assert!(lines.len() > 20 && lines.iter().all(|line| line["effect"].is_string()));
 }
