@@ -75,10 +75,10 @@ pub(crate) enum Command {
 pub(crate) struct PipelineArgs {
     /// The pipeline.
     pub(crate) file: PathBuf,
-    /// Set a param: `--set teacher.model=qwen3`. May be repeated; wins over --params.
+    /// Set a param: `--set teacher.model=qwen3`, `--set 'encoder={bert: {model: ./e5}}'`. May be repeated; wins over --params.
     #[arg(long, value_name = "PARAM=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Read params from a YAML or JSON file. May be repeated; later files win.
+    /// Read params from a YAML or JSON file, whose maps merge with those declared. May be repeated; later files win.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
 }
@@ -103,14 +103,18 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Nodes at once.
-    #[arg(short, long, value_name = "N")]
-    pub(crate) jobs: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
     /// After a failure, run what does not depend on it.
     #[arg(short, long)]
     pub(crate) keep_going: bool,
     /// Run nodes even if their result is known: all with `-f`, one with `--force=NODE`.
     #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) force: Vec<String>,
+    /// Read remote sources again, whose content may have changed under the same address. Where they give the same rows
+    /// as before, nothing that follows runs.
+    #[arg(long)]
+    pub(crate) refresh_sources: bool,
     /// Use no results and no rows of earlier runs (what is computed is still kept).
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -148,7 +152,7 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct WhyArgs {
     /// The node.
     pub(crate) node: String,
-    /// The pipeline; without it, that of the last run.
+    /// The pipeline; without it, that of the last run with what the run was given by --params, --set and --limit.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Compare with this run instead of the last one.

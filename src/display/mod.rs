@@ -2,6 +2,7 @@
 
 mod conversation;
 pub mod diagnostic;
+mod ending;
 mod live;
 mod reference;
 mod table;
@@ -11,4 +12,4 @@ pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;
-pub(crate) use table::{bytes, json_lines, preview};
+pub(crate) use table::{bytes, json_lines, preview, quoted};

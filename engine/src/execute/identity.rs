@@ -97,7 +97,7 @@ fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
 }
 
 /// Remote files are identified by their address: a URL that changes its content must change its name (a revision, a
-/// version) to be read again.
+/// version), or the node must be told to run, to be read again.
 #[expect(clippy::unnecessary_wraps, reason = "the signature that `SourceDigests::identify` takes")]
 fn remote(url: &str) -> Result<SourceIdentity, SourceProblem> {
     Ok(SourceIdentity { name: url.to_owned(), content: url.to_owned() })

@@ -56,7 +56,7 @@ pub(super) fn run_kernel(
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
-                keys: Some(keys),
+                keys,
                 memo,
                 on_error: run.on_error,
                 context: run.context.clone(),

@@ -199,7 +199,7 @@ fn context_parts(
     }
 }
 
-/// A context for work after the node's own run (delivering outputs): no scratch folder of its own.
+/// A context for work outside the node's own run (fetching sources, delivering outputs): no scratch folder of its own.
 pub(super) fn bare_context(
     node: &Node,
     options: &RunOptions,

@@ -23,6 +23,8 @@ pub struct OperatorEntry {
     pub version: u32,
     /// What running it twice gives.
     pub effect: Effect,
+    /// With which params an external operator asks the outside world, where that is not always so.
+    pub outside: Option<&'static str>,
     /// One sentence.
     pub about: &'static str,
     /// Snippets for the reference page.
@@ -31,6 +33,17 @@ pub struct OperatorEntry {
     pub schema: fn() -> Value,
     /// Params to a bound operator; the error carries the path of the offending param.
     pub bind: fn(Value) -> Result<Box<dyn BoundOperator>, ParamIssue>,
+}
+
+impl OperatorEntry {
+    /// `pure`, `seeded`, `external`, or `external (endpoint)` where it is that only with some params.
+    #[must_use]
+    pub fn effect_words(&self) -> String {
+        match self.outside {
+            Some(which) => format!("{} ({which})", self.effect.name()),
+            None => self.effect.name().to_owned(),
+        }
+    }
 }
 
 /// An operator with its params.
@@ -43,6 +56,11 @@ pub trait BoundOperator: Send + Sync {
     fn sources(&self) -> Vec<Source>;
     /// Params after defaults.
     fn params(&self) -> Value;
+    /// Brings fetched sources into place.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError>;
     /// Opens the kernel.
     ///
     /// # Errors
@@ -78,6 +96,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
         self.value.clone()
     }
 
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        O::fetch(&self.params, context)
+    }
+
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         O::open(&self.params, inputs, context)
     }
@@ -94,6 +116,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         name: O::NAME,
         version: O::VERSION,
         effect: O::EFFECT,
+        outside: O::OUTSIDE,
         about: O::ABOUT,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),

@@ -8,7 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
 use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
-use crate::spec::NodeSpec;
+use crate::spec::{NodeSpec, Overrides};
 
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub struct Plan {
     pub(super) name: String,
     pub(super) file: PathBuf,
     pub(super) params: Value,
+    pub(super) overrides: Overrides,
     pub(super) nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
@@ -93,6 +94,12 @@ impl Plan {
     #[must_use]
     pub fn params(&self) -> &Value {
         &self.params
+    }
+
+    /// What the command line changed in them.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// The nodes.

@@ -3,7 +3,7 @@
 mod bert;
 mod bert_network;
 mod hashing;
-mod hub;
+pub(crate) mod hub;
 mod matrix;
 mod vectorized;
 
