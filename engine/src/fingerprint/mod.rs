@@ -5,6 +5,7 @@ mod diff;
 mod digest;
 mod identity;
 mod node_key;
+mod preimage;
 mod row_key;
 mod source;
 
@@ -13,5 +14,6 @@ pub use diff::{Reason, diff};
 pub use digest::{Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
+pub use preimage::Preimage;
 pub use row_key::{RowKey, RowKeys};
-pub use source::{SourceDigests, SourceProblem, StatRecord};
+pub use source::{Located, SourceDigests, SourceProblem, StatRecord};
