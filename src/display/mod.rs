@@ -1,7 +1,9 @@
 //! The only door to the terminal.
 
+pub(crate) mod audit;
 mod conversation;
 pub mod diagnostic;
+pub(crate) mod lineage;
 mod live;
 mod reference;
 mod table;

@@ -6,6 +6,7 @@ mod crash;
 mod diagnostics;
 mod endpoint;
 mod laws;
+mod lineage;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
