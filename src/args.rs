@@ -306,7 +306,7 @@ pub(crate) struct AuditArgs {
 
 #[derive(Arguments)]
 pub(crate) struct DiffArgs {
-    /// The first run: the beginning of its id, `latest` or `previous`.
+    /// The first run: the beginning of its id, `latest`, or `previous` (of the same pipeline, before the second one).
     #[arg(default_value = "previous")]
     pub(crate) one: String,
     /// The second run.

@@ -82,6 +82,9 @@ mod tests {
     fn repeats_know_their_first() {
         assert_eq!(repeated_id("q1@0~2"), Some("q1@0"));
         assert_eq!(repeated_id("q~1~2"), Some("q~1"));
-        assert_eq!((repeated_id("q1@0"), repeated_id("~1"), repeated_id("a~b"), repeated_id("a~")), (None, None, None, None));
+        assert_eq!(
+            (repeated_id("q1@0"), repeated_id("~1"), repeated_id("a~b"), repeated_id("a~")),
+            (None, None, None, None)
+        );
     }
 }

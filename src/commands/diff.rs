@@ -10,7 +10,11 @@ use crate::exit::{Failure, OK};
 
 pub(super) fn diff(session: &Session<'_>, args: &DiffArgs) -> Result<u8, Failure> {
     let store = session.store()?;
-    let (one, other) = (record(&store, &args.one)?, record(&store, &args.other)?);
+    let other = record(&store, &args.other)?;
+    let one = match args.one.as_str() {
+        "previous" => previous(&store, &other).map_or_else(|| record(&store, "previous"), Ok)?,
+        named => record(&store, named)?,
+    };
     let found = diff_runs(&store, &Catalog::read(&store), &one, &other);
     if session.terminal.is_json() {
         let text = serde_json::to_string(&found).map_err(|error| Failure::Other(error.to_string()))?;
@@ -24,4 +28,11 @@ pub(super) fn diff(session: &Session<'_>, args: &DiffArgs) -> Result<u8, Failure
 fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
     let id = run_of(store, text)?;
     store.run(&id).ok_or_else(|| Failure::Other(format!("the record of run {id} cannot be read")))
+}
+
+/// The newest run of the same pipeline before that one.
+fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
+    let ids = store.run_ids();
+    let earlier = ids.iter().rev().filter(|id| **id < run.id);
+    earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use searchmill_engine::fingerprint::NodeKey;
 use searchmill_engine::lineage::{
-    Ancestry, Catalog, Closure, Descendants, Graph, Roots, Target, ancestry, descent, downstream, graph, resolve,
+    Ancestry, Catalog, Closure, Graph, Roots, Target, ancestry, descent, downstream, graph, resolve,
     upstream,
 };
 use searchmill_engine::store::{ArtifactId, Store};
@@ -112,21 +112,12 @@ fn involved(found: &Ancestry, traced: &Graph) -> BTreeSet<NodeKey> {
     keys
 }
 
-fn down_row(
-    session: &Session<'_>,
-    store: &Store,
-    closure: &Closure,
-    roots: &Roots,
-    row: &str,
-) -> Result<u8, Failure> {
-    let with_row = |id: &&ArtifactId| descent(store, closure, **id, row).ok();
-    let mut found: Option<Vec<Descendants>> = None;
-    for id in &roots.artifacts {
-        if let Some(rows) = with_row(&id) {
-            found = Some(rows);
-            break;
-        }
-    }
+fn down_row(session: &Session<'_>, store: &Store, closure: &Closure, roots: &Roots, row: &str) -> Result<u8, Failure> {
+    // A file that was read stands for the tables that were read from it.
+    let readers = closure.steps.iter().filter(|step| roots.artifacts.is_empty() && roots.keys.contains(&step.key));
+    let tables = readers.flat_map(|step| step.result.outputs.values().map(|output| &output.id));
+    let mut tables = roots.artifacts.iter().chain(tables);
+    let found = tables.find_map(|id| descent(store, closure, *id, row).ok());
     let missing = || {
         let help = "name the table that holds it: NODE.PORT";
         Failure::usage(format!("no table of this has a row `{row}`")).with_help(help)

@@ -172,7 +172,9 @@ mod tests {
         report.find(Severity::Difference, "replay", "swift", Some("row 1\n2".to_owned()), message);
         let page = Page { target: "node <b>".to_owned(), seed: Some(7), report: &report };
         assert!(!page.html().contains("<script>") && page.html().contains("&lt;script&gt;"));
-        assert!(page.markdown().contains("| difference | replay | swift, row 1 2 | recorded \"<script>\" \\| computed"));
+        assert!(
+            page.markdown().contains("| difference | replay | swift, row 1 2 | recorded \"<script>\" \\| computed")
+        );
         assert!(page.text().contains("1 difference") && page.text().contains("--seed 7"));
         assert_eq!(page.json()["ok"], false);
     }

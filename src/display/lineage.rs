@@ -14,7 +14,9 @@ use super::table::{bytes, text_table};
 use super::terminal::{DIM, ERROR, STRONG};
 
 /// Longest line of params.
-const PARAMS: usize = 240;
+const PARAMS: usize = 120;
+/// Lines of params in a tree of artifacts.
+const LINES: usize = 3;
 /// Longest single value.
 const VALUE: usize = 80;
 /// Ids that are listed of the rows made from one.
@@ -32,11 +34,21 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// `a.b=value` of every leaf, on one line; nulls and empty values are left out.
-fn params(value: &Value) -> String {
+/// `a.b=value` of every leaf, in lines; nulls and empty values are left out.
+fn params(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     flatten(value, "", &mut found);
-    cut(&found.join(" · "), PARAMS)
+    let mut lines: Vec<String> = Vec::new();
+    for param in found {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + param.chars().count() < PARAMS => {
+                line.push_str(" · ");
+                line.push_str(&param);
+            }
+            _ => lines.push(param),
+        }
+    }
+    lines
 }
 
 fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
@@ -65,10 +77,7 @@ fn made(step: &GraphStep) -> Vec<String> {
         step.key.0.short(),
         step.run
     )];
-    let params = params(&step.params);
-    if !params.is_empty() {
-        lines.push(format!("{DIM}{params}{DIM:#}"));
-    }
+    lines.extend(params(&step.params).iter().map(|line| format!("{DIM}{line}{DIM:#}")));
     for source in &step.sources {
         let content = if source.is_file() { &source.content[..10] } else { source.content.as_str() };
         let place = source.path.as_deref().unwrap_or(&source.name);
@@ -105,7 +114,7 @@ fn branch<'a>(
     shown: &mut BTreeSet<NodeKey>,
     text: &mut String,
 ) {
-    for output in root.outputs.iter().filter(|output| output.asked) {
+    for output in root.outputs.iter().filter(|output| output.asked && (output.port != "rejects" || output.rows > 0)) {
         text.push_str(&format!(
             "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}\n",
             root.node,
@@ -129,7 +138,10 @@ fn branch<'a>(
             text.push_str(&format!("{indent}{DIM}as above{DIM:#}\n"));
             continue;
         }
-        made(step).iter().for_each(|line| text.push_str(&format!("{indent}{line}\n")));
+        let sources = step.sources.len();
+        let lines = made(step);
+        let (told, rest) = lines.split_at(lines.len() - sources);
+        told.iter().take(1 + LINES).chain(rest).for_each(|line| text.push_str(&format!("{indent}{line}\n")));
         for (place, input) in step.inputs.iter().enumerate().rev() {
             let last = place + 1 == step.inputs.len();
             let maker = input.made_by.and_then(|key| steps.get(&key));
@@ -334,7 +346,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
         for input in step.inputs.iter().filter(|input| !input.artifact_type.ends_with(" rows")) {
             let maker = input.made_by.and_then(|key| steps.get(&key));
             let about = maker.map_or_else(String::new, |maker| {
-                format!(" ← {} ({} v{} {})", maker.node, maker.operator, maker.version, params(&maker.params))
+                format!(" ← {} ({} v{} {})", maker.node, maker.operator, maker.version, params(&maker.params).join(" · "))
             });
             lines.push(format!("  {} {} {}{about}", input.port, input.artifact_type, short(&input.artifact)));
         }
@@ -365,6 +377,7 @@ fn value(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => cut(text, VALUE),
+        Value::Number(number) if number.is_f64() => format!("{:.4}", number.as_f64().unwrap_or_default()),
         other => cut(&other.to_string(), VALUE),
     }
 }
@@ -408,14 +421,20 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         let names: Vec<&str> = follows.iter().map(|node| node.node.as_str()).collect();
         text.push_str(&format!("\n{STRONG}follows, through changed inputs{STRONG:#}: {}\n", names.join(", ")));
         for node in follows {
-            effects(node).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", node.node)));
+            rows_changed(node).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", node.node)));
         }
     }
     for node in found.nodes.iter().filter(|node| !node.metrics.is_empty()) {
-        let rows: Vec<Vec<String>> = node.metrics.iter().map(metric_row).collect();
+        let overall = node.metrics.iter().filter(|change| change.id.starts_with("all/")).count();
+        let shown = node.metrics.iter().filter(|change| overall == 0 || change.id.starts_with("all/"));
+        let rows: Vec<Vec<String>> = shown.map(metric_row).collect();
         let header = [format!("metric of {}", node.node), "first run".into(), "second run".into(), "change".into()];
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         text.push_str(&format!("\n{}\n", text_table(&header, &rows, None)));
+        if rows.len() < node.metrics.len() {
+            let more = node.metrics.len() - rows.len();
+            text.push_str(&format!("{DIM}and {more} of single groups: --json{DIM:#}\n"));
+        }
     }
     text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
     text
@@ -430,8 +449,12 @@ fn causes(node: &NodeChange) -> Vec<String> {
     lines
 }
 
+fn rows_changed(node: &NodeChange) -> Vec<String> {
+    node.rows.iter().map(|rows| format!("rows of {}", change(rows))).collect()
+}
+
 fn effects(node: &NodeChange) -> Vec<String> {
-    let mut lines: Vec<String> = node.rows.iter().map(|rows| format!("rows of {}", change(rows))).collect();
+    let mut lines = rows_changed(node);
     lines.extend(node.figures.iter().map(|figure| format!("figure {}", change(figure))));
     if node.outputs.is_empty() && node.only_in.is_none() && node.outcome.is_none() {
         lines.push("its outputs are the same".to_owned());

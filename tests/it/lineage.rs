@@ -41,7 +41,7 @@ nodes:
   balanced:
     op: rebalance
     from: kept
-    with: {by: [question_type], mode: {tempered: {temperature: \"${params.temperature}\"}}}
+    with: {by: [question_type], max_repeats: 3, mode: {tempered: {temperature: \"${params.temperature}\"}}}
     seed: 7
   swift:      {op: convert-to-swift, from: balanced}
   train_file: {op: write, from: swift, with: {path: out/train.jsonl}}
@@ -121,8 +121,7 @@ fn forge(mill: &Mill, name: &str, port: &str, output: OutputRecord) {
     let mut result = store.result(&forged.key.expect("its key")).expect("its result");
     result.outputs.insert(port.to_owned(), output);
     store.record(&result).expect("the record can be written");
-    let lines: String =
-        nodes.iter().map(|node| serde_json::to_string(node).expect("JSON") + "\n").collect();
+    let lines: String = nodes.iter().map(|node| serde_json::to_string(node).expect("JSON") + "\n").collect();
     mill.write(&format!(".searchmill/runs/{run}/nodes.jsonl"), &lines);
 }
 
@@ -146,13 +145,15 @@ fn a_training_row_is_traced_to_its_sources() {
     let links = found.iter().flat_map(|row| row["parents"].as_array().expect("parents"));
     assert!(links.clone().count() > 2 && links.clone().all(|link| link["row"].is_u64()), "no parent is missing");
     let trajectory = found.iter().find(|row| row["kind"] == "trajectory").expect("a rollout");
-    let tables: Vec<&str> = trajectory["places"].as_array().expect("tables").iter().filter_map(|p| p["node"].as_str()).collect();
+    let tables: Vec<&str> =
+        trajectory["places"].as_array().expect("tables").iter().filter_map(|p| p["node"].as_str()).collect();
     assert_eq!(tables, ["balanced", "kept", "rollouts"]);
     let steps = told["steps"].as_array().expect("steps");
     let step = |name: &str| steps.iter().find(|step| step["node"] == name).unwrap_or_else(|| panic!("{name}"));
     assert_eq!(step("rollouts")["params"]["system_prompt"], "Search first.");
     assert_eq!(step("rollouts")["version"], 2);
-    let indexes = step("rollouts")["inputs"].as_array().expect("inputs").iter().filter(|input| input["type"] == "index");
+    let indexes =
+        step("rollouts")["inputs"].as_array().expect("inputs").iter().filter(|input| input["type"] == "index");
     assert_eq!(indexes.count(), 2);
     assert_eq!(step("bm25")["params"]["kind"]["bm25"]["language"].is_null(), false, "the index and how it was built");
     let source = &step("corpus")["sources"][0];
@@ -166,11 +167,14 @@ fn a_trace_is_told_to_people() {
     let mill = ran();
     let example = rows::<Example>(&mill, "swift", "examples").remove(0);
     let text = mill.call(&["trace", "swift", "--row", &example.id]).exit(0).stdout;
-    for word in ["rollout v2", "system_prompt=Search first.", "search index", "source /", "documents.jsonl", "kept.kept"] {
+    for word in
+        ["rollout v2", "system_prompt=Search first.", "search index", "source /", "documents.jsonl", "kept.kept"]
+    {
         assert!(text.contains(word), "{word}: {text}");
     }
     let text = mill.call(&["trace", "swift"]).exit(0).stdout;
-    for word in ["swift.examples", "← balanced.", "← bm25.index", "as above", "documents.jsonl", "questions.jsonl"] {
+    for word in ["swift.examples", "← balanced.", "← bm25.index", "as above", "documents.jsonl", "questions.jsonl"]
+    {
         assert!(text.contains(word), "{word}: {text}");
     }
     // The file that was written holds what `swift` made.
@@ -204,6 +208,8 @@ fn a_source_is_traced_to_all_that_was_made_of_it() {
     let table = |name: &str| tables.iter().find(|table| table["node"] == name);
     let ids = |name: &str| table(name).map(|t| t["ids"].as_array().expect("ids").len());
     assert_eq!((ids("rollouts"), ids("hits"), ids("scores")), (Some(2), Some(3), Some(2)), "{down}");
+    let of_file = mill.call(&["trace", "data/questions.jsonl", "--row", &question.id, "--json"]).exit(0);
+    assert_eq!(json(&of_file)["tables"], down["tables"]);
 }
 
 #[test]
@@ -212,7 +218,9 @@ fn what_cannot_be_found_is_told_with_advice() {
     let told = mill.call(&["trace", "balancd"]).exit(2);
     assert!(told.stderr.contains("did you mean `balanced`?"), "{}", told.stderr);
     assert!(mill.call(&["trace", "swift.exampels"]).exit(2).stderr.contains("did you mean `examples`?"));
-    assert!(mill.call(&["trace", "swift", "--row", "nobody"]).exit(2).stderr.contains("no output of `swift` has a row"));
+    assert!(
+        mill.call(&["trace", "swift", "--row", "nobody"]).exit(2).stderr.contains("no output of `swift` has a row")
+    );
     assert!(mill.call(&["audit", "19990101"]).exit(2).stderr.contains("there is no run, node, artifact or source"));
     assert!(mill.call(&["diff", "1999", "latest"]).exit(2).stderr.contains("there is no run `1999`"));
     // The chunks are gone: the trace goes as far as it can and says why not further.
@@ -276,7 +284,10 @@ fn a_tampered_row_is_found() {
     write_parquet(&path, &to_batch(&examples).expect("rows"));
     let found = differences(&audit(&mill, &["swift"], 1));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("swift | artifact | output examples") && found[0].contains("part-00000.parquet"), "{found:?}");
+    assert!(
+        found[0].starts_with("swift | artifact | output examples") && found[0].contains("part-00000.parquet"),
+        "{found:?}"
+    );
     assert!(found[0].contains("its content was changed"), "{found:?}");
     // What is computed again names the row.
     let found = differences(&audit(&mill, &["swift", "--replay"], 1));
@@ -303,7 +314,10 @@ fn a_tampered_index_is_found() {
     std::fs::write(folder.join("extra"), "one more").expect("a file");
     let found = differences(&audit(&mill, &["train_file"], 1));
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].starts_with("bm25 | artifact | output index") && found[0].contains("file chunks.bin"), "{found:?}");
+    assert!(
+        found[0].starts_with("bm25 | artifact | output index") && found[0].contains("file chunks.bin"),
+        "{found:?}"
+    );
     assert!(found[1].contains("file extra") && found[1].contains("was added"), "{found:?}");
 }
 
@@ -338,7 +352,8 @@ fn a_changed_prompt_in_a_record_is_found() {
 fn a_replay_finds_what_was_forged_with_right_digests() {
     let mill = ran();
     let mut examples = rows::<Example>(&mill, "swift", "examples");
-    let before = InputArtifact::clone(&mill.store().open_input(&node(&mill, "swift").outputs["examples"].id).expect("rows"));
+    let before =
+        InputArtifact::clone(&mill.store().open_input(&node(&mill, "swift").outputs["examples"].id).expect("rows"));
     let InputArtifact::Rows(table) = before else { panic!("a table") };
     examples[2].row = examples[2].row.replace("Search first.", "Search never.");
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(examples.iter().map(|example| example.row.as_str())));
@@ -410,7 +425,10 @@ fn a_changed_param_is_all_that_a_diff_names() {
     assert_eq!(causes[0]["node"], "balanced");
     let reasons = causes[0]["reasons"].as_array().expect("reasons");
     assert_eq!(reasons.len(), 1, "{told}");
-    assert_eq!((&reasons[0]["reason"], &reasons[0]["path"]), (&"param_changed".into(), &"mode.tempered.temperature".into()));
+    assert_eq!(
+        (&reasons[0]["reason"], &reasons[0]["path"]),
+        (&"param_changed".into(), &"mode.tempered.temperature".into())
+    );
     let text = mill.call(&["diff"]).exit(0).stdout;
     assert!(text.contains("param temperature: 2 → 4") && text.contains("balanced"), "{text}");
     assert!(!text.contains("chunks") && !text.contains("bm25"), "{text}");
@@ -448,4 +466,38 @@ fn a_row_of_a_repeat_is_traced_to_the_row_it_repeats() {
     assert_eq!(places.last().expect("a place")["id"], repeat.id.split('~').next().expect("an id"));
     let batch = to_batch(&[repeat.clone()]).expect("a row");
     assert_eq!(from_batch::<Trajectory>(&batch).expect("a row").len(), 1);
+}
+
+#[test]
+fn a_run_that_failed_is_audited_as_far_as_it_came() {
+    let mill = ran();
+    let broken = PIPELINE.replace("  scores:", "  broken:    {op: filter, from: questions, with: {where: \"cast(question as int) > 0\"}}\n  scores:");
+    mill.write("pipeline.yaml", &broken);
+    mill.run(&["-k"]).exit(1);
+    assert_eq!(differences(&audit(&mill, &["latest", "--replay"], 0)), Vec::<String>::new());
+    let told = json(&mill.call(&["diff", "--json"]).exit(0));
+    assert_eq!(told["nodes"].as_array().expect("nodes").len(), 1, "{told}");
+    assert_eq!((&told["nodes"][0]["node"], &told["nodes"][0]["only_in"]), (&"broken".into(), &2.into()));
+}
+
+#[test]
+fn programs_named_by_records_run_only_when_allowed() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"one\"}\n");
+    let python = "import os, sys; open(os.path.join(r'FOLDER', 'ran'), 'a').write('x'); sys.stdout.buffer.write(sys.stdin.buffer.read())";
+    let python = python.replace("FOLDER", &mill.path("").display().to_string());
+    mill.write("pipeline.yaml", &format!("\
+name: programs
+nodes:
+  rows: {{op: read, with: {{path: rows.jsonl, as: document}}}}
+  same: {{op: exec, from: rows, with: {{command: [python3, -c, \"{python}\"], as: document}}}}
+"));
+    let told = mill.run(&[]);
+    assert_eq!(told.code, 0, "{}\n{}", told.stdout, told.stderr);
+    assert_eq!(mill.read("ran"), "x");
+    let told = audit(&mill, &["latest", "--replay"], 0);
+    assert!(told.stdout.contains("it runs a program"), "{}", told.stdout);
+    assert_eq!(mill.read("ran"), "x", "nothing ran");
+    audit(&mill, &["latest", "--replay", "--allow-programs"], 0);
+    assert_eq!(mill.read("ran"), "xx");
 }

@@ -138,7 +138,9 @@ pub(super) fn recheck(
     seed: u64,
 ) -> Result<Outcome, OperatorError> {
     let Some(recheck) = rerun.operator.recheck(&rerun.inputs, &rerun.context)? else {
-        return Ok(Outcome::NotChecked("its operator asks the outside and records nothing that can be derived".to_owned()));
+        return Ok(Outcome::NotChecked(
+            "its operator asks the outside and records nothing that can be derived".to_owned(),
+        ));
     };
     let port = recheck.port().to_owned();
     let Some(output) = rerun.step.result.outputs.get(&port) else {

@@ -94,7 +94,9 @@ impl SourceDigests {
         remote: &dyn Fn(&str) -> Result<SourceIdentity, SourceProblem>,
     ) -> Result<Vec<Located>, SourceProblem> {
         match source {
-            Source::Identity(text) => Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()]),
+            Source::Identity(text) => {
+                Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()])
+            }
             Source::Path(url) if url.contains("://") && !url.starts_with("file://") => Ok(vec![remote(url)?.into()]),
             Source::Path(path) => {
                 let files = local_files(path, directory)?;

@@ -204,7 +204,8 @@ impl<'a> Walk<'a> {
         let mut after: Option<RecordBatch> = None;
         let mut seen = BTreeSet::new();
         // Records that were forged could go round in a circle.
-        while let Some((artifact, place)) = next.take().filter(|(artifact, place)| seen.insert((*artifact, place.row))) {
+        while let Some((artifact, place)) = next.take().filter(|(artifact, place)| seen.insert((*artifact, place.row)))
+        {
             self.known.entry((artifact, place.row)).or_insert(number);
             let row = self.table(&artifact).map(|table| read_row(&table, place.row)).transpose()?.flatten();
             if let (Some(after), Some(row), Some(last)) = (&after, &row, self.found.rows[number].places.last_mut()) {

@@ -330,9 +330,11 @@ fn file_fault(folder: &Path, part: &Part) -> Option<String> {
     let path = folder.join(&part.name);
     match hash_file(&path) {
         Ok(digest) if digest == part.digest => None,
-        Ok(digest) => {
-            Some(format!("its content was changed: it has digest {}, written was {}", digest.short(), part.digest.short()))
-        }
+        Ok(digest) => Some(format!(
+            "its content was changed: it has digest {}, written was {}",
+            digest.short(),
+            part.digest.short()
+        )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("it is gone".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }

@@ -39,10 +39,14 @@ pub fn first_difference(
     let (mut row, mut count, mut first) = (0, 0, None);
     loop {
         let full = |batch: &Option<RecordBatch>| batch.as_ref().is_some_and(|batch| batch.num_rows() > 0);
-        while !full(&left) && let Some(next) = one.next() {
+        while !full(&left)
+            && let Some(next) = one.next()
+        {
             left = Some(next?);
         }
-        while !full(&right) && let Some(next) = other.next() {
+        while !full(&right)
+            && let Some(next) = other.next()
+        {
             right = Some(next?);
         }
         let (Some(a), Some(b)) = (left.take().filter(|b| b.num_rows() > 0), right.take().filter(|b| b.num_rows() > 0))
@@ -126,7 +130,8 @@ fn cell(column: &ArrayRef) -> String {
 /// Two texts where they begin to differ.
 pub(crate) fn difference(place: String, recorded: &str, computed: &str) -> Difference {
     let common = recorded.chars().zip(computed.chars()).take_while(|(a, b)| a == b).count();
-    let start = if recorded.chars().count().max(computed.chars().count()) > SHOWN { common.saturating_sub(BEFORE) } else { 0 };
+    let start =
+        if recorded.chars().count().max(computed.chars().count()) > SHOWN { common.saturating_sub(BEFORE) } else { 0 };
     let shown = |text: &str| {
         let cut: String = text.chars().skip(start).take(SHOWN).collect();
         let rest = text.chars().count() > start + SHOWN;
@@ -138,7 +143,8 @@ pub(crate) fn difference(place: String, recorded: &str, computed: &str) -> Diffe
 /// The first file in which two folders differ.
 pub(crate) fn file_difference(recorded: &Artifact, computed: &Artifact) -> Option<Difference> {
     let files = |artifact: &Artifact| -> BTreeMap<String, String> {
-        let digest = |part: &crate::store::Part| (part.name.clone(), format!("{} ({} bytes)", part.digest.short(), part.bytes));
+        let digest =
+            |part: &crate::store::Part| (part.name.clone(), format!("{} ({} bytes)", part.digest.short(), part.bytes));
         artifact.parts.iter().map(digest).collect()
     };
     let (one, other) = (files(recorded), files(computed));
@@ -169,7 +175,8 @@ mod tests {
     fn the_first_differing_cell_is_named_however_the_tables_are_cut() {
         let same = first_difference(&table(&["a", "b", "c"], 2), &table(&["a", "b", "c"], 1)).unwrap();
         assert_eq!(same, None);
-        let (first, count) = first_difference(&table(&["a", "b", "c"], 2), &table(&["a", "x", "y"], 3)).unwrap().unwrap();
+        let (first, count) =
+            first_difference(&table(&["a", "b", "c"], 2), &table(&["a", "x", "y"], 3)).unwrap().unwrap();
         assert_eq!((first.place.as_str(), count), ("row 1 (d1), column `text`", 2));
         assert_eq!((first.recorded.as_str(), first.computed.as_str()), ("b", "x"));
         let (shorter, count) = first_difference(&table(&["a", "b"], 2), &table(&["a"], 1)).unwrap().unwrap();

@@ -163,7 +163,8 @@ impl Comparison<'_> {
         let follows = !reasons.is_empty() && reasons.iter().all(|reason| matches!(reason, Reason::InputChanged { .. }));
         let ports: BTreeSet<&String> = one.outputs.keys().chain(other.outputs.keys()).collect();
         let rows = |node: &NodeRun, port: &String| node.outputs.get(port).map(|output| output.rows).into();
-        let differs = |port: &&&String| one.outputs.get(**port).map(|o| o.id) != other.outputs.get(**port).map(|o| o.id);
+        let differs =
+            |port: &&&String| one.outputs.get(**port).map(|o| o.id) != other.outputs.get(**port).map(|o| o.id);
         Some(NodeChange {
             outcome,
             reasons,

@@ -98,8 +98,8 @@ fn selection(rows: impl Iterator<Item = usize>) -> Vec<RowSelector> {
 }
 
 fn open(part: &Path) -> Result<Builder, OperatorError> {
-    let file = File::open(part)
-        .map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", part.display())))?;
+    let file =
+        File::open(part).map_err(|error| OperatorError::machine(format!("cannot open {}: {error}", part.display())))?;
     Ok(Builder::try_new(file)?)
 }
 

@@ -9,7 +9,7 @@ use super::catalog::Catalog;
 use super::closure::{Closure, Step};
 use super::target::Target;
 use crate::fingerprint::{Digest, NodeKey, Preimage};
-use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 
 /// Results, what they used and what they made.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -115,7 +115,7 @@ impl Roots {
     /// The results and artifacts of a target. For a source, the results that read it.
     #[must_use]
     pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
-        let of_run = |run: &str| store.run_nodes(run).into_iter().filter_map(|node| node.key).collect();
+        let of_run = |run: &str| store.run_nodes(run).iter().filter_map(done).collect();
         match target {
             Target::Run(run) => Self::of_nodes(&store.run_nodes(run), of_run(run)),
             Target::Node { run, node, port } => {
@@ -138,7 +138,7 @@ impl Roots {
 
     fn of_nodes(nodes: &[NodeRun], preferred: BTreeSet<NodeKey>) -> Self {
         let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id).collect();
-        Self { keys: nodes.iter().filter_map(|node| node.key).collect(), artifacts, preferred }
+        Self { keys: nodes.iter().filter_map(done).collect(), artifacts, preferred }
     }
 
     /// The newest result that made an artifact.
@@ -147,6 +147,11 @@ impl Roots {
         let keys: Vec<NodeKey> = made.map(|port| port.key).into_iter().collect();
         Self { preferred: keys.iter().copied().collect(), keys, artifacts: BTreeSet::from([id]) }
     }
+}
+
+/// The key of a node that came to its end: only such a node has a result.
+fn done(node: &NodeRun) -> Option<NodeKey> {
+    node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished))
 }
 
 /// Everything behind the roots, themselves included.

@@ -176,7 +176,8 @@ fn fields(asked: &Question) -> serde_json::Value {
 /// In what two tool turns differ first: chunks, scores, the error told, the text.
 fn turn_difference(recorded: &Turn, derived: &Turn) -> Option<(&'static str, String, String)> {
     let chunks = |turn: &Turn| {
-        let shown = |o: &Observation| format!("{} ({}, {})", o.chunk_id, o.document_id, o.title.as_deref().unwrap_or("-"));
+        let shown =
+            |o: &Observation| format!("{} ({}, {})", o.chunk_id, o.document_id, o.title.as_deref().unwrap_or("-"));
         turn.observations.iter().map(shown).collect::<Vec<_>>().join("; ")
     };
     let scores = |turn: &Turn| turn.observations.iter().map(|o| o.score.to_string()).collect::<Vec<_>>().join("; ");

@@ -9,7 +9,10 @@ use searchmill_schemas::to_batch;
 fn bench() -> (Bench, Vec<&'static str>) {
     let script = [
         ("parallel", vec![search(&["Tiber river", "capital France", "nonsenseword"]), answer("Rome")]),
-        ("mistakes", vec![call("lookup", "{}"), call("search", "{\"query\": \"Ita"), search(&["Italy"]), answer("Rome")]),
+        (
+            "mistakes",
+            vec![call("lookup", "{}"), call("search", "{\"query\": \"Ita"), search(&["Italy"]), answer("Rome")],
+        ),
         ("too many", vec![search(&["Italy", "France"]), search(&["Tiber"]), answer("Rome")]),
         ("from memory", vec![answer("Paris")]),
     ];
