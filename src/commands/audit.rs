@@ -17,7 +17,15 @@ use crate::pipeline;
 pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failure> {
     let store = session.store()?;
     let catalog = Catalog::read(&store);
-    let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory)?;
+    let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory);
+    let target = match target {
+        // A file that was changed since it was read or written is no slip of the pen: the audit fails.
+        Err(missing) if missing.changed => {
+            let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));
+            return Err(Failure::Other(format!("{}{help}", missing.message)));
+        }
+        other => other?,
+    };
     let roots = Roots::of(&store, &catalog, &target);
     let closure = upstream(&catalog, &roots);
     let ledger = ledger(&store, &target);

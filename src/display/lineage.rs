@@ -299,7 +299,7 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
                 format!("{indent}{}", if last { "   " } else { "│  " }),
             ),
         };
-        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{DIM:#} ", link.column));
+        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{}{DIM:#} ", link.column, at(link)));
         if let Some(missing) = link.and_then(|link| link.missing.as_deref()) {
             let id = link.map_or("", |link| link.id.as_str());
             text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
@@ -322,6 +322,13 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
         }
     }
     text.trim_end().to_owned()
+}
+
+/// Places in lists: ` [3.0, 5.1]`.
+fn at(link: &ParentLink) -> String {
+    let place = |at: &Vec<usize>| at.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
+    let places: Vec<String> = link.at.iter().map(place).collect();
+    if places.is_empty() { String::new() } else { format!(" [{}]", places.join(", ")) }
 }
 
 /// Where a row stands and how the first of these tables was made.
