@@ -43,7 +43,7 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
             secrets: Arc::new(|name| std::env::var(name).ok()),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let notes = *session.terminal;
+        let notes = session.terminal.clone();
         let told = move |node: &str| notes.note(&format!("checking {node}"));
         let work = replay(store, pipeline::registry(), Arc::new(closure), options, report, told);
         report = runtime.block_on(work)?;

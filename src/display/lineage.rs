@@ -422,19 +422,26 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         text.push_str("nothing differs\n");
         return text;
     }
-    found.about.iter().for_each(|about| text.push_str(&format!("{}\n", change(about))));
-    found.params.iter().for_each(|param| text.push_str(&format!("param {}\n", change(param))));
+    for about in &found.about {
+        text.push_str(&format!("{}\n", change(about)));
+    }
+    for param in &found.params {
+        text.push_str(&format!("param {}\n", change(param)));
+    }
     for node in found.nodes.iter().filter(|node| !node.follows) {
         text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", node.node));
-        causes(node).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-        effects(node).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        for line in causes(node).into_iter().chain(effects(node)) {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     let follows: Vec<&NodeChange> = found.nodes.iter().filter(|node| node.follows).collect();
     if !follows.is_empty() {
         let names: Vec<&str> = follows.iter().map(|node| node.node.as_str()).collect();
         text.push_str(&format!("\n{STRONG}follows, through changed inputs{STRONG:#}: {}\n", names.join(", ")));
         for node in follows {
-            rows_changed(node).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", node.node)));
+            for line in rows_changed(node) {
+                text.push_str(&format!("  {}: {line}\n", node.node));
+            }
         }
     }
     for node in found.nodes.iter().filter(|node| !node.metrics.is_empty()) {

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use indexmap::IndexMap;
 use searchmill_engine::operator::{InputArtifact, OutputSink, PortType};
 use searchmill_engine::store::{NodeRun, OutputRecord, StoreSink};
-use searchmill_schemas::{Example, Question, Record, Trajectory, from_batch, to_batch};
+use searchmill_schemas::{Example, Question, Record, Trajectory, to_batch};
 use serde_json::Value;
 
 use crate::mill::{Mill, Told};
@@ -160,7 +160,7 @@ fn a_training_row_is_traced_to_its_sources() {
     let indexes =
         step("rollouts")["inputs"].as_array().expect("inputs").iter().filter(|input| input["type"] == "index");
     assert_eq!(indexes.count(), 2);
-    assert_eq!(step("bm25")["params"]["kind"]["bm25"]["language"].is_null(), false, "the index and how it was built");
+    assert_eq!(step("bm25")["params"]["kind"]["bm25"]["language"], "english", "the index and how it was built");
     let source = &step("corpus")["sources"][0];
     assert!(source["path"].as_str().expect("a path").ends_with("data/documents.jsonl"), "{source}");
     let digest = searchmill_engine::fingerprint::hash_file(&mill.path("data/documents.jsonl")).expect("a digest");
@@ -384,6 +384,9 @@ fn a_replay_finds_what_was_forged_with_right_digests() {
     assert!(found.contains("train_file | lineage | input `"), "{found}");
 }
 
+/// Changes the given turn of a rollout.
+type Forgery = fn(&mut Trajectory, usize);
+
 #[test]
 fn forged_observations_are_derived_again() {
     let mill = ran();
@@ -391,8 +394,7 @@ fn forged_observations_are_derived_again() {
     let searched = truth.iter().position(|rollout| rollout.turns.iter().any(|turn| turn.observations.len() > 1));
     let searched = searched.expect("a rollout that found something");
     let turn = truth[searched].turns.iter().position(|turn| turn.observations.len() > 1).expect("a tool turn");
-    type Change = fn(&mut Trajectory, usize);
-    let forgeries: [(&str, Change); 6] = [
+    let forgeries: [(&str, Forgery); 6] = [
         ("chunks", |rollout, turn| rollout.turns[turn].observations.swap(0, 1)),
         ("scores", |rollout, turn| rollout.turns[turn].observations[0].score += 0.5),
         ("text", |rollout, turn| rollout.turns[turn].content.push_str(" Rome is in Italy.")),
@@ -476,8 +478,6 @@ fn a_row_of_a_repeat_is_traced_to_the_row_it_repeats() {
     assert_eq!(places[0]["id"], repeat.id.as_str());
     assert_eq!(places[0]["changed"], serde_json::json!(["id"]));
     assert_eq!(places.last().expect("a place")["id"], repeat.id.split('~').next().expect("an id"));
-    let batch = to_batch(&[repeat.clone()]).expect("a row");
-    assert_eq!(from_batch::<Trajectory>(&batch).expect("a row").len(), 1);
 }
 
 #[test]

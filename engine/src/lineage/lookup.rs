@@ -123,14 +123,25 @@ fn may_hold(group: &RowGroupMetaData, leaf: usize, wanted: &BTreeSet<String>) ->
 
 fn search(batch: &RecordBatch, path: &[&str], wanted: &BTreeSet<String>, offset: u64, found: &mut Vec<RowPlace>) {
     let ids = batch.column_by_name("id").and_then(|column| column.as_string_opt::<i32>());
+    let id = |row: usize| ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned());
+    let flat = path.first().filter(|_| path.len() == 1).and_then(|name| batch.column_by_name(name));
+    if let Some(texts) = flat.and_then(|column| column.as_string_opt::<i32>()) {
+        let hits =
+            texts.iter().enumerate().filter_map(|(row, text)| Some((row, text.filter(|t| wanted.contains(*t))?)));
+        found.extend(hits.map(|(row, text)| RowPlace {
+            row: offset + row as u64,
+            id: id(row),
+            matched: text.to_owned(),
+        }));
+        return;
+    }
     for row in 0..batch.num_rows() {
         let mut held = texts(batch, row, path);
         held.retain(|text| wanted.contains(*text));
         held.sort_unstable();
         held.dedup();
         for matched in held {
-            let id = ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned());
-            found.push(RowPlace { row: offset + row as u64, id, matched: matched.to_owned() });
+            found.push(RowPlace { row: offset + row as u64, id: id(row), matched: matched.to_owned() });
         }
     }
 }
