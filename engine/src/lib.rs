@@ -8,6 +8,7 @@ pub mod operator;
 pub mod spec;
 pub mod fingerprint;
 pub mod store;
+pub mod lineage;
 pub mod report;
 pub mod plan;
 pub mod execute;

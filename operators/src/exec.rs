@@ -63,6 +63,7 @@ impl Operator for Exec {
     const NAME: &'static str = "exec";
     const VERSION: u32 = 1;
     const EFFECT: Effect = Effect::Seeded;
+    const RUNS_PROGRAMS: bool = true;
     const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
         its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
         it prints to stderr is logged; an exit code other than 0 fails the node. The program must be deterministic.";

@@ -1,5 +1,7 @@
 //! One file per subcommand.
 
+mod audit;
+mod diff;
 mod graph;
 mod logs;
 mod ops;
@@ -9,6 +11,7 @@ mod runs;
 mod schema;
 mod show;
 mod status;
+mod trace;
 mod validate;
 mod why;
 
@@ -85,5 +88,8 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Schema => Ok(schema::schema(&session)),
         Command::Graph(args) => graph::graph(&session, &args),
         Command::Logs(args) => logs::logs(&session, &args),
+        Command::Trace(args) => trace::trace(&session, &args),
+        Command::Audit(args) => audit::audit(&session, &args),
+        Command::Diff(args) => diff::diff(&session, &args),
     }
 }

@@ -1,8 +1,10 @@
 //! The only door to the terminal.
 
+pub(crate) mod audit;
 mod conversation;
 pub mod diagnostic;
 mod ending;
+pub(crate) mod lineage;
 mod live;
 mod reference;
 mod table;

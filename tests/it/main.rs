@@ -9,6 +9,7 @@ mod diagnostics;
 mod endpoint;
 mod example;
 mod laws;
+mod lineage;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;

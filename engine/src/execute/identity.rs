@@ -11,7 +11,7 @@ use crate::fingerprint::{
 };
 use crate::operator::{Effect, PortType};
 use crate::plan::Node;
-use crate::store::OutputRecord;
+use crate::store::{OutputRecord, SourceFile};
 
 /// Outputs of the nodes that are done, by place in the plan.
 pub(super) type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
@@ -22,6 +22,7 @@ pub(super) struct Parts {
     pub(super) inputs: Vec<InputIdentity>,
     outputs: Vec<OutputIdentity>,
     sources: Vec<SourceIdentity>,
+    files: Vec<SourceFile>,
     params: Value,
 }
 
@@ -42,16 +43,19 @@ impl Parts {
             let artifact_type = input.port_type.to_string();
             inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
         }
-        let mut found = Vec::new();
+        let (mut found, mut files) = (Vec::new(), Vec::new());
         for source in &node.sources {
-            found.extend(sources.identify(source, directory, &remote)?);
+            for located in sources.identify(source, directory, &remote)? {
+                files.extend(located.path.as_deref().map(|path| source_file(&located.identity, path)));
+                found.push(located.identity);
+            }
         }
         // `--limit` shortens what sources give, so it is part of what they read.
         if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string() });
         }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
-        Ok(Some(Self { inputs, outputs, sources: found, params: node.identity_params.clone() }))
+        Ok(Some(Self { inputs, outputs, sources: found, files, params: node.identity_params.clone() }))
     }
 
     /// What all rows of the node have in common; `inputs` leaves the row input out.
@@ -77,6 +81,11 @@ impl Parts {
         }
     }
 
+    /// The local files behind the sources.
+    pub(super) fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
     /// The node's key and its preimage.
     pub(super) fn key(&self, node: &Node) -> (NodeKey, Value) {
         self.identity(node, &self.inputs).key()
@@ -86,6 +95,11 @@ impl Parts {
     pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
     }
+}
+
+fn source_file(identity: &SourceIdentity, path: &Path) -> SourceFile {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    SourceFile { name: identity.name.clone(), path: path.display().to_string(), content: identity.content.clone() }
 }
 
 fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {

@@ -14,7 +14,7 @@ use crate::fingerprint::{NodeKey, Reason, RowKeys};
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, NodeResult, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -133,6 +133,7 @@ fn node_result(
     NodeResult {
         key,
         preimage,
+        origin: Some(origin(job)),
         outputs: written.outputs,
         figures: written.figures,
         summary: written.summary,
@@ -144,6 +145,17 @@ fn node_result(
         finished: unix_time(),
         run: job.run.clone(),
         searchmill: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+fn origin(job: &NodeJob) -> Origin {
+    let node = &job.plan.nodes()[job.place];
+    Origin {
+        node: node.id().to_owned(),
+        pipeline: job.plan.name().to_owned(),
+        params: node.operator.params(),
+        directory: job.options.directory.display().to_string(),
+        sources: job.parts.files().to_vec(),
     }
 }
 

@@ -6,6 +6,7 @@ mod diff;
 mod digest;
 mod identity;
 mod node_key;
+mod preimage;
 mod row_key;
 mod source;
 
@@ -15,5 +16,6 @@ pub use diff::{Reason, diff};
 pub use digest::{Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
+pub use preimage::Preimage;
 pub use row_key::{RowKey, RowKeys, block_key};
-pub use source::{SourceDigests, SourceProblem, StatRecord};
+pub use source::{Located, SourceDigests, SourceProblem, StatRecord};

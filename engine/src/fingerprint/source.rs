@@ -54,6 +54,21 @@ pub struct StatRecord {
     digest: Digest,
 }
 
+/// What stands for a source in a key, and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its identity.
+    pub identity: SourceIdentity,
+    /// The local file, if it is one.
+    pub path: Option<PathBuf>,
+}
+
+impl From<SourceIdentity> for Located {
+    fn from(identity: SourceIdentity) -> Self {
+        Self { identity, path: None }
+    }
+}
+
 /// Digests of outside files.
 #[derive(Debug, Default)]
 pub struct SourceDigests {
@@ -83,10 +98,12 @@ impl SourceDigests {
         source: &Source,
         directory: &Path,
         remote: &dyn Fn(&str) -> Result<SourceIdentity, SourceProblem>,
-    ) -> Result<Vec<SourceIdentity>, SourceProblem> {
+    ) -> Result<Vec<Located>, SourceProblem> {
         match source {
-            Source::Identity(text) => Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }]),
-            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?]),
+            Source::Identity(text) => {
+                Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()])
+            }
+            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?.into()]),
             Source::Fetched { path, address } if !path.is_file() => {
                 Err(SourceProblem::NotFetched { address: address.clone() })
             }
@@ -98,11 +115,12 @@ impl SourceDigests {
         }
     }
 
-    fn identify_file(&mut self, written: &str, name: &str, file: &Path) -> Result<SourceIdentity, SourceProblem> {
+    fn identify_file(&mut self, written: &str, name: &str, file: &Path) -> Result<Located, SourceProblem> {
         let unreadable =
             |error: std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
         let digest = self.digest(file).map_err(unreadable)?;
-        Ok(SourceIdentity { name: name.to_owned(), content: digest.hex() })
+        let identity = SourceIdentity { name: name.to_owned(), content: digest.hex() };
+        Ok(Located { identity, path: Some(file.to_owned()) })
     }
 
     fn digest(&mut self, file: &Path) -> std::io::Result<Digest> {

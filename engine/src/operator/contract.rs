@@ -8,6 +8,7 @@ use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
+use super::recheck::Recheck;
 use super::rows::Inputs;
 
 /// What running an operator twice gives.
@@ -51,6 +52,10 @@ pub trait Operator: Send + Sync + 'static {
     /// Complete pipelines or node snippets for the reference page; each is bound by a test.
     const EXAMPLES: &'static [Example];
 
+    /// Does it run programs that its params name? Then an audit computes it again only where that is allowed: what was
+    /// recorded, or imported, must not decide what runs on this machine.
+    const RUNS_PROGRAMS: bool = false;
+
     /// Types in, types out; depends on params alone.
     fn ports(params: &Self::Params) -> Ports;
 
@@ -91,6 +96,19 @@ pub trait Operator: Send + Sync + 'static {
         _context: &Context,
     ) -> Result<Vec<String>, OperatorError> {
         Ok(Vec::new())
+    }
+
+    /// For `audit`: how to check rows that this operator recorded against its inputs, without asking the outside again.
+    /// Only external operators need it; the others are computed again. `inputs` are those that the rows were made from.
+    ///
+    /// # Errors
+    /// When an input cannot be opened.
+    fn recheck(
+        _params: &Self::Params,
+        _inputs: &Inputs,
+        _context: &Context,
+    ) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
+        Ok(None)
     }
 }
 

@@ -12,6 +12,7 @@ use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::ParamIssue;
 use super::port::Ports;
+use super::recheck::Recheck;
 use super::rows::Inputs;
 
 /// An operator with its params type erased.
@@ -25,6 +26,8 @@ pub struct OperatorEntry {
     pub effect: Effect,
     /// With which params an external operator asks the outside world, where that is not always so.
     pub outside: Option<&'static str>,
+    /// Does it run programs that its params name?
+    pub runs_programs: bool,
     /// One sentence.
     pub about: &'static str,
     /// Snippets for the reference page.
@@ -71,6 +74,11 @@ pub trait BoundOperator: Send + Sync {
     /// # Errors
     /// When a place cannot be written.
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError>;
+    /// How to check recorded rows against the inputs they were made from, if the operator can.
+    ///
+    /// # Errors
+    /// When an input cannot be opened.
+    fn recheck(&self, inputs: &Inputs, context: &Context) -> Result<Option<Box<dyn Recheck>>, OperatorError>;
 }
 
 struct Bound<O: Operator> {
@@ -107,6 +115,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
         O::deliver(&self.params, folders, context)
     }
+
+    fn recheck(&self, inputs: &Inputs, context: &Context) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
+        O::recheck(&self.params, inputs, context)
+    }
 }
 
 /// The entry of an operator, for the registry's list.
@@ -117,6 +129,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         version: O::VERSION,
         effect: O::EFFECT,
         outside: O::OUTSIDE,
+        runs_programs: O::RUNS_PROGRAMS,
         about: O::ABOUT,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),

@@ -30,6 +30,7 @@ use std::path::Path;
 pub use arguments::arguments;
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
 pub use resolved::resolved_yaml;
+pub(crate) use suggest::advice;
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, Severity, SourceMap};

@@ -120,6 +120,23 @@ impl Store {
         self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
     }
 
+    /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
+    /// process leaves is swept.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn scratch(&self) -> Result<Self, StoreError> {
+        Self::open(&self.temporary())
+    }
+
+    /// Removes a whole store.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(self) -> Result<(), StoreError> {
+        fs::remove_dir_all(self.root()).map_err(StoreError::io("remove", self.root()))
+    }
+
     pub(super) fn result_path(&self, key: &NodeKey) -> PathBuf {
         let hex = key.0.hex();
         self.root.join("results").join(&hex[..2]).join(format!("{hex}.json"))

@@ -245,7 +245,7 @@ impl OutputSink for StoreSink {
             return Err(OperatorError::engine(format!("there is no output table `{port}`")));
         };
         let kind = *kind;
-        let batch = plain(&with_kind(kind, batch)?)?;
+        let batch = as_stored(kind, batch)?;
         let table = match self.tables.entry(port.to_owned()) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -304,6 +304,14 @@ fn with_kind(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Opera
         columns.push(Arc::clone(batch.column(index)));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// Rows as they are stored: the kind's columns first, plain types.
+///
+/// # Errors
+/// When they do not fit the kind.
+pub fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    plain(&with_kind(kind, batch)?)
 }
 
 /// Without view types and metadata, which are matters of execution.
