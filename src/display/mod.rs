@@ -4,6 +4,7 @@ mod conversation;
 pub mod diagnostic;
 mod live;
 mod reference;
+mod schedule;
 mod table;
 mod terminal;
 

@@ -10,6 +10,7 @@ mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod rows;
+mod schedule;
 mod scale;
 mod tidy;
 mod version;

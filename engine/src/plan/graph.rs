@@ -8,7 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
 use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
-use crate::spec::NodeSpec;
+use crate::spec::{NodeSpec, Schedule};
 
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub struct Plan {
     pub(super) name: String,
     pub(super) file: PathBuf,
     pub(super) params: Value,
+    pub(super) schedule: Option<Schedule>,
     pub(super) nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
@@ -93,6 +94,12 @@ impl Plan {
     #[must_use]
     pub fn params(&self) -> &Value {
         &self.params
+    }
+
+    /// When it runs by itself.
+    #[must_use]
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_ref()
     }
 
     /// The nodes.

@@ -12,6 +12,7 @@ mod memo;
 mod reader;
 mod results;
 mod runs;
+mod schedules;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
@@ -22,4 +23,5 @@ pub use manifest::{NodeResult, OutputRecord};
 pub use memo::{Memo, MemoEntry};
 pub use reader::Damage;
 pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use schedules::{LogLock, ScheduleLease, Switch};
 pub use writer::{StoreSink, Written};
