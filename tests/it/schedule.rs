@@ -373,7 +373,7 @@ fn what_cannot_be_served_is_refused_at_once() {
         assert!(told.stderr.contains(words), "{}", told.stderr);
     };
     let mill = project("cron: '0 25 * * *', timezone: berlin", "0");
-    let place = "pipelines/nightly.yaml:2:19";
+    let place = "pipelines/nightly.yaml:2:21";
     for command in ["schedule", "validate"] {
         refused(&mill, &[command, "pipelines/nightly.yaml"], place);
         refused(&mill, &[command, "pipelines/nightly.yaml"], "did you mean `Europe/Berlin`?");

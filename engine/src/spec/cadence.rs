@@ -2,7 +2,7 @@
 //!
 //! Summer time follows Vixie cron. A fixed time that a spring night leaves out comes at the first moment after the gap;
 //! one that an autumn night has twice comes the first time only. A line with `*` or a step in seconds, minutes or hours
-//! follows the wall clock: nothing in the gap, both passes of the repeated hour.
+//! follows the wall clock: nothing in the gap, both passes of the repeated hour. A list or a range is as many fixed times.
 
 use chrono::{DateTime, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
@@ -13,6 +13,8 @@ use super::suggest;
 /// A point in time.
 pub type Time = DateTime<Utc>;
 
+/// Most times of day that a line of lists is taken apart into.
+const MOST_TIMES: usize = 64;
 /// Longest cron line that is read, in bytes.
 const LONGEST: usize = 200;
 
@@ -20,7 +22,8 @@ const LONGEST: usize = 200;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cadence {
     text: String,
-    cron: Cron,
+    /// The line, or one for each of its fixed times.
+    lines: Vec<Cron>,
     zone: Tz,
 }
 
@@ -40,8 +43,9 @@ impl Cadence {
             let message = format!("it has other characters than ASCII's, or more than {LONGEST} of them");
             return Err(BadCron { message, part: None });
         }
-        let cron = parse(line).map_err(|message| BadCron { message, part: to_blame(line) })?;
-        let cadence = Self { text: line.split_whitespace().collect::<Vec<_>>().join(" "), cron, zone };
+        let whole = parse(line).map_err(|message| BadCron { message, part: to_blame(line) })?;
+        let lines = fixed_times(line).unwrap_or_else(|| vec![whole]);
+        let cadence = Self { text: line.split_whitespace().collect::<Vec<_>>().join(" "), lines, zone };
         match cadence.after(DateTime::UNIX_EPOCH) {
             Some(_) => Ok(cadence),
             None => Err(BadCron { message: "no such day ever comes".to_owned(), part: None }),
@@ -69,7 +73,8 @@ impl Cadence {
     /// The first tick after that time. `None` when there is none any more (a line with a year).
     #[must_use]
     pub fn after(&self, time: Time) -> Option<Time> {
-        let next = self.cron.find_next_occurrence(&time.with_timezone(&self.zone), false).ok()?;
+        let time = time.with_timezone(&self.zone);
+        let next = self.lines.iter().filter_map(|line| line.find_next_occurrence(&time, false).ok()).min()?;
         Some(next.with_timezone(&Utc))
     }
 
@@ -78,7 +83,8 @@ impl Cadence {
     pub fn before(&self, time: Time) -> Option<Time> {
         // Cron counts whole seconds: half a second past a tick, that tick is before.
         let within = time.timestamp_subsec_nanos() > 0;
-        let last = self.cron.find_previous_occurrence(&time.with_timezone(&self.zone), within).ok()?;
+        let time = time.with_timezone(&self.zone);
+        let last = self.lines.iter().filter_map(|line| line.find_previous_occurrence(&time, within).ok()).max()?;
         Some(last.with_timezone(&Utc))
     }
 
@@ -95,6 +101,32 @@ fn parse(line: &str) -> Result<Cron, String> {
         return Err(format!("it has {fields} field{}", if fields == 1 { "" } else { "s" }));
     }
     line.parse::<Cron>().map_err(|error| plain(&error.to_string()))
+}
+
+/// A line of lists and ranges as one line for each time of day: the parser takes only a single time for a fixed one.
+fn fixed_times(line: &str) -> Option<Vec<Cron>> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let clock = fields.len().min(7).checked_sub(5)?.min(1) + 2;
+    let mut heads = vec![String::new()];
+    for field in &fields[..clock] {
+        let values = values(field)?;
+        heads = heads.iter().flat_map(|head| values.iter().map(move |value| format!("{head}{value} "))).collect();
+        if heads.len() > MOST_TIMES {
+            return None;
+        }
+    }
+    let rest = fields[clock..].join(" ");
+    heads.iter().map(|head| format!("{head}{rest}").parse().ok()).collect()
+}
+
+/// The numbers of a field without `*` and steps.
+fn values(field: &str) -> Option<Vec<u32>> {
+    let mut values = Vec::new();
+    for piece in field.split(',') {
+        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+        values.extend(first.parse().ok()?..=last.parse::<u32>().ok()?);
+    }
+    Some(values)
 }
 
 /// The parser's message without the names of its types.
@@ -168,7 +200,9 @@ mod tests {
         assert_eq!(nights, ["03-28T01:30:00", "03-29T01:00:00", "03-30T00:30:00"]);
         let halves = ticks("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", 4);
         assert_eq!(halves, ["03-29T00:30:00", "03-29T01:00:00", "03-29T01:30:00", "03-29T02:00:00"]);
-        // Two fixed times in one gap are one tick.
+        // A list is as many fixed times; two of them in one gap are one tick.
+        let twice = ticks("0 2,14 * * *", "Europe/Berlin", "2026-03-28T23:00:00Z", 3);
+        assert_eq!(twice, ["03-29T01:00:00", "03-29T12:00:00", "03-30T00:00:00"]);
         let pair = ticks("0,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
         assert_eq!(pair, ["03-29T01:00:00", "03-30T00:00:00"]);
     }
