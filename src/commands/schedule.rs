@@ -138,7 +138,14 @@ fn list(session: &Session<'_>) -> Result<u8, Failure> {
         let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
         let last = state.ended.last();
         let last = last.map_or_else(String::new, |last| format!("{} {}", last.outcome.name(), local(last.ended)));
-        rows.push(vec![name, mood(&state, served, &switch), next.map_or_else(String::new, local), last, state.cron, state.file]);
+        rows.push(vec![
+            name,
+            mood(&state, served, &switch),
+            next.map_or_else(String::new, local),
+            last,
+            state.cron,
+            state.file,
+        ]);
     }
     if !session.terminal.is_json() {
         session.terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);

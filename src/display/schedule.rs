@@ -54,7 +54,9 @@ fn text(notice: &Value) -> String {
         "stopping_run" => stopping_run(notice),
         "ended" => ended(notice),
         "changed" => format!("ticks are `{}` in {} from now on", word("cron"), word("timezone")),
-        "clock_set_back" => format!("{WARN}the clock was set back{WARN:#} from {}: counting from now", word("accounted")),
+        "clock_set_back" => {
+            format!("{WARN}the clock was set back{WARN:#} from {}: counting from now", word("accounted"))
+        }
         "problem" => format!("{ERROR}{}{ERROR:#}", word("message")),
         _ => notice.to_string(),
     }
@@ -62,10 +64,8 @@ fn text(notice: &Value) -> String {
 
 fn next(notice: &Value) -> String {
     let all = notice["next"].as_object().into_iter().flatten();
-    let shown: Vec<String> = all
-        .take(SHOWN)
-        .map(|(name, tick)| format!("{name} (next {})", tick.as_str().unwrap_or("never")))
-        .collect();
+    let shown: Vec<String> =
+        all.take(SHOWN).map(|(name, tick)| format!("{name} (next {})", tick.as_str().unwrap_or("never"))).collect();
     let more = notice["next"].as_object().map_or(0, |all| all.len().saturating_sub(SHOWN));
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ const BREATH: Duration = Duration::from_millis(15);
 /// How long a lease is waited for that somebody else holds: `list` takes it for a blink.
 const LEASE_WAIT: Duration = Duration::from_secs(1);
 
+/// Reads a pipeline's schedule.
+pub(crate) type Read = Box<dyn Fn(&Path) -> Result<Scheduled, Failure>>;
+
 /// What the command line says.
 pub(crate) struct Settings {
     pub(crate) directory: PathBuf,
@@ -36,7 +39,7 @@ pub(crate) struct Settings {
     pub(crate) params: Vec<PathBuf>,
     pub(crate) listen: SocketAddr,
     /// Reads a pipeline's schedule again.
-    pub(crate) read: Box<dyn Fn(&std::path::Path) -> Result<Scheduled, Failure>>,
+    pub(crate) read: Read,
 }
 
 /// An end: place of the schedule, ticket, how.
@@ -45,7 +48,7 @@ type End = (usize, u64, Ending);
 struct Daemon<'a> {
     store: Store,
     launch: Launch,
-    read: Box<dyn Fn(&std::path::Path) -> Result<Scheduled, Failure>>,
+    read: Read,
     terminal: &'a Terminal,
     served: Vec<Served>,
     ends: UnboundedSender<End>,
@@ -130,8 +133,13 @@ impl Daemon<'_> {
             let found = served.found(&store);
             let resumed = served.switch.since.filter(|_| !served.switch.paused);
             self.feed(place, Event::Boot { found, resumed });
-            let adopted: Vec<Running> =
-                self.served[place].state.running.iter().filter(|run| run.began < self.whereabouts.since).cloned().collect();
+            let adopted: Vec<Running> = self.served[place]
+                .state
+                .running
+                .iter()
+                .filter(|run| run.began < self.whereabouts.since)
+                .cloned()
+                .collect();
             for running in adopted {
                 self.adopt(place, running);
             }

@@ -12,11 +12,12 @@ mod served;
 pub(crate) use daemon::{Settings, serve};
 pub(crate) use served::Scheduled;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use searchmill_engine::spec::Time;
 
-/// The time.
+/// The time, in whole milliseconds.
 pub(crate) fn now() -> Time {
-    SystemTime::now().into()
+    let now = Time::from(SystemTime::now());
+    now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos() % 1_000_000))
 }

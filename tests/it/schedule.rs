@@ -233,7 +233,9 @@ fn missed(catchup: &str) -> (Mill, Value) {
     }
     let daemon = Daemon::start(&mill);
     wait(&mill, "the new daemon has begun", |state| state.daemon.as_ref().is_some_and(|d| d.pid == daemon.child.id()));
-    wait(&mill, "a tick has come in time", |state| state.accounted.is_some_and(|a| a > before + Duration::from_secs(5)));
+    wait(&mill, "a tick has come in time", |state| {
+        state.accounted.is_some_and(|a| a > before + Duration::from_secs(5))
+    });
     let notice = events(&mill, "missed").first().cloned().unwrap_or_default();
     assert!(notice["ticks"].as_u64().is_some_and(|ticks| ticks >= 3), "{notice}");
     (mill, notice)
@@ -275,15 +277,63 @@ fn a_run_outlives_its_daemon_and_is_not_started_twice() {
     let daemon = Daemon::start(&mill);
     wait(&mill, "the daemon is there", |state| state.daemon.is_some());
     mill.call(&["schedule", "trigger", "nightly"]).exit(0);
-    wait(&mill, "the run has begun", |state| state.running.iter().any(|run| run.process.is_some()) && began(&mill) == 1);
+    wait(&mill, "the run has begun", |state| {
+        state.running.iter().any(|run| run.process.is_some()) && began(&mill) == 1
+    });
     daemon.kill();
     let mut daemon = Daemon::start(&mill);
     let state = wait(&mill, "the adopted run has ended", |state| !state.ended.is_empty());
     assert_eq!(events(&mill, "adopted").len(), 1, "{}", mill.read("daemon.log"));
-    assert_eq!((state.ended[0].outcome, state.ended[0].exit, state.ended[0].finished), (Outcome::Succeeded, Some(0), 2));
+    assert_eq!(
+        (state.ended[0].outcome, state.ended[0].exit, state.ended[0].finished),
+        (Outcome::Succeeded, Some(0), 2)
+    );
     assert_eq!((began(&mill), state.counts.started), (1, 1));
     daemon.signal("TERM");
     assert_eq!(daemon.end(), 0);
+}
+
+#[test]
+fn a_run_that_was_written_down_and_never_begun_begins() {
+    let mill = project(&far_away(), "0");
+    let mut daemon = Daemon::start(&mill);
+    wait(&mill, "the daemon is there", |state| state.daemon.is_some());
+    daemon.signal("TERM");
+    assert_eq!(daemon.end(), 0);
+    // As a daemon leaves it that is killed after it has written down what it is about to start.
+    let mut left: Value = serde_json::from_str(&mill.read(".searchmill/schedule/nightly/state.json")).expect("JSON");
+    let time = left["daemon"]["since"].clone();
+    left["running"] = serde_json::json!([{
+        "id": 41, "tick": time, "cause": "tick", "began": time, "process": null, "stage": "starting",
+    }]);
+    left["counts"]["started"] = 1.into();
+    put(&mill, ".searchmill/schedule/nightly/state.json", &left.to_string());
+    let _daemon = Daemon::start(&mill);
+    let state = wait(&mill, "the run has ended", |state| state.ended.iter().any(good));
+    assert_eq!((state.ended[0].ticket.id, state.counts.started, began(&mill)), (41, 1, 1));
+}
+
+#[test]
+fn nothing_starts_that_could_not_be_written_down() {
+    let mill = project(&far_away(), "0");
+    let _daemon = Daemon::start(&mill);
+    let address = wait(&mill, "the daemon is there", |state| state.daemon.is_some()).daemon.expect("it").address;
+    // A state that cannot be replaced: even root cannot rename a file over a folder.
+    let path = mill.path(".searchmill/schedule/nightly/state.json");
+    std::fs::rename(&path, mill.path("aside")).expect("moved");
+    std::fs::create_dir_all(path.join("in the way")).expect("a folder");
+    let asked = serde_json::json!("2026-11-20T00:00:00Z").to_string();
+    std::fs::create_dir_all(mill.path(".searchmill/schedule/nightly/asked")).expect("a folder");
+    put(&mill, ".searchmill/schedule/nightly/asked/one.json", &asked);
+    let start = Instant::now();
+    while get(&address, "/healthz").0 != "503" {
+        assert!(start.elapsed() < PATIENCE, "{}", mill.read("daemon.log"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!((began(&mill), events(&mill, "problem").len()), (0, 1));
+    std::fs::remove_dir_all(&path).expect("out of the way");
+    let state = wait(&mill, "the run has ended", |state| state.ended.iter().any(good));
+    assert_eq!((state.counts.started, get(&address, "/healthz").0.as_str()), (1, "200"));
 }
 
 #[test]

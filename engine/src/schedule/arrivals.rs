@@ -45,7 +45,8 @@ pub(super) fn take(schedule: &Schedule, state: &mut State, now: Time, late: Time
     if let (Some(from), Some(first)) = (state.accounted, pending(schedule, state))
         && first < surely_late
     {
-        let backwards = std::iter::successors(schedule.cadence.before(surely_late), |tick| schedule.cadence.before(*tick));
+        let backwards =
+            std::iter::successors(schedule.cadence.before(surely_late), |tick| schedule.cadence.before(*tick));
         arrivals.missed = backwards.take_while(|tick| *tick > from).take(MOST).collect();
         arrivals.missed.reverse();
         arrivals.more = arrivals.missed.first().is_some_and(|oldest| *oldest > first);

@@ -9,7 +9,7 @@ use super::state::{Cause, Ended, Outcome, Process, Running, Stage, State, StopRe
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick that is seen later than this was missed: the machine slept.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_mins(1);
 /// Most runs side by side under `overlap: allow`.
 const MOST_AT_ONCE: usize = 16;
 /// From the second signal to the kill.
@@ -145,7 +145,8 @@ impl Step<'_> {
             }
             Event::Trigger => {
                 let now = self.moment.now;
-                self.admit(now, Cause::Trigger);
+                let second = now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos()));
+                self.admit(second, Cause::Trigger);
             }
             Event::Stop => self.stop_all(StopReason::Shutdown, AT_ONCE),
         }
@@ -383,7 +384,18 @@ impl Step<'_> {
         let Ending { exit, run, cached, finished, calls, message } = ending;
         let seconds = (ended - running.began).num_seconds();
         let (told, said) = (run.clone(), message.clone());
-        self.tell(Notice::Ended { id, tick, outcome, exit, run: told, cached, finished, calls, seconds, message: said });
+        self.tell(Notice::Ended {
+            id,
+            tick,
+            outcome,
+            exit,
+            run: told,
+            cached,
+            finished,
+            calls,
+            seconds,
+            message: said,
+        });
         let (ticket, began) = (running.ticket.clone(), running.began);
         self.state.remember(Ended { ticket, began, ended, outcome, exit, run, cached, finished, calls, message });
         Some(running.ticket)

@@ -190,7 +190,10 @@ fn catchup_says_what_becomes_of_missed_ticks() {
         let missed = daemon.state.counts.missed;
         (daemon.log(), missed)
     };
-    assert_eq!(absent("none"), (vec!["20T03:30:00 missed 3, made up 0".into(), "20T04:00:00 start 20T04:00:00".into()], 3));
+    assert_eq!(
+        absent("none"),
+        (vec!["20T03:30:00 missed 3, made up 0".into(), "20T04:00:00 start 20T04:00:00".into()], 3)
+    );
     let (log, missed) = absent("latest");
     assert_eq!(log[1..], ["20T03:30:00 start 20T03:00:00", "20T04:00:00 start 20T04:00:00"]);
     assert_eq!(missed, 2);
@@ -319,7 +322,10 @@ fn a_daemon_that_winds_down_starts_nothing_and_leaves_ticks_to_the_next_one() {
 #[test]
 fn jitter_is_bounded_and_the_same_each_time() {
     let schedule = schedule("cron: '0 * * * *', jitter: 10m");
-    let ticks: Vec<Time> = std::iter::successors(Some(at("2026-11-20T00:00:00Z")), |tick| schedule.cadence.after(*tick)).take(200).collect();
+    let ticks: Vec<Time> =
+        std::iter::successors(Some(at("2026-11-20T00:00:00Z")), |tick| schedule.cadence.after(*tick))
+            .take(200)
+            .collect();
     let delay = |name: &str, tick: Time| (jittered(&schedule, name, tick) - tick).num_milliseconds();
     let delays: Vec<i64> = ticks.iter().map(|tick| delay("nightly", *tick)).collect();
     assert!(delays.iter().all(|delay| (0..600_000).contains(delay)), "{delays:?}");

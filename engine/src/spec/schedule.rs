@@ -11,10 +11,9 @@ use crate::diagnostic::Diagnostic;
 const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace"];
 const OVERLAP: [(&str, Overlap); 4] =
     [("skip", Overlap::Skip), ("queue", Overlap::Queue), ("replace", Overlap::Replace), ("allow", Overlap::Allow)];
-const CATCHUP: [(&str, Catchup); 3] =
-    [("none", Catchup::None), ("latest", Catchup::Latest), ("all", Catchup::All)];
+const CATCHUP: [(&str, Catchup); 3] = [("none", Catchup::None), ("latest", Catchup::Latest), ("all", Catchup::All)];
 /// Time that a run is given to finish what is in flight.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// When a pipeline runs by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,10 +91,6 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     let jitter = length("jitter", 24);
     let max_runtime = length("max_runtime", 24 * 365);
     let grace = length("grace", 24);
-    if let Some(Duration::ZERO) = max_runtime {
-        let fault = Diagnostic::error("bad-value", "`max_runtime` of nothing stops every run").at(span, "");
-        shared.report(fault.help("leave it out for no limit"));
-    }
     Some(Schedule {
         cadence: cadence.filter(|_| shared.problems.len() == known)?,
         overlap: overlap.unwrap_or_default(),
@@ -166,6 +161,11 @@ fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Opt
     if length > Duration::from_hours(most) {
         let fault = Diagnostic::error("bad-value", format!("`{name}` is at most {most} hours")).at(value.span, "");
         problems.push(fault.at_some(value.via, "used here"));
+        return None;
+    }
+    if length.is_zero() && name == "max_runtime" {
+        let fault = Diagnostic::error("bad-value", "`max_runtime` of nothing stops every run").at(value.span, "");
+        problems.push(fault.at_some(value.via, "used here").help("leave it out for no limit"));
         return None;
     }
     Some(length)
