@@ -58,6 +58,16 @@ pub(crate) enum Command {
     Status(PipelineArgs),
     /// List the runs in the store.
     Runs(RunsArgs),
+    /// Start pipelines at the times that their `schedule:` says: a daemon, and what steers it.
+    ///
+    /// Without a subcommand, the daemon.
+    ///
+    /// It starts every pipeline at its times, each run as a process of its own (`searchmill run FILE --json`), and keeps
+    /// what it knows in the store: killed and started again, it knows what ran, what still runs and what was missed.
+    ///
+    /// First SIGTERM or Ctrl-C: start nothing more and wait for the runs. Second: tell the runs to stop. Third: leave, and
+    /// the runs to themselves; the next daemon finds them. A changed `schedule:` is taken up without a restart.
+    Schedule(ScheduleArgs),
     /// Show an artifact or a node's output: a table, JSON lines, a conversation.
     Show(ShowArgs),
     /// List operators, or print the reference page of one.
@@ -177,6 +187,56 @@ pub(crate) struct RunsArgs {
     /// How many, newest last.
     #[arg(short = 'n', long, default_value_t = 20)]
     pub(crate) count: usize,
+}
+
+#[derive(Arguments)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct ScheduleArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<ScheduleVerb>,
+    /// Pipelines with `schedule:`, or folders: of these, every pipeline that has one.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a param in all of them, as for `run`.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a file, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+    /// Where `/healthz` (200 or 503) and `/status` (JSON) are served; port 0 takes a free one. Loopback only.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: std::net::SocketAddr,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ScheduleVerb {
+    /// List the schedules in the store: what runs, what comes next, how the last run ended.
+    List,
+    /// Show the next ticks.
+    Next(ScheduleNextArgs),
+    /// Start nothing by itself until `resume`. Works with and without a daemon; survives both.
+    Pause(ScheduleNamesArgs),
+    /// End a pause. Ticks that fell into it are not made up for.
+    Resume(ScheduleNamesArgs),
+    /// Ask the daemon for a run now, paused or not. It waits for its turn like any other.
+    Trigger(ScheduleNamesArgs),
+}
+
+#[derive(Arguments)]
+pub(crate) struct ScheduleNextArgs {
+    /// Names of schedules, or pipelines; without any, all schedules in the store.
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) names: Vec<String>,
+    /// How many ticks of each.
+    #[arg(short = 'n', long, default_value_t = 5)]
+    pub(crate) count: usize,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ScheduleNamesArgs {
+    /// Names of schedules, or pipelines.
+    #[arg(required = true, value_name = "NAME|FILE")]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Arguments)]

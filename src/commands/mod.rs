@@ -8,6 +8,7 @@ mod ops;
 mod plan;
 mod run;
 mod runs;
+mod schedule;
 mod schema;
 mod show;
 mod status;
@@ -83,6 +84,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Why(args) => why::why(&session, &args),
         Command::Status(args) => status::status(&session, &args),
         Command::Runs(args) => runs::runs(&session, &args),
+        Command::Schedule(args) => schedule::schedule(&session, args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
         Command::Schema => Ok(schema::schema(&session)),

@@ -289,6 +289,10 @@ fn amount(output: &str, rows: u64, size: u64) -> String {
 impl Reporter for Live {
     fn event(&self, event: &Event) {
         if self.json {
+            // Progress is for those who watch.
+            if self.quiet && matches!(event, Event::NodeProgress { .. }) {
+                return;
+            }
             if let Ok(line) = serde_json::to_string(event) {
                 out(&line);
             }

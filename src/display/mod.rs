@@ -7,6 +7,7 @@ mod ending;
 pub(crate) mod lineage;
 mod live;
 mod reference;
+mod schedule;
 mod table;
 mod terminal;
 

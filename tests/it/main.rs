@@ -15,6 +15,7 @@ mod mill;
 mod openai_server;
 mod remote;
 mod rows;
+mod schedule;
 mod scale;
 mod tidy;
 mod version;

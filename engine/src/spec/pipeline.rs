@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
 use crate::operator::RetryPolicy;
@@ -22,8 +23,8 @@ pub struct Spec {
     pub overrides: Overrides,
     /// Names of all secrets referred to.
     pub secrets: BTreeSet<String>,
-    /// `schedule:` as written, its shape checked.
-    pub schedule: Option<Spanned>,
+    /// When it runs by itself.
+    pub schedule: Option<Schedule>,
     /// `tests:` as written, its shape checked.
     pub tests: Option<Spanned>,
 }

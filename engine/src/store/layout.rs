@@ -8,6 +8,7 @@
 //!   memo/ab/<base>/*.rows        results of single external rows
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
 //!   leases/<key>                 held while a process computes a node
+//!   schedule/<name>/             what the daemon of `schedule` keeps
 //!   tmp/                         unfinished work
 //!   sources.json                 digests of outside files by (size, mtime, inode)
 //! ```

@@ -14,6 +14,7 @@ mod part;
 mod reader;
 mod results;
 mod runs;
+mod schedules;
 mod table;
 mod writer;
 
@@ -27,4 +28,5 @@ pub use memo::{Memo, MemoEntry};
 pub use reader::Damage;
 pub use results::RecordState;
 pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use schedules::{LogLock, ScheduleLease, Switch};
 pub use writer::{StoreSink, Written, as_stored};
