@@ -187,6 +187,8 @@ mod tests {
         random["model"]["dropout"] = serde_json::json!(0.1);
         assert!(fault(random.to_string().as_bytes()).message.contains("dropout"));
         let missing = TokenCounter::load(Path::new("intfloat/e5-base-v2/tokenizer.json")).err().unwrap();
-        assert!(missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("hf://ORG/NAME"));
+        assert!(
+            missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("hf://ORG/NAME")
+        );
     }
 }
