@@ -78,6 +78,12 @@ pub(crate) enum Command {
     Graph(GraphArgs),
     /// Show what a run told.
     Logs(LogsArgs),
+    /// Walk an artifact or a row to its sources, or a source to all that was made of it.
+    Trace(TraceArgs),
+    /// Check that an artifact, a node or a run is what its records say, back to its sources.
+    Audit(AuditArgs),
+    /// Show what differs between two runs: params, code, inputs, row counts, metrics.
+    Diff(DiffArgs),
 }
 
 /// A pipeline and what changes it.
@@ -85,10 +91,10 @@ pub(crate) enum Command {
 pub(crate) struct PipelineArgs {
     /// The pipeline.
     pub(crate) file: PathBuf,
-    /// Set a param: `--set teacher.model=qwen3`. May be repeated; wins over --params.
+    /// Set a param: `--set teacher.model=qwen3`, `--set 'encoder={bert: {model: ./e5}}'`. May be repeated; wins over --params.
     #[arg(long, value_name = "PARAM=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Read params from a YAML or JSON file. May be repeated; later files win.
+    /// Read params from a YAML or JSON file, whose maps merge with those declared. May be repeated; later files win.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
 }
@@ -113,14 +119,18 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Nodes at once.
-    #[arg(short, long, value_name = "N")]
-    pub(crate) jobs: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
     /// After a failure, run what does not depend on it.
     #[arg(short, long)]
     pub(crate) keep_going: bool,
     /// Run nodes even if their result is known: all with `-f`, one with `--force=NODE`.
     #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) force: Vec<String>,
+    /// Read remote sources again, whose content may have changed under the same address. Where they give the same rows
+    /// as before, nothing that follows runs.
+    #[arg(long)]
+    pub(crate) refresh_sources: bool,
     /// Use no results and no rows of earlier runs (what is computed is still kept).
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -158,7 +168,7 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct WhyArgs {
     /// The node.
     pub(crate) node: String,
-    /// The pipeline; without it, that of the last run.
+    /// The pipeline; without it, that of the last run with what the run was given by --params, --set and --limit.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Compare with this run instead of the last one.
@@ -295,4 +305,75 @@ pub(crate) struct LogsArgs {
     /// Only of this node.
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<String>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct TraceArgs {
+    /// `NODE`, `NODE.PORT`, a run, the beginning of an artifact's id, a file that was read or written, or its digest.
+    pub(crate) what: String,
+    /// Walk the row of this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) row: Option<String>,
+    /// To all that it was made from (the default, except for files that were read).
+    #[arg(long, conflicts_with = "down")]
+    pub(crate) up: bool,
+    /// To all that was made of it.
+    #[arg(long)]
+    pub(crate) down: bool,
+    /// The node as this run knew it, instead of the newest run that has it.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// What to print.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: TraceFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceFormat {
+    /// For reading.
+    Text,
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// Graphviz.
+    Dot,
+}
+
+#[derive(Arguments)]
+pub(crate) struct AuditArgs {
+    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    pub(crate) what: String,
+    /// The node as this run knew it, instead of the newest run that has it.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Compute the outputs of deterministic nodes again, from their recorded inputs, and compare.
+    #[arg(long)]
+    pub(crate) replay: bool,
+    /// Derive again what rollouts recorded beside the model's words: prompts, questions, every tool response.
+    #[arg(long)]
+    pub(crate) rollouts: bool,
+    /// With --replay and --rollouts: only so many rows of a node, drawn at random, where rows stand alone.
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) sample: Option<u64>,
+    /// Draws the same rows as an earlier audit: the seed that its report names.
+    #[arg(long, value_name = "SEED", requires = "sample")]
+    pub(crate) seed: Option<u64>,
+    /// With --replay: also run the programs that recorded nodes name. Only for stores that you trust.
+    #[arg(long)]
+    pub(crate) allow_programs: bool,
+    /// A source that changed since it was read, or is gone, is a difference and not a note.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write the report to a file too: HTML if it ends with .html, else Markdown.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct DiffArgs {
+    /// The first run: the beginning of its id, `latest`, or `previous` (of the same pipeline, before the second one).
+    #[arg(default_value = "previous")]
+    pub(crate) one: String,
+    /// The second run.
+    #[arg(default_value = "latest")]
+    pub(crate) other: String,
 }

@@ -58,6 +58,18 @@ impl Failure {
     }
 }
 
+impl From<searchmill_engine::lineage::NotFound> for Failure {
+    fn from(error: searchmill_engine::lineage::NotFound) -> Self {
+        Self::Usage { message: error.message, help: error.help }
+    }
+}
+
+impl From<searchmill_engine::operator::OperatorError> for Failure {
+    fn from(error: searchmill_engine::operator::OperatorError) -> Self {
+        Self::Other(error.message)
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)

@@ -9,6 +9,7 @@ pub mod spec;
 pub mod fingerprint;
 pub mod schedule;
 pub mod store;
+pub mod lineage;
 pub mod report;
 pub mod plan;
 pub mod execute;

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports,
-    RowFailure, RowKernel, RowOutput, Source, TreeKind,
+    Recheck, RowFailure, RowKernel, RowOutput, Source, TreeKind,
 };
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use crate::agent::policy::evidence::EvidenceTeacher;
 use crate::agent::policy::{Policy, PolicyParams};
 use crate::agent::protocol::ProtocolName;
 use crate::agent::protocol::tool_call::ToolCallProtocol;
+use crate::agent::recheck::RolloutRecheck;
 use crate::agent::tool::Searcher;
 use crate::retrieval::{Search, SearchSettings};
 
@@ -80,6 +81,7 @@ impl Operator for Rollout {
     const NAME: &'static str = "rollout";
     const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::External;
+    const OUTSIDE: Option<&'static str> = Some("endpoint");
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -139,6 +141,19 @@ impl Operator for Rollout {
         let kernel = RolloutKernel { agent: agent(params, search, context)?, samples: params.samples };
         Ok(Kernel::RowMap(Arc::new(kernel)))
     }
+
+    fn recheck(
+        params: &RolloutParams,
+        inputs: &Inputs,
+        context: &Context,
+    ) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
+        let trees = inputs.trees("search");
+        let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };
+        let questions = inputs.rows("questions")?.read_all::<Question>()?;
+        let questions = questions.into_iter().map(|question| (question.id.clone(), question)).collect();
+        let (protocol, max_searches) = (protocol(params, search.is_some()), params.max_searches);
+        Ok(Some(Box::new(RolloutRecheck { protocol, search, max_searches, questions })))
+    }
 }
 
 fn is_tool_name(name: &str) -> bool {
@@ -146,12 +161,17 @@ fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
 
-fn agent(params: &RolloutParams, search: Option<Searcher>, context: &Context) -> Result<Agent, OperatorError> {
+fn protocol(params: &RolloutParams, searching: bool) -> ToolCallProtocol {
     let prompt = params.system_prompt.as_deref();
-    let protocol = match search {
-        Some(_) => ToolCallProtocol::searching(&params.tool_name, prompt, params.max_searches),
-        None => ToolCallProtocol::closed_book(prompt),
-    };
+    if searching {
+        ToolCallProtocol::searching(&params.tool_name, prompt, params.max_searches)
+    } else {
+        ToolCallProtocol::closed_book(prompt)
+    }
+}
+
+fn agent(params: &RolloutParams, search: Option<Searcher>, context: &Context) -> Result<Agent, OperatorError> {
+    let protocol = protocol(params, search.is_some());
     let policy: Box<dyn Policy> = match &params.policy {
         PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, &protocol.tools, context)?),
         PolicyParams::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name)),

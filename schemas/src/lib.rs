@@ -6,6 +6,7 @@
 
 mod columns;
 mod compat;
+mod parents;
 mod record;
 
 mod chunk;
@@ -25,6 +26,7 @@ pub use document::Document;
 pub use example::Example;
 pub use hit::{Hit, HitSource};
 pub use metric::Metric;
+pub use parents::{ParentColumn, repeated_id};
 pub use question::{Evidence, Question};
 pub use record::{Record, RecordKind, SchemaError, from_batch, to_batch};
 pub use reject::Reject;

@@ -1,7 +1,10 @@
 //! The only door to the terminal.
 
+pub(crate) mod audit;
 mod conversation;
 pub mod diagnostic;
+mod ending;
+pub(crate) mod lineage;
 mod live;
 mod reference;
 mod schedule;
@@ -12,4 +15,4 @@ pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;
-pub(crate) use table::{bytes, json_lines, preview};
+pub(crate) use table::{bytes, json_lines, preview, quoted};

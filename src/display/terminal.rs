@@ -17,6 +17,7 @@ use crate::args::ColorWhen;
 use crate::exit::{Failure, USAGE};
 
 /// The terminal, or what stands in its place.
+#[derive(Clone)]
 pub struct Terminal {
     quiet: bool,
     json: bool,
@@ -39,6 +40,11 @@ impl Terminal {
             ColorWhen::Never => ColorChoice::Never,
         };
         choice.write_global();
+        // The live lines have a switch of their own.
+        if color != ColorWhen::Auto {
+            console::set_colors_enabled(color == ColorWhen::Always);
+            console::set_colors_enabled_stderr(color == ColorWhen::Always);
+        }
         Self { quiet, json }
     }
 
@@ -112,7 +118,7 @@ impl Terminal {
     /// Where the events of a run go.
     #[must_use]
     pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
-        Arc::new(Live::new(plan, self.json, self.quiet))
+        Live::start(plan, self.json, self.quiet)
     }
 }
 

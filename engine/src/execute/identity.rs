@@ -7,11 +7,11 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::fingerprint::{
-    InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
+    Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
 };
 use crate::operator::{Effect, PortType};
 use crate::plan::Node;
-use crate::store::OutputRecord;
+use crate::store::{OutputRecord, SourceFile};
 
 /// Outputs of the nodes that are done, by place in the plan.
 pub(super) type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
@@ -22,6 +22,7 @@ pub(super) struct Parts {
     pub(super) inputs: Vec<InputIdentity>,
     outputs: Vec<OutputIdentity>,
     sources: Vec<SourceIdentity>,
+    files: Vec<SourceFile>,
     params: Value,
 }
 
@@ -42,21 +43,30 @@ impl Parts {
             let artifact_type = input.port_type.to_string();
             inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
         }
-        let mut found = Vec::new();
+        let (mut found, mut files) = (Vec::new(), Vec::new());
         for source in &node.sources {
-            found.extend(sources.identify(source, directory, &remote)?);
+            for located in sources.identify(source, directory, &remote)? {
+                files.extend(located.path.as_deref().map(|path| source_file(&located.identity, path)));
+                found.push(located.identity);
+            }
         }
         // `--limit` shortens what sources give, so it is part of what they read.
         if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string() });
         }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
-        Ok(Some(Self { inputs, outputs, sources: found, params: node.identity_params.clone() }))
+        Ok(Some(Self { inputs, outputs, sources: found, files, params: node.identity_params.clone() }))
     }
 
     /// What all rows of the node have in common; `inputs` leaves the row input out.
     pub(super) fn row_identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
         NodeIdentity { params: &node.row_params, ..self.identity(node, inputs) }
+    }
+
+    /// What all parts of the row input have in common; `inputs` leaves that input out.
+    pub(super) fn block_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        self.identity(node, &side).key().0.0
     }
 
     fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
@@ -71,6 +81,11 @@ impl Parts {
         }
     }
 
+    /// The local files behind the sources.
+    pub(super) fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
     /// The node's key and its preimage.
     pub(super) fn key(&self, node: &Node) -> (NodeKey, Value) {
         self.identity(node, &self.inputs).key()
@@ -82,6 +97,11 @@ impl Parts {
     }
 }
 
+fn source_file(identity: &SourceIdentity, path: &Path) -> SourceFile {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    SourceFile { name: identity.name.clone(), path: path.display().to_string(), content: identity.content.clone() }
+}
+
 fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
     let kind = match port_type {
         PortType::Rows(kind) => format!("{kind} v{}", kind.version()),
@@ -91,7 +111,7 @@ fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
 }
 
 /// Remote files are identified by their address: a URL that changes its content must change its name (a revision, a
-/// version) to be read again.
+/// version), or the node must be told to run, to be read again.
 #[expect(clippy::unnecessary_wraps, reason = "the signature that `SourceDigests::identify` takes")]
 fn remote(url: &str) -> Result<SourceIdentity, SourceProblem> {
     Ok(SourceIdentity { name: url.to_owned(), content: url.to_owned() })

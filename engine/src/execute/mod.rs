@@ -8,12 +8,15 @@ mod map;
 mod node;
 mod progress;
 mod query;
+mod replay;
 mod resolve;
 mod resources;
 mod rows;
 mod scheduler;
+mod spot;
 mod survey;
 
 pub use driver::{RunOptions, Stop, exit_code, run};
+pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
 pub use survey::{NodeStatus, Survey, survey};

@@ -21,6 +21,11 @@ pub enum SourceProblem {
         /// As written.
         path: String,
     },
+    /// It has not been fetched yet.
+    NotFetched {
+        /// Where it comes from.
+        address: String,
+    },
     /// It is there but cannot be read.
     Unreadable {
         /// As written.
@@ -34,6 +39,7 @@ impl std::fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotFound { path } => write!(f, "`{path}` is not there"),
+            Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
             Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
         }
     }
@@ -46,6 +52,21 @@ pub struct StatRecord {
     mtime_ns: u128,
     inode: u64,
     digest: Digest,
+}
+
+/// What stands for a source in a key, and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Its identity.
+    pub identity: SourceIdentity,
+    /// The local file, if it is one.
+    pub path: Option<PathBuf>,
+}
+
+impl From<SourceIdentity> for Located {
+    fn from(identity: SourceIdentity) -> Self {
+        Self { identity, path: None }
+    }
 }
 
 /// Digests of outside files.
@@ -77,10 +98,16 @@ impl SourceDigests {
         source: &Source,
         directory: &Path,
         remote: &dyn Fn(&str) -> Result<SourceIdentity, SourceProblem>,
-    ) -> Result<Vec<SourceIdentity>, SourceProblem> {
+    ) -> Result<Vec<Located>, SourceProblem> {
         match source {
-            Source::Identity(text) => Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }]),
-            Source::Path(url) if url.contains("://") && !url.starts_with("file://") => Ok(vec![remote(url)?]),
+            Source::Identity(text) => {
+                Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()])
+            }
+            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?.into()]),
+            Source::Fetched { path, address } if !path.is_file() => {
+                Err(SourceProblem::NotFetched { address: address.clone() })
+            }
+            Source::Fetched { path, address } => Ok(vec![self.identify_file(address, &file_name(path), path)?]),
             Source::Path(path) => {
                 let files = local_files(path, directory)?;
                 files.iter().map(|(name, file)| self.identify_file(path, name, file)).collect()
@@ -88,11 +115,12 @@ impl SourceDigests {
         }
     }
 
-    fn identify_file(&mut self, written: &str, name: &str, file: &Path) -> Result<SourceIdentity, SourceProblem> {
+    fn identify_file(&mut self, written: &str, name: &str, file: &Path) -> Result<Located, SourceProblem> {
         let unreadable =
             |error: std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
         let digest = self.digest(file).map_err(unreadable)?;
-        Ok(SourceIdentity { name: name.to_owned(), content: digest.hex() })
+        let identity = SourceIdentity { name: name.to_owned(), content: digest.hex() };
+        Ok(Located { identity, path: Some(file.to_owned()) })
     }
 
     fn digest(&mut self, file: &Path) -> std::io::Result<Digest> {

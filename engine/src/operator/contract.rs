@@ -8,6 +8,7 @@ use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
+use super::recheck::Recheck;
 use super::rows::Inputs;
 
 /// What running an operator twice gives.
@@ -21,6 +22,18 @@ pub enum Effect {
     External,
 }
 
+impl Effect {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Seeded => "seeded",
+            Self::External => "external",
+        }
+    }
+}
+
 /// A kind of step. See CONTRIBUTING.md for a worked example.
 pub trait Operator: Send + Sync + 'static {
     /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
@@ -32,10 +45,16 @@ pub trait Operator: Send + Sync + 'static {
     const VERSION: u32;
     /// What running it twice gives.
     const EFFECT: Effect;
+    /// For an external operator that asks the outside world only with certain params: which, in a word or two.
+    const OUTSIDE: Option<&'static str> = None;
     /// One sentence for the reference page.
     const ABOUT: &'static str;
     /// Complete pipelines or node snippets for the reference page; each is bound by a test.
     const EXAMPLES: &'static [Example];
+
+    /// Does it run programs that its params name? Then an audit computes it again only where that is allowed: what was
+    /// recorded, or imported, must not decide what runs on this machine.
+    const RUNS_PROGRAMS: bool = false;
 
     /// Types in, types out; depends on params alone.
     fn ports(params: &Self::Params) -> Ports;
@@ -48,6 +67,15 @@ pub trait Operator: Send + Sync + 'static {
     /// Files and URLs outside the pipeline that it reads: their content is part of the node's key.
     fn sources(_params: &Self::Params) -> Vec<Source> {
         Vec::new()
+    }
+
+    /// Brings its [`Source::Fetched`] files into place. Called by a run before the node's key is made, when one of them
+    /// is missing; never by `plan` or `validate`, which are offline.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(_params: &Self::Params, _context: &Context) -> Result<(), OperatorError> {
+        Ok(())
     }
 
     /// Opens the kernel on the worker: load tokenizers, open side inputs, connect.
@@ -69,6 +97,19 @@ pub trait Operator: Send + Sync + 'static {
     ) -> Result<Vec<String>, OperatorError> {
         Ok(Vec::new())
     }
+
+    /// For `audit`: how to check rows that this operator recorded against its inputs, without asking the outside again.
+    /// Only external operators need it; the others are computed again. `inputs` are those that the rows were made from.
+    ///
+    /// # Errors
+    /// When an input cannot be opened.
+    fn recheck(
+        _params: &Self::Params,
+        _inputs: &Inputs,
+        _context: &Context,
+    ) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
+        Ok(None)
+    }
 }
 
 /// A snippet for the reference page: the `nodes:` entry of this operator.
@@ -86,6 +127,22 @@ pub enum Source {
     /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
     /// working directory. A folder stands for all files below it. Its content enters the key.
     Path(String),
+    /// A file that [`Operator::fetch`] brings from `address` to `path`, outside the store. Its content enters the key,
+    /// which is not known until it is there.
+    Fetched {
+        /// Where it lies once it was fetched.
+        path: PathBuf,
+        /// Where it comes from, for messages.
+        address: String,
+    },
     /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
     Identity(String),
+}
+
+impl Source {
+    /// Does it lie on another machine? Then it is identified by its address alone.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Path(path) if path.contains("://") && !path.starts_with("file://"))
+    }
 }

@@ -6,6 +6,7 @@ mod error;
 mod kernel;
 mod params;
 mod port;
+mod recheck;
 mod registry;
 mod rows;
 pub mod testing;
@@ -19,5 +20,6 @@ pub use kernel::{
 };
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
+pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};

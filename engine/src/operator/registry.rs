@@ -12,6 +12,7 @@ use super::error::OperatorError;
 use super::kernel::Kernel;
 use super::params::ParamIssue;
 use super::port::Ports;
+use super::recheck::Recheck;
 use super::rows::Inputs;
 
 /// An operator with its params type erased.
@@ -23,6 +24,10 @@ pub struct OperatorEntry {
     pub version: u32,
     /// What running it twice gives.
     pub effect: Effect,
+    /// With which params an external operator asks the outside world, where that is not always so.
+    pub outside: Option<&'static str>,
+    /// Does it run programs that its params name?
+    pub runs_programs: bool,
     /// One sentence.
     pub about: &'static str,
     /// Snippets for the reference page.
@@ -31,6 +36,17 @@ pub struct OperatorEntry {
     pub schema: fn() -> Value,
     /// Params to a bound operator; the error carries the path of the offending param.
     pub bind: fn(Value) -> Result<Box<dyn BoundOperator>, ParamIssue>,
+}
+
+impl OperatorEntry {
+    /// `pure`, `seeded`, `external`, or `external (endpoint)` where it is that only with some params.
+    #[must_use]
+    pub fn effect_words(&self) -> String {
+        match self.outside {
+            Some(which) => format!("{} ({which})", self.effect.name()),
+            None => self.effect.name().to_owned(),
+        }
+    }
 }
 
 /// An operator with its params.
@@ -43,6 +59,11 @@ pub trait BoundOperator: Send + Sync {
     fn sources(&self) -> Vec<Source>;
     /// Params after defaults.
     fn params(&self) -> Value;
+    /// Brings fetched sources into place.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError>;
     /// Opens the kernel.
     ///
     /// # Errors
@@ -53,6 +74,11 @@ pub trait BoundOperator: Send + Sync {
     /// # Errors
     /// When a place cannot be written.
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError>;
+    /// How to check recorded rows against the inputs they were made from, if the operator can.
+    ///
+    /// # Errors
+    /// When an input cannot be opened.
+    fn recheck(&self, inputs: &Inputs, context: &Context) -> Result<Option<Box<dyn Recheck>>, OperatorError>;
 }
 
 struct Bound<O: Operator> {
@@ -78,12 +104,20 @@ impl<O: Operator> BoundOperator for Bound<O> {
         self.value.clone()
     }
 
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        O::fetch(&self.params, context)
+    }
+
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         O::open(&self.params, inputs, context)
     }
 
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
         O::deliver(&self.params, folders, context)
+    }
+
+    fn recheck(&self, inputs: &Inputs, context: &Context) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
+        O::recheck(&self.params, inputs, context)
     }
 }
 
@@ -94,6 +128,8 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         name: O::NAME,
         version: O::VERSION,
         effect: O::EFFECT,
+        outside: O::OUTSIDE,
+        runs_programs: O::RUNS_PROGRAMS,
         about: O::ABOUT,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),

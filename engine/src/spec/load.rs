@@ -55,6 +55,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         secrets: secrets(&root.nodes, shared),
         nodes: root.nodes,
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
+        overrides: overrides.clone(),
         schedule: root.schedule,
         tests: root.tests,
     })

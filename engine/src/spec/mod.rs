@@ -34,6 +34,7 @@ pub use cadence::{Cadence, Time};
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
 pub use resolved::resolved_yaml;
 pub use schedule::{Catchup, Overlap, Schedule};
+pub(crate) use suggest::advice;
 pub use value::{Key, Spanned, Value, locate};
 
 use crate::diagnostic::{Diagnostic, FileId, Severity, SourceMap};

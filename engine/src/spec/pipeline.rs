@@ -19,6 +19,8 @@ pub struct Spec {
     pub nodes: Vec<NodeSpec>,
     /// Params after overrides, every `${…}` resolved (secrets stay references).
     pub params: serde_json::Value,
+    /// What the command line changed in them.
+    pub overrides: Overrides,
     /// Names of all secrets referred to.
     pub secrets: BTreeSet<String>,
     /// When it runs by itself.

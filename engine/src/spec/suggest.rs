@@ -29,7 +29,7 @@ fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
 }
 
 /// Advice for a wrong word: the nearest right one, or all of them.
-pub(super) fn advice(word: &str, candidates: &[&str]) -> Option<String> {
+pub(crate) fn advice(word: &str, candidates: &[&str]) -> Option<String> {
     match closest(word, candidates.iter().copied()) {
         Some(near) => Some(format!("did you mean `{near}`?")),
         None => listing(candidates),

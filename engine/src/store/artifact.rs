@@ -25,6 +25,12 @@ impl ArtifactId {
     }
 }
 
+impl From<Digest> for ArtifactId {
+    fn from(digest: Digest) -> Self {
+        Self(digest)
+    }
+}
+
 impl std::fmt::Display for ArtifactId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

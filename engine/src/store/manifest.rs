@@ -23,6 +23,33 @@ pub struct OutputRecord {
     pub bytes: u64,
 }
 
+/// A file outside the store that a node read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Its name in the key.
+    pub name: String,
+    /// Where it lay: an absolute path.
+    pub path: String,
+    /// Digest of its content, as hex.
+    pub content: String,
+}
+
+/// Where and how a node ran: nothing of it is in its key, all of it helps to find its sources and to run it again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The node's id in the pipeline.
+    pub node: String,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// All params, with those that change no bytes (secrets are references).
+    pub params: Value,
+    /// Where relative paths started.
+    pub directory: String,
+    /// Local files that it read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceFile>,
+}
+
 /// A finished node. Written once, before the node is reported as done; never changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
@@ -30,6 +57,9 @@ pub struct NodeResult {
     pub key: NodeKey,
     /// What the key was made of.
     pub preimage: Value,
+    /// Where and how it ran; missing in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Outputs by port, `rejects` included.
     pub outputs: IndexMap<String, OutputRecord>,
     /// Figures that the operator recorded.

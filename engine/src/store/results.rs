@@ -8,18 +8,52 @@ use std::fs;
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::NodeResult;
-use crate::fingerprint::{NodeKey, hash_bytes};
+use crate::fingerprint::{Digest, NodeKey, hash_bytes};
+
+/// What is found where a result should be.
+#[derive(Clone, Debug)]
+pub enum RecordState {
+    /// A record whose checksum fits and that is about this key.
+    Whole(Box<NodeResult>),
+    /// Something else; what it claims, where it can still be read. Never to be reused.
+    Damaged(Option<Box<NodeResult>>),
+    /// Nothing.
+    Missing,
+}
 
 impl Store {
     /// The result of a key, if it is known. An unreadable record is a miss: the node runs again and writes it anew.
     #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<NodeResult> {
-        let text = fs::read(self.result_path(key)).ok()?;
-        let result = read_record(&text).filter(|result| result.key == *key);
-        if result.is_none() {
-            tracing::warn!("the record of key {} is damaged and ignored", key.0.short());
+        match self.result_state(key) {
+            RecordState::Whole(result) => Some(*result),
+            RecordState::Damaged(_) => {
+                tracing::warn!("the record of key {} is damaged and ignored", key.0.short());
+                None
+            }
+            RecordState::Missing => None,
         }
-        result
+    }
+
+    /// What is found where the result of a key should be.
+    #[must_use]
+    pub fn result_state(&self, key: &NodeKey) -> RecordState {
+        let Ok(text) = fs::read(self.result_path(key)) else { return RecordState::Missing };
+        match read_record(&text).filter(|result| result.key == *key) {
+            Some(result) => RecordState::Whole(Box::new(result)),
+            None => RecordState::Damaged(first_line(&text).and_then(|line| serde_json::from_slice(line).ok())),
+        }
+    }
+
+    /// Keys of all results, in their order.
+    #[must_use]
+    pub fn result_keys(&self) -> Vec<NodeKey> {
+        let folders = fs::read_dir(self.root().join("results")).into_iter().flatten().filter_map(Result::ok);
+        let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().filter_map(Result::ok));
+        let key = |file: fs::DirEntry| Digest::parse(file.file_name().to_str()?.strip_suffix(".json")?).map(NodeKey);
+        let mut keys: Vec<NodeKey> = files.filter_map(key).collect();
+        keys.sort();
+        keys
     }
 
     /// Records a finished node.
@@ -32,6 +66,10 @@ impl Store {
         text.extend(checksum.into_bytes());
         self.write_file(&self.result_path(&result.key), &text)
     }
+}
+
+fn first_line(text: &[u8]) -> Option<&[u8]> {
+    text.split(|byte| *byte == b'\n').next()
 }
 
 fn read_record(text: &[u8]) -> Option<NodeResult> {

@@ -6,4 +6,5 @@ pub(crate) mod episode;
 pub mod grounding;
 pub mod policy;
 pub mod protocol;
+pub(crate) mod recheck;
 pub(crate) mod tool;

@@ -6,6 +6,7 @@ mod openai_server;
 mod endpoint_failures;
 mod endpoint_talk;
 mod evidence_data;
+mod recheck;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

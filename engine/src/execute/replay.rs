@@ -1,0 +1,340 @@
+//! Computes recorded results again, into a store of its own, and compares.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::driver::Stop;
+use super::kernel::{KernelRun, run_kernel};
+use super::progress::NodeProgress;
+use super::resources::Machine;
+use super::spot::{Sampled, check_rows};
+use crate::fingerprint::{Digest, NodeIdentity, RowKeys, identity_params};
+use crate::lineage::{
+    Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
+    source_state, sources,
+};
+use crate::operator::{
+    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, OperatorEntry, OperatorError,
+    PortType, Registry, RetryPolicy, SecretLookup,
+};
+use crate::report::{Event, Reporter};
+use crate::spec::OnError;
+use crate::store::{ArtifactId, Store, StoreSink};
+
+/// How to compute results again.
+#[derive(Clone)]
+pub struct ReplayOptions {
+    /// Compute the outputs of deterministic nodes again?
+    pub replay: bool,
+    /// Derive again what external nodes recorded?
+    pub recheck: bool,
+    /// Only so many rows of a node, where rows stand alone.
+    pub sample: Option<u64>,
+    /// Which rows.
+    pub seed: u64,
+    /// Compute nodes again that run programs named by their params?
+    pub allow_programs: bool,
+    /// What the machine has.
+    pub machine: Machine,
+    /// Where relative paths start, for records that do not say.
+    pub directory: PathBuf,
+    /// Looks secrets up.
+    pub secrets: SecretLookup,
+}
+
+/// Computes the results of a closure again, as far as asked, each from its recorded inputs, and adds what it finds to
+/// the report. `told` hears of every node before it starts.
+///
+/// # Errors
+/// When the work itself cannot be done (no space, no threads).
+pub async fn replay(
+    store: Store,
+    registry: Registry,
+    closure: Arc<Closure>,
+    options: ReplayOptions,
+    mut report: Report,
+    told: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<Report, OperatorError> {
+    let http = reqwest::Client::new();
+    let work = move || {
+        let bench = Bench { store, registry, options, http };
+        for step in &closure.steps {
+            bench.check(step, &told, &mut report)?;
+        }
+        Ok(report)
+    };
+    let died = |_| OperatorError::engine("the audit panicked");
+    tokio::task::spawn_blocking(work).await.map_err(died)?
+}
+
+/// Nobody hears of the progress of a single node.
+struct Silent;
+
+impl Reporter for Silent {
+    fn event(&self, _event: &Event) {}
+}
+
+struct Bench {
+    store: Store,
+    registry: Registry,
+    options: ReplayOptions,
+    http: reqwest::Client,
+}
+
+/// A recorded node, ready to be computed again.
+pub(super) struct Rerun<'a> {
+    pub(super) step: &'a Step,
+    pub(super) operator: Box<dyn BoundOperator>,
+    pub(super) inputs: Inputs,
+    pub(super) context: Context,
+    pub(super) main_port: Option<String>,
+}
+
+/// What came of one node.
+pub(super) enum Outcome {
+    /// All is as recorded; how much that was.
+    Same(String),
+    /// What is not, by output port.
+    Differs(Vec<(String, Difference, u64)>),
+    /// Nothing was compared, and why.
+    NotChecked(String),
+}
+
+impl Bench {
+    fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
+        let effect = self.registry.get(&step.preimage.operator).map(|entry| entry.effect);
+        let is_external = effect == Some(Effect::External);
+        let (check, wanted) =
+            if is_external { ("recheck", self.options.recheck) } else { ("replay", self.options.replay) };
+        if !wanted {
+            return Ok(());
+        }
+        told(step.name());
+        let scratch = self.store.scratch()?;
+        let outcome = self.outcome(step, &scratch, report, is_external);
+        scratch.remove()?;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            // That it fails now is told, and is no proof that the record is wrong.
+            Err(error) => Outcome::NotChecked(format!("it cannot be computed again: {error}")),
+        };
+        note(step.name(), check, outcome, report);
+        Ok(())
+    }
+
+    fn outcome(&self, step: &Step, scratch: &Store, report: &Report, external: bool) -> Result<Outcome, OperatorError> {
+        let entry = match self.entry(step, report) {
+            Ok(entry) => entry,
+            Err(why) => return Ok(Outcome::NotChecked(why)),
+        };
+        let rerun = match self.rerun(step, &entry, scratch)? {
+            Ok(rerun) => rerun,
+            Err(why) => return Ok(Outcome::NotChecked(why)),
+        };
+        if external {
+            return super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed);
+        }
+        if let Some(rows) = self.options.sample
+            && let Kernel::Map(kernel) = rerun.operator.open(&rerun.inputs, &rerun.context)?
+        {
+            match check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)? {
+                Sampled::Done(outcome) => return Ok(outcome),
+                Sampled::NeedsAll => {}
+            }
+        }
+        self.whole(&rerun, scratch, report)
+    }
+
+    /// The operator, if this program has the same version of it and everything that it needs is there.
+    fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, String> {
+        let (name, version) = (&step.preimage.operator, step.preimage.version);
+        let entry = self.registry.get(name).ok_or_else(|| format!("this program has no operator `{name}`"))?;
+        if u64::from(entry.version) != version {
+            let ours = entry.version;
+            return Err(format!("it was made by `{name}` version {version}, this program has version {ours}"));
+        }
+        if entry.runs_programs && !self.options.allow_programs {
+            return Err("it runs a program: --allow-programs computes it again".to_owned());
+        }
+        let damaged = step.inputs.iter().find(|input| report.damaged.contains(&input.id));
+        if let Some(input) = damaged {
+            return Err(format!("its input `{}` is not what was recorded", input.port));
+        }
+        for source in sources(step).iter().filter(|source| source.name != "--limit") {
+            let why = match source_state(source) {
+                SourceState::Unchanged => continue,
+                SourceState::Changed => "changed since it was read",
+                SourceState::Gone => "is no longer there",
+                SourceState::Named if !source.name.contains("://") => continue,
+                SourceState::Named => "is remote",
+                SourceState::Unplaced => "lay at a place that was not recorded",
+            };
+            return Err(format!("its source `{}` {why}", source.name));
+        }
+        Ok(*entry)
+    }
+
+    fn rerun<'a>(
+        &self,
+        step: &'a Step,
+        entry: &OperatorEntry,
+        scratch: &Store,
+    ) -> Result<Result<Rerun<'a>, String>, OperatorError> {
+        let origin = step.result.origin.as_ref();
+        let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
+        let schema = (entry.schema)();
+        // The key is what counts: params that it leaves out may come from the origin, no others.
+        if identity_params(&schema, params) != identity_params(&schema, &step.preimage.params) {
+            return Ok(Err("its recorded params do not agree".to_owned()));
+        }
+        let operator = match (entry.bind)(params.clone()) {
+            Ok(operator) => operator,
+            Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
+        };
+        let mut inputs = Inputs::new();
+        for input in &step.inputs {
+            inputs.bind(&input.port, self.store.open_input(&input.id)?);
+        }
+        let main_port = operator.ports().inputs.first().map(|port| port.name.clone());
+        let directory =
+            origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
+        let context = self.context(step, directory, scratch);
+        Ok(Ok(Rerun { step, operator, inputs, context, main_port }))
+    }
+
+    fn context(&self, step: &Step, directory: PathBuf, scratch: &Store) -> Context {
+        Context::new(ContextParts {
+            seed: step.preimage.seed.unwrap_or_default(),
+            cancelled: Stop::default().flag(),
+            scratch: scratch.root().join("tmp"),
+            directory,
+            threads: self.options.machine.threads,
+            memory: None,
+            concurrency: 1,
+            retry: RetryPolicy::default(),
+            secrets: Arc::clone(&self.options.secrets),
+            runtime: tokio::runtime::Handle::current(),
+            progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
+            http: self.http.clone(),
+        })
+    }
+
+    /// Computes all outputs and compares them.
+    fn whole(&self, rerun: &Rerun<'_>, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
+        let step = rerun.step;
+        let mut ports: IndexMap<String, PortType> = IndexMap::new();
+        for (port, output) in &step.result.outputs {
+            let Some(port_type) = output.artifact_type.port_type() else {
+                return Ok(Outcome::NotChecked(format!("this program does not know the kind of output `{port}`")));
+            };
+            ports.insert(port.clone(), port_type);
+        }
+        let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
+        let limit = limit.and_then(|limit| limit.content.parse().ok());
+        let mut sink = StoreSink::new(scratch, ports)?.with_limit(limit);
+        match run_kernel(rerun.operator.as_ref(), &kernel_run(rerun, scratch), &mut sink) {
+            Err(_) if sink.limit_reached() => {}
+            other => drop(other?),
+        }
+        let computed = sink.commit()?;
+        let mut differences = Vec::new();
+        let (mut rows, mut bytes, mut rewritten) = (0, 0, 0);
+        for (port, output) in &step.result.outputs {
+            let Some(again) = computed.outputs.get(port) else { continue };
+            rows += output.rows;
+            bytes += output.bytes;
+            if again.id != output.id {
+                match self.difference(scratch, &output.id, &again.id)? {
+                    Some((found, rows)) => differences.push((port.clone(), found, rows)),
+                    None => rewritten += 1,
+                }
+            } else if report.damaged.contains(&output.id)
+                && let Ok(Some(found)) = self.tampered(scratch, &output.id)
+            {
+                // The record is right, the files are not: where, if they can still be read.
+                differences.push((port.clone(), found.0, found.1));
+            }
+        }
+        if differences.is_empty() {
+            let ports = computed.outputs.len();
+            let how = match rewritten {
+                0 => "equal digests".to_owned(),
+                count => format!("equal rows; {count} tables were written by another version of the file format"),
+            };
+            return Ok(Outcome::Same(format!("{ports} outputs, {rows} rows, {bytes} bytes: {how}")));
+        }
+        Ok(Outcome::Differs(differences))
+    }
+
+    /// In what the rows of a damaged table differ from those that its id stands for.
+    fn tampered(&self, scratch: &Store, id: &ArtifactId) -> Result<Option<(Difference, u64)>, OperatorError> {
+        match (self.store.open_input(id)?, scratch.open_input(id)?) {
+            (InputArtifact::Rows(one), InputArtifact::Rows(other)) => first_difference(&one, &other),
+            _ => Ok(None),
+        }
+    }
+
+    /// In what a recorded artifact and a computed one of other bytes differ, and in how many rows; `None` when all rows
+    /// are equal.
+    fn difference(
+        &self,
+        scratch: &Store,
+        recorded: &ArtifactId,
+        computed: &ArtifactId,
+    ) -> Result<Option<(Difference, u64)>, OperatorError> {
+        let digests = || difference("digest".to_owned(), &recorded.to_string(), &computed.to_string());
+        match (self.store.open_input(recorded)?, scratch.open_input(computed)?) {
+            (InputArtifact::Rows(one), InputArtifact::Rows(other)) => first_difference(&one, &other),
+            _ => match (self.store.artifact(recorded), scratch.artifact(computed)) {
+                (Some(one), Some(other)) => Ok(Some((file_difference(&one, &other).unwrap_or_else(digests), 0))),
+                _ => Ok(Some((digests(), 0))),
+            },
+        }
+    }
+}
+
+fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
+    let (operator, version) = (rerun.step.preimage.operator.clone(), rerun.step.preimage.version);
+    // The memo of the scratch store: empty, and gone with it.
+    let row_keys = move |columns| {
+        let (version, params) = (u32::try_from(version).unwrap_or_default(), &Value::Null);
+        let (inputs, outputs, sources) = (&[], &[], &[]);
+        let identity = NodeIdentity { operator: &operator, version, params, inputs, outputs, sources, seed: None };
+        RowKeys::new(&identity, columns)
+    };
+    KernelRun {
+        inputs: rerun.inputs.clone(),
+        main_port: rerun.main_port.clone(),
+        context: rerun.context.clone(),
+        row_keys: Box::new(row_keys),
+        block_base: Digest::from_bytes([0; 32]),
+        recall: false,
+        on_error: OnError::DeadLetter,
+        stop: Stop::default(),
+        progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),
+        store: scratch.clone(),
+    }
+}
+
+fn note(node: &str, check: &'static str, outcome: Outcome, report: &mut Report) {
+    let told = |outcome, detail| NodeCheck { node: node.to_owned(), check, outcome, detail };
+    match outcome {
+        Outcome::Same(detail) => report.nodes.push(told("same", detail)),
+        Outcome::NotChecked(why) => report.nodes.push(told("not checked", why)),
+        Outcome::Differs(differences) => {
+            let ports: BTreeSet<&str> = differences.iter().map(|(port, ..)| port.as_str()).collect();
+            let ports = ports.into_iter().collect::<Vec<_>>().join(", ");
+            report.nodes.push(told("differs", format!("outputs: {ports}")));
+            for (port, found, rows) in differences {
+                let count = if rows > 1 { format!(" ({rows} rows differ)") } else { String::new() };
+                let message = format!("recorded {:?}, computed {:?}{count}", found.recorded, found.computed);
+                let place = Some(format!("output {port}, {}", found.place));
+                report.find(Severity::Difference, check, node, place, message);
+            }
+        }
+    }
+}

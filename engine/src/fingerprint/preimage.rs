@@ -1,0 +1,87 @@
+//! Reads a preimage back: what a key says of the node that it names.
+
+use serde_json::Value;
+
+use super::canonical::encode;
+use super::digest::{Digest, hash_bytes};
+use super::node_key::{InputIdentity, NodeKey, SourceIdentity};
+
+/// What a preimage says.
+#[derive(Clone, Debug)]
+pub struct Preimage {
+    /// Operator name.
+    pub operator: String,
+    /// Operator version.
+    pub version: u64,
+    /// Params after defaults, without those that change no bytes.
+    pub params: Value,
+    /// Inputs in port order.
+    pub inputs: Vec<InputIdentity>,
+    /// Outside files in order.
+    pub sources: Vec<SourceIdentity>,
+    /// Seed, for seeded and external operators.
+    pub seed: Option<u64>,
+}
+
+impl Preimage {
+    /// What a stored preimage says; what it does not say is left empty.
+    #[must_use]
+    pub fn read(value: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let input = |row: &Value| {
+            let digest = row[2].as_str().and_then(Digest::parse)?;
+            Some(InputIdentity { port: text(&row[0]), artifact_type: text(&row[1]), digest })
+        };
+        let source = |row: &Value| SourceIdentity { name: text(&row[0]), content: text(&row[1]) };
+        Self {
+            operator: text(&value["operator"]),
+            version: value["version"].as_u64().unwrap_or_default(),
+            params: value["params"].clone(),
+            inputs: value["inputs"].as_array().into_iter().flatten().filter_map(input).collect(),
+            sources: value["sources"].as_array().into_iter().flatten().map(source).collect(),
+            seed: value["seed"].as_u64(),
+        }
+    }
+
+    /// The key that a stored preimage gives.
+    #[must_use]
+    pub fn key(value: &Value) -> NodeKey {
+        NodeKey(hash_bytes(&encode(value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::NodeIdentity;
+
+    #[test]
+    fn what_went_into_a_key_can_be_read_back() {
+        let inputs = [InputIdentity {
+            port: "rows".to_owned(),
+            artifact_type: "chunk rows".to_owned(),
+            digest: hash_bytes(b"content"),
+        }];
+        let sources = [SourceIdentity { name: "file".to_owned(), content: "0f".to_owned() }];
+        let (params, outputs) = (json!({"size": 3}), []);
+        let identity = NodeIdentity {
+            operator: "cut",
+            version: 4,
+            params: &params,
+            inputs: &inputs,
+            outputs: &outputs,
+            sources: &sources,
+            seed: Some(7),
+        };
+        let (key, value) = identity.key();
+        let read = Preimage::read(&value);
+        assert_eq!((read.operator.as_str(), read.version, read.seed, &read.params), ("cut", 4, Some(7), &params));
+        assert_eq!((read.inputs[0].port.as_str(), read.inputs[0].digest), ("rows", hash_bytes(b"content")));
+        assert_eq!(read.sources, sources);
+        assert_eq!(Preimage::key(&value), key);
+        let stored: Value = serde_json::from_str(&value.to_string()).unwrap();
+        assert_eq!(Preimage::key(&stored), key, "what was stored gives the same key");
+    }
+}

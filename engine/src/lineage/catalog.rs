@@ -1,0 +1,155 @@
+//! Every result of a store, by key, by what it made and by what it used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fingerprint::{NodeKey, Preimage};
+use crate::store::{ArtifactId, NodeResult, RecordState, Store};
+
+/// A port of a result.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// The result.
+    pub key: NodeKey,
+    /// The port.
+    pub port: String,
+}
+
+/// Every result of a store, read once.
+#[derive(Debug)]
+pub struct Catalog {
+    results: BTreeMap<NodeKey, NodeResult>,
+    damaged: BTreeMap<NodeKey, Option<NodeResult>>,
+    makers: BTreeMap<ArtifactId, Vec<Port>>,
+    claims: BTreeMap<ArtifactId, Port>,
+    users: BTreeMap<ArtifactId, Vec<Port>>,
+    names: BTreeMap<NodeKey, String>,
+}
+
+impl Catalog {
+    /// Reads all results, and from the ledger what their nodes are called.
+    #[must_use]
+    pub fn read(store: &Store) -> Self {
+        let mut catalog = Self {
+            results: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            users: BTreeMap::new(),
+            names: BTreeMap::new(),
+        };
+        for key in store.result_keys() {
+            match store.result_state(&key) {
+                RecordState::Whole(result) => catalog.add(*result),
+                RecordState::Damaged(claim) => catalog.add_damaged(key, claim.map(|claim| *claim)),
+                RecordState::Missing => {}
+            }
+        }
+        catalog.name(store);
+        catalog
+    }
+
+    fn add(&mut self, result: NodeResult) {
+        let key = result.key;
+        for (port, output) in &result.outputs {
+            self.makers.entry(output.id).or_default().push(Port { key, port: port.clone() });
+        }
+        for input in Preimage::read(&result.preimage).inputs {
+            self.users.entry(input.digest.into()).or_default().push(Port { key, port: input.port });
+        }
+        self.results.insert(key, result);
+    }
+
+    fn add_damaged(&mut self, key: NodeKey, claim: Option<NodeResult>) {
+        for (port, output) in claim.iter().flat_map(|claim| &claim.outputs) {
+            self.claims.entry(output.id).or_insert_with(|| Port { key, port: port.clone() });
+        }
+        self.damaged.insert(key, claim);
+    }
+
+    /// Names as the newest run has them; where the ledger says nothing, those under which the results were made.
+    fn name(&mut self, store: &Store) {
+        let mut missing: BTreeSet<NodeKey> = self.results.keys().chain(self.damaged.keys()).copied().collect();
+        for run in store.run_ids().iter().rev() {
+            if missing.is_empty() {
+                return;
+            }
+            for node in store.run_nodes(run) {
+                if let Some(key) = node.key.filter(|key| missing.remove(key)) {
+                    self.names.insert(key, node.node);
+                }
+            }
+        }
+        for key in missing {
+            let origin = self.claim(&key).and_then(|result| result.origin.as_ref());
+            if let Some(name) = origin.map(|origin| origin.node.clone()) {
+                self.names.insert(key, name);
+            }
+        }
+    }
+
+    /// A result whose record is whole.
+    #[must_use]
+    pub fn result(&self, key: &NodeKey) -> Option<&NodeResult> {
+        self.results.get(key)
+    }
+
+    /// A result, or what a damaged record claims.
+    #[must_use]
+    pub fn claim(&self, key: &NodeKey) -> Option<&NodeResult> {
+        self.results.get(key).or_else(|| self.damaged.get(key)?.as_ref())
+    }
+
+    /// All results whose records are whole, by key.
+    pub fn results(&self) -> impl Iterator<Item = &NodeResult> {
+        self.results.values()
+    }
+
+    /// Keys of damaged records, with what they still claim.
+    pub fn damaged(&self) -> impl Iterator<Item = (&NodeKey, Option<&NodeResult>)> {
+        self.damaged.iter().map(|(key, claim)| (key, claim.as_ref()))
+    }
+
+    /// Is there a record of this key that is damaged?
+    #[must_use]
+    pub fn is_damaged(&self, key: &NodeKey) -> bool {
+        self.damaged.contains_key(key)
+    }
+
+    /// The ports that gave an artifact, by key. Equal bytes may have been made in several ways.
+    #[must_use]
+    pub fn makers(&self, id: &ArtifactId) -> &[Port] {
+        self.makers.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The ports that took an artifact, by key.
+    #[must_use]
+    pub fn users(&self, id: &ArtifactId) -> &[Port] {
+        self.users.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// All artifacts that results made, in the order of their ids.
+    pub fn artifacts(&self) -> impl Iterator<Item = &ArtifactId> {
+        self.makers.keys()
+    }
+
+    /// What the node of a key is called.
+    #[must_use]
+    pub fn node(&self, key: &NodeKey) -> Option<&str> {
+        self.names.get(key).map(String::as_str)
+    }
+
+    /// Who made an artifact: a result of `preferred` if one did, else the newest one that was finished by then (`by`,
+    /// Unix time), else the oldest. Where no whole record says so, a damaged one that claims it.
+    #[must_use]
+    pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, by: Option<f64>) -> Option<&Port> {
+        let makers = self.makers(id);
+        let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
+        let newest = |one: &&Port, other: &&Port| finished(one).total_cmp(&finished(other));
+        makers
+            .iter()
+            .find(|port| preferred.contains(&port.key))
+            .or_else(|| makers.iter().filter(|port| by.is_none_or(|by| finished(port) <= by)).max_by(newest))
+            .or_else(|| makers.iter().min_by(newest))
+            .or_else(|| self.claims.get(id))
+    }
+}

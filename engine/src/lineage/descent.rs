@@ -1,0 +1,128 @@
+//! Walks rows forward: from one row to all rows that were made from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use searchmill_schemas::{RecordKind, repeated_id};
+use serde::Serialize;
+
+use super::closure::{Closure, Step};
+use super::lookup::{RowPlace, rows_with};
+use crate::operator::{InputArtifact, OperatorError, RowsInput};
+use crate::store::{ArtifactId, Store};
+
+/// Rows of one table that were made from the row asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Descendants {
+    /// The table.
+    pub artifact: ArtifactId,
+    /// Its record kind.
+    pub kind: String,
+    /// The node that made it.
+    pub node: String,
+    /// Its output port.
+    pub port: String,
+    /// Ids of the rows, in the order of the table.
+    pub ids: Vec<String>,
+    /// Rows in the table.
+    pub of: u64,
+}
+
+/// Ids by the kind of their rows.
+type Ids = BTreeMap<RecordKind, BTreeSet<String>>;
+
+/// All rows that were made from the row of that id in `start`, table by table. `closure` holds the results to look at,
+/// each after all it needs.
+///
+/// # Errors
+/// When `start` has no such row, or a table cannot be read.
+pub fn descent(
+    store: &Store,
+    closure: &Closure,
+    start: ArtifactId,
+    id: &str,
+) -> Result<Vec<Descendants>, OperatorError> {
+    let missing = || OperatorError::data(format!("no row has the id `{id}` there"));
+    let first = table(store, &start).ok_or_else(missing)?;
+    let wanted = BTreeSet::from([id.to_owned()]);
+    if rows_with(&first, &["id"], &wanted)?.is_empty() {
+        return Err(missing());
+    }
+    // What is known of the rows behind each artifact that was made from the start.
+    let mut behind: BTreeMap<ArtifactId, Ids> = BTreeMap::from([(start, Ids::from([(first.kind, wanted)]))]);
+    let mut found = Vec::new();
+    for step in &closure.steps {
+        let known = of_inputs(step, &behind);
+        if known.is_empty() {
+            continue;
+        }
+        for (port, output) in step.result.outputs.iter().filter(|(_, output)| output.id != start) {
+            let mut ids = known.clone();
+            if let Some(table) = table(store, &output.id) {
+                let rows = made_from(&table, &known)?;
+                if rows.is_empty() {
+                    continue;
+                }
+                ids.entry(table.kind).or_default().extend(rows.iter().cloned());
+                let (kind, node) = (table.kind.name().to_owned(), step.name().to_owned());
+                let (artifact, of) = (output.id, table.rows);
+                found.push(Descendants { artifact, kind, node, port: port.clone(), ids: rows, of });
+            }
+            behind.insert(output.id, ids);
+        }
+    }
+    Ok(found)
+}
+
+fn table(store: &Store, id: &ArtifactId) -> Option<RowsInput> {
+    match store.open_input(id) {
+        Ok(InputArtifact::Rows(rows)) => Some(rows),
+        _ => None,
+    }
+}
+
+fn of_inputs(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
+    let mut all = Ids::new();
+    for (kind, ids) in step.inputs.iter().filter_map(|input| behind.get(&input.id)).flatten() {
+        all.entry(*kind).or_default().extend(ids.iter().cloned());
+    }
+    all
+}
+
+/// Ids of the rows that carry on a known row (by its id, repeats included) or name one as their parent.
+fn made_from(table: &RowsInput, known: &Ids) -> Result<Vec<String>, OperatorError> {
+    let mut rows: BTreeMap<u64, String> = BTreeMap::new();
+    let mut add = |places: Vec<RowPlace>| {
+        for place in places {
+            rows.entry(place.row).or_insert_with(|| place.id.unwrap_or(place.matched));
+        }
+    };
+    if let Some(same) = known.get(&table.kind) {
+        add(rows_with(table, &["id"], same)?);
+        add(repeats(table, same)?);
+    }
+    for column in table.kind.parents() {
+        let ids: BTreeSet<String> = match column.kind {
+            Some(kind) => known.get(&kind).cloned().unwrap_or_default(),
+            None => known.values().flatten().cloned().collect(),
+        };
+        add(rows_with(table, column.path, &ids)?);
+    }
+    Ok(rows.into_values().collect())
+}
+
+/// Rows that repeat a known row: their ids are the known one, `~` and a number, counted from 1.
+fn repeats(table: &RowsInput, known: &BTreeSet<String>) -> Result<Vec<RowPlace>, OperatorError> {
+    let mut found = Vec::new();
+    let mut candidates: BTreeSet<String> = known.iter().map(|id| format!("{id}~1")).collect();
+    while !candidates.is_empty() {
+        let places = rows_with(table, &["id"], &candidates)?;
+        let next = |place: &RowPlace| {
+            let first = repeated_id(&place.matched)?;
+            let number: u64 = place.matched.get(first.len() + 1..)?.parse().ok()?;
+            Some(format!("{first}~{}", number + 1))
+        };
+        candidates = places.iter().filter_map(next).collect();
+        found.extend(places);
+    }
+    Ok(found)
+}

@@ -1,0 +1,233 @@
+//! The difference of two runs: params, code, inputs, row counts, metrics. Only what differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use searchmill_schemas::{Metric, RecordKind};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::catalog::Catalog;
+use crate::fingerprint::{Reason, diff};
+use crate::operator::InputArtifact;
+use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
+
+/// Something that has another value in the second run; `null` where a run does not have it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changed {
+    /// What: a param's path, a port, a figure.
+    pub name: String,
+    /// In the first run.
+    pub from: Value,
+    /// In the second run.
+    pub to: Value,
+}
+
+/// A metric that has another value in the second run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MetricChange {
+    /// `<group>/<name>`.
+    pub id: String,
+    /// In the first run, with its interval.
+    pub from: Option<Metric>,
+    /// In the second run.
+    pub to: Option<Metric>,
+}
+
+/// A node that is not the same in both runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeChange {
+    /// The node.
+    pub node: String,
+    /// In which run alone it is, if in one: 1 or 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_in: Option<u8>,
+    /// How it ended, where that differs (cached and finished are the same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Changed>,
+    /// Why its key differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
+    /// Does it differ only because its inputs do?
+    pub follows: bool,
+    /// Rows by port, where they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Changed>,
+    /// Outputs of other content, by port.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
+    /// Figures, where they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Changed>,
+    /// Metrics, where they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricChange>,
+}
+
+/// The difference of two runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunDiff {
+    /// Both runs, older first as they were named.
+    pub runs: [String; 2],
+    /// Pipeline, file, exit code: where they differ.
+    pub about: Vec<Changed>,
+    /// Params of the pipelines that differ.
+    pub params: Vec<Changed>,
+    /// Nodes that differ, in the order in which they ended in the second run.
+    pub nodes: Vec<NodeChange>,
+    /// Nodes that are the same.
+    pub same: usize,
+}
+
+impl RunDiff {
+    /// Does nothing differ?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.about.is_empty() && self.params.is_empty() && self.nodes.is_empty()
+    }
+}
+
+/// What differs between two runs.
+#[must_use]
+pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
+    let nodes = [store.run_nodes(&one.id), store.run_nodes(&other.id)];
+    let find = |side: usize, name: &str| nodes[side].iter().rfind(|node| node.node == name);
+    let mut names: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for node in nodes[1].iter().chain(&nodes[0]) {
+        if seen.insert(node.node.as_str()) {
+            names.push(&node.node);
+        }
+    }
+    let compare = Comparison { store, catalog };
+    let changes: Vec<NodeChange> =
+        names.iter().filter_map(|name| compare.node(name, find(0, name), find(1, name))).collect();
+    let about = [
+        ("pipeline", Value::from(one.pipeline.as_str()), Value::from(other.pipeline.as_str())),
+        ("file", Value::from(one.file.as_str()), Value::from(other.file.as_str())),
+        ("exit code", Value::from(one.exit), Value::from(other.exit)),
+    ];
+    let mut params = Vec::new();
+    leaves(&one.params, &other.params, String::new(), &mut params);
+    RunDiff {
+        runs: [one.id.clone(), other.id.clone()],
+        about: about.into_iter().filter_map(|(name, from, to)| changed(name, from, to)).collect(),
+        params,
+        same: names.len() - changes.len(),
+        nodes: changes,
+    }
+}
+
+fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
+    (from != to).then(|| Changed { name: name.to_owned(), from, to })
+}
+
+fn leaves(one: &Value, other: &Value, path: String, found: &mut Vec<Changed>) {
+    if let (Value::Object(from), Value::Object(to)) = (one, other) {
+        let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+        for key in keys {
+            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            leaves(from.get(key).unwrap_or(&Value::Null), to.get(key).unwrap_or(&Value::Null), below, found);
+        }
+    } else {
+        found.extend(changed(&path, one.clone(), other.clone()));
+    }
+}
+
+struct Comparison<'a> {
+    store: &'a Store,
+    catalog: &'a Catalog,
+}
+
+impl Comparison<'_> {
+    fn node(&self, name: &str, one: Option<&NodeRun>, other: Option<&NodeRun>) -> Option<NodeChange> {
+        let empty = || NodeChange {
+            node: name.to_owned(),
+            only_in: None,
+            outcome: None,
+            reasons: Vec::new(),
+            follows: false,
+            rows: Vec::new(),
+            outputs: Vec::new(),
+            figures: Vec::new(),
+            metrics: Vec::new(),
+        };
+        let (Some(one), Some(other)) = (one, other) else {
+            return Some(NodeChange { only_in: Some(if one.is_some() { 1 } else { 2 }), ..empty() });
+        };
+        let outcome = changed("outcome", outcome(one).into(), outcome(other).into());
+        if one.key == other.key && one.outputs == other.outputs && outcome.is_none() {
+            return None;
+        }
+        let results = [self.result(one), self.result(other)];
+        let reasons = reasons(one, other, &results);
+        let follows = !reasons.is_empty() && reasons.iter().all(|reason| matches!(reason, Reason::InputChanged { .. }));
+        let ports: BTreeSet<&String> = one.outputs.keys().chain(other.outputs.keys()).collect();
+        let rows = |node: &NodeRun, port: &String| node.outputs.get(port).map(|output| output.rows).into();
+        let differs =
+            |port: &&&String| one.outputs.get(**port).map(|o| o.id) != other.outputs.get(**port).map(|o| o.id);
+        Some(NodeChange {
+            outcome,
+            reasons,
+            follows,
+            rows: ports.iter().filter_map(|port| changed(port, rows(one, port), rows(other, port))).collect(),
+            outputs: ports.iter().filter(differs).map(|port| (*port).clone()).collect(),
+            figures: figures(&results),
+            metrics: self.metrics(one, other),
+            ..empty()
+        })
+    }
+
+    fn result(&self, node: &NodeRun) -> Option<&NodeResult> {
+        self.catalog.result(node.key.as_ref()?)
+    }
+
+    /// Metrics of all metric tables of the node that differ.
+    fn metrics(&self, one: &NodeRun, other: &NodeRun) -> Vec<MetricChange> {
+        let (from, to) = (self.metric_rows(one), self.metric_rows(other));
+        let ids: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
+        let change = |id: &&String| {
+            let (from, to) = (from.get(*id).cloned(), to.get(*id).cloned());
+            (from != to).then(|| MetricChange { id: (*id).clone(), from, to })
+        };
+        ids.iter().filter_map(change).collect()
+    }
+
+    fn metric_rows(&self, node: &NodeRun) -> BTreeMap<String, Metric> {
+        let mut found = BTreeMap::new();
+        for output in node.outputs.values() {
+            if let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id)
+                && rows.kind == RecordKind::Metric
+                && let Ok(metrics) = rows.read_all::<Metric>()
+            {
+                found.extend(metrics.into_iter().map(|metric| (metric.id.clone(), metric)));
+            }
+        }
+        found
+    }
+}
+
+fn reasons(one: &NodeRun, other: &NodeRun, results: &[Option<&NodeResult>; 2]) -> Vec<Reason> {
+    match results {
+        _ if one.key == other.key => Vec::new(),
+        [Some(one), Some(other)] => diff(&one.preimage, &other.preimage),
+        _ if one.operator != other.operator => {
+            vec![Reason::OperatorChanged { from: one.operator.clone(), to: other.operator.clone() }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn outcome(node: &NodeRun) -> &'static str {
+    match node.outcome {
+        NodeOutcome::Cached | NodeOutcome::Finished => "finished",
+        NodeOutcome::Failed => "failed",
+        NodeOutcome::Skipped => "skipped",
+    }
+}
+
+fn figures(results: &[Option<&NodeResult>; 2]) -> Vec<Changed> {
+    let [Some(one), Some(other)] = results else { return Vec::new() };
+    let names: BTreeSet<&String> = one.figures.keys().chain(other.figures.keys()).collect();
+    let value = |result: &NodeResult, name: &String| result.figures.get(name).copied().into();
+    names.iter().filter_map(|name| changed(name, value(one, name), value(other, name))).collect()
+}

@@ -1,0 +1,250 @@
+//! What a word on the command line means: a run, a node, an artifact, a result, a file.
+
+use std::path::Path;
+
+use super::catalog::Catalog;
+use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
+use crate::spec::advice;
+use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
+
+/// Fewest digits of an abbreviated digest.
+const LEAST_DIGITS: usize = 4;
+
+/// What is meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// A run.
+    Run(String),
+    /// A node of a run, and one of its ports if that was named.
+    Node {
+        /// The run.
+        run: String,
+        /// What the node came to.
+        node: Box<NodeRun>,
+        /// The output port.
+        port: Option<String>,
+    },
+    /// An artifact.
+    Artifact(ArtifactId),
+    /// A result, by its key.
+    Result(NodeKey),
+    /// A file outside the store that results were made from.
+    Source {
+        /// As written.
+        name: String,
+        /// Digest of its content, as it stands in the keys.
+        content: String,
+    },
+    /// A file that results wrote out: the artifact that holds the same bytes.
+    Delivered {
+        /// As written.
+        name: String,
+        /// The artifact.
+        id: ArtifactId,
+    },
+}
+
+/// Nothing of that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotFound {
+    /// What is wrong.
+    pub message: String,
+    /// How to mend it.
+    pub help: Option<String>,
+    /// Is it there under that name with other content: a file that was changed?
+    pub changed: bool,
+}
+
+impl NotFound {
+    fn new(message: impl Into<String>, help: Option<String>) -> Self {
+        Self { message: message.into(), help, changed: false }
+    }
+}
+
+/// The run of that id, of an unambiguous beginning of it, or `latest`, or `previous`.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
+    let ids = store.run_ids();
+    let back = match text {
+        "latest" => Some(1),
+        "previous" => Some(2),
+        _ => None,
+    };
+    if let Some(back) = back {
+        let found = ids.len().checked_sub(back).map(|place| ids[place].clone());
+        return found.ok_or_else(|| NotFound::new(format!("there is no {text} run in the store yet"), None));
+    }
+    let found: Vec<&String> = ids.iter().filter(|id| id.starts_with(text)).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let newest: Vec<&str> = ids.iter().rev().map(String::as_str).collect();
+            Err(NotFound::new(format!("there is no run `{text}`"), advice(text, &newest)))
+        }
+        [first, .., last] => {
+            let message = format!("`{text}` begins the ids of {} runs, {first} to {last}", found.len());
+            Err(NotFound::new(message, Some("write more of it".to_owned())))
+        }
+    }
+}
+
+/// What `text` means, the first of these that fits: `latest` or `previous`, a node (`NODE`, `NODE.PORT`) of the newest
+/// run that has it (or of `run`), a run id or its beginning, an artifact's id or its beginning, a node key or its
+/// beginning, a file or the digest of one.
+///
+/// # Errors
+/// When nothing fits, or more than one thing does.
+pub fn resolve(
+    store: &Store,
+    catalog: &Catalog,
+    text: &str,
+    run: Option<&str>,
+    directory: &Path,
+) -> Result<Target, NotFound> {
+    if matches!(text, "latest" | "previous") {
+        return run_of(store, text).map(Target::Run);
+    }
+    let runs = match run {
+        Some(run) => vec![run_of(store, run)?],
+        None => store.run_ids().into_iter().rev().collect(),
+    };
+    if let Some(found) = node(store, &runs, text)? {
+        return Ok(found);
+    }
+    if text.len() >= LEAST_DIGITS && store.run_ids().iter().any(|id| id.starts_with(text)) {
+        return run_of(store, text).map(Target::Run);
+    }
+    if let Some(found) = digest(catalog, text)? {
+        return Ok(found);
+    }
+    if let Some(found) = file(store, catalog, text, directory)? {
+        return Ok(found);
+    }
+    Err(unknown(store, &runs, text))
+}
+
+fn node(store: &Store, runs: &[String], text: &str) -> Result<Option<Target>, NotFound> {
+    let written = text.rsplit_once('.');
+    for run in runs {
+        let nodes = store.run_nodes(run);
+        let named = |name: &str| nodes.iter().find(|node| node.node == name && !node.outputs.is_empty()).cloned();
+        let (found, port) = match (named(text), written) {
+            (Some(node), _) => (node, None),
+            (None, Some((name, port))) => match named(name) {
+                Some(node) => (node, Some(port.to_owned())),
+                None => continue,
+            },
+            (None, None) => continue,
+        };
+        if let Some(port) = &port
+            && !found.outputs.contains_key(port)
+        {
+            let ports: Vec<&str> = found.outputs.keys().map(String::as_str).collect();
+            let message = format!("node `{}` has no output `{port}`", found.node);
+            return Err(NotFound::new(message, advice(port, &ports)));
+        }
+        return Ok(Some(Target::Node { run: run.clone(), node: Box::new(found), port }));
+    }
+    Ok(None)
+}
+
+fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
+    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_hex || text.len() < LEAST_DIGITS {
+        return Ok(None);
+    }
+    let text = text.to_ascii_lowercase();
+    let mut found: Vec<Target> = Vec::new();
+    let artifacts = catalog.artifacts().filter(|id| id.to_string().starts_with(&text));
+    found.extend(artifacts.map(|id| Target::Artifact(*id)));
+    let keys = catalog.results().map(|result| result.key).chain(catalog.damaged().map(|(key, _)| *key));
+    found.extend(keys.filter(|key| key.to_string().starts_with(&text)).map(Target::Result));
+    found.extend(sources(catalog, |_, content| content.starts_with(&text) && Digest::parse(content).is_some()));
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        count => {
+            let message = format!("`{text}` begins {count} digests in the store");
+            Err(NotFound::new(message, Some("write more of it".to_owned())))
+        }
+    }
+}
+
+/// Sources (name in the key, content) that a test accepts, each content once.
+fn sources(catalog: &Catalog, accept: impl Fn(&str, &str) -> bool) -> Vec<Target> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for result in catalog.results() {
+        for source in Preimage::read(&result.preimage).sources {
+            let known = found.iter().any(|(_, content)| *content == source.content);
+            if !known && accept(&source.name, &source.content) {
+                found.push((source.name, source.content));
+            }
+        }
+    }
+    found.into_iter().map(|(name, content)| Target::Source { name, content }).collect()
+}
+
+fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Result<Option<Target>, NotFound> {
+    let path = directory.join(text);
+    if !path.is_file() {
+        // A file that is gone, or an address.
+        let mut found = sources(catalog, |name, _| name == text);
+        return Ok((found.len() == 1).then(|| found.remove(0)));
+    }
+    let unreadable = |error: std::io::Error| NotFound::new(format!("`{text}` cannot be read: {error}"), None);
+    let digest = hash_file(&path).map_err(unreadable)?;
+    let mut found = sources(catalog, |_, content| content == digest.hex());
+    if let Some(Target::Source { content, .. }) = found.pop() {
+        return Ok(Some(Target::Source { name: text.to_owned(), content }));
+    }
+    if let Some(id) = delivered(store, catalog, &digest) {
+        return Ok(Some(Target::Delivered { name: text.to_owned(), id }));
+    }
+    let message = format!("no result in the store was made from `{text}` as it is now, and none wrote it");
+    let read = read_before(catalog, &path);
+    let read = read.map(|content| format!("it was read with the content {content}: trace that digest"));
+    let wrote = || written_before(store, catalog, &path);
+    let wrote = || wrote().map(|node| format!("`{node}` wrote a file of this name with other content"));
+    let help = read.or_else(wrote);
+    let changed = help.is_some();
+    Err(NotFound { changed, ..NotFound::new(message, help) })
+}
+
+/// The node that wrote a file of that name.
+fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let wrote = catalog.artifacts().find(|id| {
+        let artifact =
+            store.artifact(id).filter(|artifact| matches!(artifact.artifact_type, ArtifactType::Tree { .. }));
+        artifact.is_some_and(|artifact| artifact.parts.iter().any(|part| part.name == name))
+    })?;
+    let maker = catalog.makers(wrote).first()?;
+    catalog.node(&maker.key).map(str::to_owned)
+}
+
+/// The folder artifact that holds a file of that content.
+fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
+    let holds = |id: &&ArtifactId| {
+        let artifact = store.artifact(id);
+        artifact.is_some_and(|artifact| artifact.parts.iter().any(|part| part.digest == *digest))
+    };
+    catalog.artifacts().find(holds).copied()
+}
+
+/// The content with which a path was read last.
+fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
+    let path = std::path::absolute(path).ok()?.display().to_string();
+    let read = catalog.results().filter_map(|result| {
+        let source = result.origin.as_ref()?.sources.iter().find(|source| source.path == path)?;
+        Some((result.finished, source.content.clone()))
+    });
+    read.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, content)| content)
+}
+
+fn unknown(store: &Store, runs: &[String], text: &str) -> NotFound {
+    let nodes: Vec<String> = runs.iter().take(1).flat_map(|run| store.run_nodes(run)).map(|node| node.node).collect();
+    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let near = advice(text.rsplit_once('.').map_or(text, |(node, _)| node), &names);
+    NotFound::new(format!("there is no run, node, artifact or source `{text}` in the store"), near)
+}

@@ -1,0 +1,274 @@
+//! Walks artifacts: to everything that one was made from, and from one to everything that was made of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::catalog::Catalog;
+use super::closure::{Closure, Step};
+use super::target::Target;
+use crate::fingerprint::{Digest, NodeKey, Preimage};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
+
+/// Results, what they used and what they made.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Graph {
+    /// The results, each after all it needs.
+    pub steps: Vec<GraphStep>,
+}
+
+/// One result.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphStep {
+    /// Its key.
+    pub key: NodeKey,
+    /// What its node is called.
+    pub node: String,
+    /// Operator.
+    pub operator: String,
+    /// Version of its code.
+    pub version: u64,
+    /// Version of the program.
+    pub searchmill: String,
+    /// Params that fix its bytes.
+    pub params: Value,
+    /// Seed, where one was used.
+    pub seed: Option<u64>,
+    /// The run that made it.
+    pub run: String,
+    /// Unix time when it was finished.
+    pub finished: f64,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Calls to the outside.
+    pub calls: u64,
+    /// Prompt and completion tokens paid.
+    pub tokens: [u64; 2],
+    /// Is its record damaged?
+    pub damaged: bool,
+    /// Outside files and identities.
+    pub sources: Vec<GraphSource>,
+    /// What it used.
+    pub inputs: Vec<GraphInput>,
+    /// What it made.
+    pub outputs: Vec<GraphOutput>,
+}
+
+/// An outside file or identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GraphSource {
+    /// Name in the key.
+    pub name: String,
+    /// Digest of a local file, else what identifies it.
+    pub content: String,
+    /// Where it lay, for local files.
+    pub path: Option<String>,
+}
+
+/// An artifact that was used.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphInput {
+    /// The port.
+    pub port: String,
+    /// Type.
+    #[serde(rename = "type")]
+    pub artifact_type: String,
+    /// The artifact.
+    pub artifact: ArtifactId,
+    /// Key of the result that made it; `None` when no record says so.
+    pub made_by: Option<NodeKey>,
+    /// Its output port.
+    pub made_at: Option<String>,
+}
+
+/// An artifact that was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphOutput {
+    /// The port.
+    pub port: String,
+    /// Type.
+    #[serde(rename = "type")]
+    pub artifact_type: String,
+    /// The artifact.
+    pub artifact: ArtifactId,
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Is it what was asked for?
+    pub asked: bool,
+}
+
+/// What a target stands for: results, and the artifacts of theirs that are meant.
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    /// Results.
+    pub keys: Vec<NodeKey>,
+    /// Artifacts.
+    pub artifacts: BTreeSet<ArtifactId>,
+    /// Keys of the run that is meant: of several makers of equal bytes, these.
+    pub preferred: BTreeSet<NodeKey>,
+}
+
+impl Roots {
+    /// The results and artifacts of a target. For a source, the results that read it.
+    #[must_use]
+    pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
+        let of_run = |run: &str| store.run_nodes(run).iter().filter_map(done).collect();
+        match target {
+            Target::Run(run) => Self::of_nodes(&store.run_nodes(run), of_run(run)),
+            Target::Node { run, node, port } => {
+                let outputs = node.outputs.iter().filter(|(name, _)| port.as_ref().is_none_or(|port| port == *name));
+                let artifacts = outputs.map(|(_, output)| output.id).collect();
+                Self { keys: node.key.into_iter().collect(), artifacts, preferred: of_run(run) }
+            }
+            Target::Artifact(id) | Target::Delivered { id, .. } => Self::of_artifact(catalog, *id),
+            Target::Result(key) => {
+                let outputs = catalog.claim(key).map(|result| result.outputs.values().map(|output| output.id));
+                Self { keys: vec![*key], artifacts: outputs.into_iter().flatten().collect(), ..Self::default() }
+            }
+            Target::Source { content, .. } => {
+                let reads = |preimage: &Value| Preimage::read(preimage).sources.iter().any(|s| s.content == *content);
+                let readers = catalog.results().filter(|result| reads(&result.preimage));
+                Self { keys: readers.map(|result| result.key).collect(), ..Self::default() }
+            }
+        }
+    }
+
+    fn of_nodes(nodes: &[NodeRun], preferred: BTreeSet<NodeKey>) -> Self {
+        let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id).collect();
+        Self { keys: nodes.iter().filter_map(done).collect(), artifacts, preferred }
+    }
+
+    /// The newest result that made an artifact.
+    fn of_artifact(catalog: &Catalog, id: ArtifactId) -> Self {
+        let made = catalog.maker(&id, &BTreeSet::new(), None);
+        let keys: Vec<NodeKey> = made.map(|port| port.key).into_iter().collect();
+        Self { preferred: keys.iter().copied().collect(), keys, artifacts: BTreeSet::from([id]) }
+    }
+}
+
+/// The key of a node that came to its end: only such a node has a result.
+fn done(node: &NodeRun) -> Option<NodeKey> {
+    node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished))
+}
+
+/// Everything behind the roots, themselves included.
+#[must_use]
+pub fn upstream(catalog: &Catalog, roots: &Roots) -> Closure {
+    Closure::of(catalog, &roots.keys, &roots.preferred)
+}
+
+/// Everything made of the roots' artifacts (of all outputs, where the roots are results alone), the roots included. In
+/// its steps, an input's maker may lie outside of it.
+#[must_use]
+pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
+    let of_result = |key: &NodeKey| catalog.result(key).map(|result| result.outputs.values().map(|output| output.id));
+    let mut pending: VecDeque<ArtifactId> = if roots.artifacts.is_empty() {
+        roots.keys.iter().filter_map(of_result).flatten().collect()
+    } else {
+        roots.artifacts.iter().copied().collect()
+    };
+    let mut seen: BTreeSet<ArtifactId> = pending.iter().copied().collect();
+    let mut keys: BTreeSet<NodeKey> = roots.keys.iter().copied().collect();
+    while let Some(artifact) = pending.pop_front() {
+        // Nothing is made of no rows: tables without rows are equal everywhere.
+        if is_empty(catalog, &artifact) {
+            continue;
+        }
+        for user in catalog.users(&artifact) {
+            if keys.insert(user.key) {
+                pending.extend(of_result(&user.key).into_iter().flatten().filter(|id| seen.insert(*id)));
+            }
+        }
+    }
+    let all: Vec<NodeKey> = keys.iter().copied().collect();
+    let mut closure = Closure::of(catalog, &all, &keys);
+    closure.steps.retain(|step| keys.contains(&step.key));
+    closure
+}
+
+fn is_empty(catalog: &Catalog, id: &ArtifactId) -> bool {
+    let port = catalog.makers(id).first();
+    let output = port.and_then(|port| catalog.result(&port.key)?.outputs.get(&port.port));
+    output.is_some_and(|output| output.rows == 0 && matches!(output.artifact_type, ArtifactType::Rows { .. }))
+}
+
+/// A closure as data for people and tools.
+#[must_use]
+pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
+    Graph { steps: closure.steps.iter().map(|step| graph_step(step, asked)).collect() }
+}
+
+fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
+    let (result, preimage) = (&step.result, &step.preimage);
+    GraphStep {
+        key: step.key,
+        node: step.name().to_owned(),
+        operator: preimage.operator.clone(),
+        version: preimage.version,
+        searchmill: result.searchmill.clone(),
+        params: preimage.params.clone(),
+        seed: preimage.seed,
+        run: result.run.clone(),
+        finished: result.finished,
+        seconds: result.seconds,
+        calls: result.calls,
+        tokens: [result.prompt_tokens, result.completion_tokens],
+        damaged: step.damaged,
+        sources: sources(step),
+        inputs: step.inputs.iter().map(input).collect(),
+        outputs: outputs(step, asked),
+    }
+}
+
+/// The sources of a step with the places where they lay.
+#[must_use]
+pub fn sources(step: &Step) -> Vec<GraphSource> {
+    let files = step.result.origin.as_ref().map(|origin| origin.sources.as_slice()).unwrap_or_default();
+    let mut by_name: BTreeMap<(&str, &str), VecDeque<&str>> = BTreeMap::new();
+    for file in files {
+        by_name.entry((&file.name, &file.content)).or_default().push_back(&file.path);
+    }
+    let mut found = Vec::with_capacity(step.preimage.sources.len());
+    for source in &step.preimage.sources {
+        let path = by_name.get_mut(&(source.name.as_str(), source.content.as_str())).and_then(VecDeque::pop_front);
+        let (name, content) = (source.name.clone(), source.content.clone());
+        found.push(GraphSource { name, content, path: path.map(str::to_owned) });
+    }
+    found
+}
+
+impl GraphSource {
+    /// Is it a local file, identified by the digest of its content?
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        Digest::parse(&self.content).is_some()
+    }
+}
+
+fn input(input: &super::closure::StepInput) -> GraphInput {
+    GraphInput {
+        port: input.port.clone(),
+        artifact_type: input.artifact_type.clone(),
+        artifact: input.id,
+        made_by: input.maker.as_ref().map(|maker| maker.key),
+        made_at: input.maker.as_ref().map(|maker| maker.port.clone()),
+    }
+}
+
+fn outputs(step: &Step, asked: &BTreeSet<ArtifactId>) -> Vec<GraphOutput> {
+    let output = |(port, output): (&String, &crate::store::OutputRecord)| GraphOutput {
+        port: port.clone(),
+        artifact_type: match &output.artifact_type {
+            ArtifactType::Rows { kind, .. } => format!("{kind} rows"),
+            ArtifactType::Tree { kind } => kind.clone(),
+        },
+        artifact: output.id,
+        rows: output.rows,
+        bytes: output.bytes,
+        asked: asked.contains(&output.id),
+    };
+    step.result.outputs.iter().map(output).collect()
+}

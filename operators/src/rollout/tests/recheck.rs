@@ -1,0 +1,99 @@
+//! What was recorded of conversations is derived again without asking the model.
+
+use super::*;
+use openai_server::{answer, call, search};
+use searchmill_engine::operator::{Inputs, Rechecked};
+use searchmill_schemas::to_batch;
+
+/// Conversations that search in parallel, make mistakes, go beyond their limit, and answer from memory.
+fn bench() -> (Bench, Vec<&'static str>) {
+    let script = [
+        ("parallel", vec![search(&["Tiber river", "capital France", "nonsenseword"]), answer("Rome")]),
+        (
+            "mistakes",
+            vec![call("lookup", "{}"), call("search", "{\"query\": \"Ita"), search(&["Italy"]), answer("Rome")],
+        ),
+        ("too many", vec![search(&["Italy", "France"]), search(&["Tiber"]), answer("Rome")]),
+        ("from memory", vec![answer("Paris")]),
+    ];
+    let questions = script.iter().map(|(question, _)| *question).collect();
+    (Bench::new(&script).with(json!({"max_searches": 3, "max_turns": 5})), questions)
+}
+
+/// The recorded rows of a node and all it takes to check them.
+struct Recorded {
+    bench: Bench,
+    bound: Inputs,
+    rows: Vec<Trajectory>,
+}
+
+impl Recorded {
+    fn new(searching: bool) -> Self {
+        let (bench, questions) = bench();
+        let index = searching.then(|| bm25(&bench.harness, &small_corpus()));
+        let outcome = bench.run_with(&questions, index.clone());
+        assert!(outcome.rejects().is_empty(), "{:?}", outcome.rejects());
+        let asked: Vec<_> = questions.iter().map(|text| question(&format!("id of {text}"), text)).collect();
+        let mut bound = inputs([("questions", rows_input(&asked))]);
+        if let Some(index) = index {
+            bound.bind("search", index);
+        }
+        Self { rows: outcome.read("trajectories"), bench, bound }
+    }
+
+    fn check(&self, rows: &[Trajectory]) -> Rechecked {
+        let mut params = self.bench.params.clone();
+        params["policy"] = json!({"endpoint": self.bench.endpoint});
+        let bound = (entry::<Rollout>().bind)(params).map_err(|issue| issue.message).expect("params");
+        let recheck = bound.recheck(&self.bound, &self.bench.harness.context()).expect("opens").expect("a recheck");
+        assert_eq!(recheck.port(), "trajectories");
+        recheck.check(&to_batch(rows).expect("rows")).expect("the indexes can be searched")
+    }
+
+    /// What is found after a change of the rollout of that question.
+    fn changed(&self, question: &str, change: impl Fn(&mut Trajectory)) -> Vec<String> {
+        let mut rows = self.rows.clone();
+        change(rows.iter_mut().find(|row| row.question == question).expect("the rollout"));
+        let found = self.check(&rows).differences;
+        assert!(found.iter().all(|wrong| wrong.row == format!("id of {question}@0")), "{found:?}");
+        found.into_iter().map(|wrong| format!("{}: {} / {}", wrong.what, wrong.recorded, wrong.derived)).collect()
+    }
+}
+
+#[test]
+fn what_was_not_changed_is_derived_alike() {
+    for searching in [true, false] {
+        let recorded = Recorded::new(searching);
+        let found = recorded.check(&recorded.rows);
+        assert_eq!(found.differences, [], "searching: {searching}");
+        assert!(found.compared > 4 * 7, "{}", found.compared);
+    }
+}
+
+#[test]
+fn every_forged_part_is_named() {
+    let recorded = Recorded::new(true);
+    let swapped = recorded.changed("parallel", |row| row.turns.swap(3, 4));
+    assert_eq!(swapped.len(), 2, "both responses answer another call: {swapped:?}");
+    assert!(swapped[0].starts_with("turn 3, chunks of the tool response to `Tiber river`: "), "{swapped:?}");
+    let dropped = recorded.changed("parallel", |row| drop(row.turns.remove(5)));
+    assert!(dropped.len() == 1 && dropped[0].starts_with("turn 5, answer to the call `search`: none"), "{dropped:?}");
+    let added = recorded.changed("from memory", |row| {
+        let mut turn = row.turns[0].clone();
+        "tool".clone_into(&mut turn.author);
+        row.turns.push(turn);
+    });
+    assert!(added.iter().any(|line| line.contains("no call asks for it")), "{added:?}");
+    let forgiven = recorded.changed("mistakes", |row| row.turns[3].error = None);
+    assert!(forgiven.len() == 1 && forgiven[0].starts_with("turn 3, error of the tool response: none"), "{forgiven:?}");
+    let query = recorded.changed("mistakes", |row| {
+        row.turns.iter_mut().flat_map(|turn| &mut turn.tool_calls).for_each(|call| {
+            call.arguments = call.arguments.replace("Italy", "France");
+        });
+    });
+    assert!(query.len() == 1 && query[0].contains("to `France`"), "a changed query finds other chunks: {query:?}");
+    let answer = recorded.changed("from memory", |row| "Rome".clone_into(&mut row.prediction));
+    assert_eq!(answer, ["prediction: Rome / Paris"]);
+    let unknown = recorded.changed("too many", |row| row.golden_answers = vec!["Paris".to_owned()]);
+    assert!(unknown.len() == 1 && unknown[0].starts_with("question: "), "{unknown:?}");
+}

@@ -1,0 +1,90 @@
+//! Which columns of a kind hold the ids of the rows that a row was made from.
+
+use crate::record::RecordKind;
+
+/// A column that names parents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParentColumn {
+    /// The column, and the fields below it where it is nested (lists are passed through).
+    pub path: &'static [&'static str],
+    /// The kind of the parents; `None`: of whatever kind stands at the main input.
+    pub kind: Option<RecordKind>,
+}
+
+const fn of(path: &'static [&'static str], kind: RecordKind) -> ParentColumn {
+    ParentColumn { path, kind: Some(kind) }
+}
+
+const DOCUMENT: ParentColumn = of(&["document_id"], RecordKind::Document);
+const CHUNK: ParentColumn = of(&["chunk_id"], RecordKind::Chunk);
+const QUESTION: ParentColumn = of(&["question_id"], RecordKind::Question);
+const TRAJECTORY: ParentColumn = of(&["trajectory_id"], RecordKind::Trajectory);
+const SHOWN: ParentColumn = of(&["turns", "observations", "chunk_id"], RecordKind::Chunk);
+
+impl RecordKind {
+    /// The columns that name the rows from which a row of this kind was made. Open tables have them by their names. A
+    /// `metric` row rests on all rows of its node's inputs and names none.
+    #[must_use]
+    pub fn parents(self) -> &'static [ParentColumn] {
+        match self {
+            Self::Document | Self::Question | Self::Metric => &[],
+            Self::Chunk => &[DOCUMENT],
+            Self::Hit => &[QUESTION, CHUNK],
+            Self::Trajectory => &[QUESTION, SHOWN],
+            Self::Score => &[TRAJECTORY],
+            Self::Example => &[TRAJECTORY, QUESTION],
+            Self::Reject => &[ParentColumn { path: &["id"], kind: None }],
+            Self::Table => &[TRAJECTORY, QUESTION, CHUNK, DOCUMENT],
+        }
+    }
+}
+
+/// The id that a repeated row had before it was repeated: `q1@0` of `q1@0~2`.
+#[must_use]
+pub fn repeated_id(id: &str) -> Option<&str> {
+    let (first, number) = id.rsplit_once('~')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !first.is_empty()).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::DataType;
+
+    use super::*;
+
+    /// The type at a path, lists passed through.
+    fn at(mut data_type: DataType, path: &[&str]) -> Option<DataType> {
+        let mut path = path.iter();
+        loop {
+            data_type = match data_type {
+                DataType::List(item) => item.data_type().clone(),
+                DataType::Struct(fields) => {
+                    let name = path.next()?;
+                    fields.iter().find(|field| field.name() == name)?.data_type().clone()
+                }
+                other => return path.next().is_none().then_some(other),
+            };
+        }
+    }
+
+    #[test]
+    fn every_parent_column_is_a_text_column_of_its_kind() {
+        for kind in RecordKind::ALL.into_iter().filter(|kind| *kind != RecordKind::Table) {
+            let columns = DataType::Struct(kind.schema().fields().clone());
+            for parent in kind.parents() {
+                assert_eq!(at(columns.clone(), parent.path), Some(DataType::Utf8), "{kind}: {:?}", parent.path);
+            }
+        }
+    }
+
+    #[test]
+    fn repeats_know_their_first() {
+        assert_eq!(repeated_id("q1@0~2"), Some("q1@0"));
+        assert_eq!(repeated_id("q~1~2"), Some("q~1"));
+        assert_eq!(
+            (repeated_id("q1@0"), repeated_id("~1"), repeated_id("a~b"), repeated_id("a~")),
+            (None, None, None, None)
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! An audit as a reviewer reads it: text, Markdown, HTML, JSON.
+
+use searchmill_engine::lineage::{Finding, Report, Severity};
+use serde_json::{Value, json};
+
+use super::table::{bytes, text_table};
+use super::terminal::{ERROR, GOOD, STRONG, WARN};
+
+/// An audit and what it was of.
+pub(crate) struct Page<'a> {
+    pub(crate) target: String,
+    /// Seed of the drawn rows, where rows were drawn.
+    pub(crate) seed: Option<u64>,
+    pub(crate) report: &'a Report,
+}
+
+impl Page<'_> {
+    /// What was checked, as (what, result).
+    fn checked(&self) -> Vec<(&'static str, String)> {
+        let report = self.report;
+        let mut lines = vec![
+            ("result records", format!("{}: checksums, keys", report.records)),
+            ("artifacts", format!("{}, {} files, {} read", report.artifacts, report.files, bytes(report.bytes))),
+            ("sources", format!("{}, {} of them there and unchanged", report.sources, report.sources_unchanged)),
+        ];
+        if let Some(seed) = self.seed {
+            lines.push(("rows drawn with", format!("--seed {seed}")));
+        }
+        lines
+    }
+
+    fn verdict(&self) -> String {
+        let notes = self.report.findings.len() - self.report.differences();
+        let notes = match notes {
+            0 => String::new(),
+            1 => ", 1 note".to_owned(),
+            count => format!(", {count} notes"),
+        };
+        match self.report.differences() {
+            0 => format!("everything checked is as recorded{notes}"),
+            1 => format!("1 difference{notes}"),
+            count => format!("{count} differences{notes}"),
+        }
+    }
+
+    fn nodes(&self) -> Vec<Vec<String>> {
+        let row = |node: &searchmill_engine::lineage::NodeCheck| {
+            vec![node.node.clone(), node.check.to_owned(), node.outcome.to_owned(), node.detail.clone()]
+        };
+        self.report.nodes.iter().map(row).collect()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{STRONG}audit of {}{STRONG:#}\n", self.target);
+        for (what, result) in self.checked() {
+            text.push_str(&format!("  {what:<16} {result}\n"));
+        }
+        if !self.report.nodes.is_empty() {
+            let table = text_table(&["node", "check", "outcome", ""], &self.nodes(), None);
+            text.push_str(&format!("\n{table}\n"));
+        }
+        if !self.report.findings.is_empty() {
+            text.push('\n');
+        }
+        for finding in &self.report.findings {
+            let (style, word) = match finding.severity {
+                Severity::Difference => (ERROR, "difference"),
+                Severity::Note => (WARN, "note"),
+            };
+            text.push_str(&format!("{style}{word}{style:#} {}: {}\n", place(finding), finding.message));
+        }
+        let style = if self.report.differences() == 0 { GOOD } else { ERROR };
+        text.push_str(&format!("\n{style}{}{style:#}\n", self.verdict()));
+        text
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let ok = self.report.differences() == 0;
+        json!({"target": self.target, "ok": ok, "seed": self.seed, "report": self.report})
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!("# Audit of {}\n\n**{}**\n\n", self.target, self.verdict());
+        let checked: Vec<Vec<String>> =
+            self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
+        text.push_str(&markdown_table(&["checked", ""], &checked));
+        if !self.report.nodes.is_empty() {
+            text.push_str(&markdown_table(&["node", "check", "outcome", "detail"], &self.nodes()));
+        }
+        if !self.report.findings.is_empty() {
+            text.push_str(&markdown_table(&["", "check", "where", "what"], &self.findings()));
+        }
+        text
+    }
+
+    fn findings(&self) -> Vec<Vec<String>> {
+        let row = |finding: &Finding| {
+            let word = if finding.severity == Severity::Difference { "difference" } else { "note" };
+            vec![word.to_owned(), finding.check.to_owned(), place(finding), finding.message.clone()]
+        };
+        self.report.findings.iter().map(row).collect()
+    }
+
+    pub(crate) fn html(&self) -> String {
+        let class = if self.report.differences() == 0 { "good" } else { "bad" };
+        let checked: Vec<Vec<String>> =
+            self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
+        let mut body = format!("<h1>Audit of {}</h1>\n", escape(&self.target));
+        body.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(&self.verdict())));
+        body.push_str(&html_table(&["checked", ""], &checked));
+        if !self.report.nodes.is_empty() {
+            body.push_str(&html_table(&["node", "check", "outcome", "detail"], &self.nodes()));
+        }
+        if !self.report.findings.is_empty() {
+            body.push_str(&html_table(&["", "check", "where", "what"], &self.findings()));
+        }
+        let title = escape(&self.target);
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Audit of {title}</title>\n\
+             <style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
+        )
+    }
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.3rem;overflow-wrap:anywhere}table{border-collapse:collapse;margin:1rem 0;width:100%}\
+td,th{border:1px solid #8886;padding:.3rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}\
+.good{color:#176d2b;font-weight:600}.bad{color:#b3151f;font-weight:600}";
+
+/// Where a finding is: node, then the rest.
+fn place(finding: &Finding) -> String {
+    match &finding.place {
+        Some(place) => format!("{}, {place}", finding.node),
+        None => finding.node.clone(),
+    }
+}
+
+fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(header.iter().map(|cell| (*cell).to_owned()).collect());
+    text.push_str(&line(header.iter().map(|_| "---".to_owned()).collect()));
+    let cell = |cell: &String| cell.replace('|', "\\|").replace(['\n', '\r'], " ");
+    for row in rows {
+        text.push_str(&line(row.iter().map(cell).collect()));
+    }
+    text.push('\n');
+    text
+}
+
+fn html_table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |cells: Vec<String>, tag: &str| {
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let mut text = "<table>\n".to_owned();
+    text.push_str(&cells(header.iter().map(|cell| (*cell).to_owned()).collect(), "th"));
+    for row in rows {
+        text.push_str(&cells(row.clone(), "td"));
+    }
+    text.push_str("</table>\n");
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_cannot_break_out_of_the_report() {
+        let mut report = Report::default();
+        let message = "recorded \"<script>\" | computed \"x\"";
+        report.find(Severity::Difference, "replay", "swift", Some("row 1\n2".to_owned()), message);
+        let page = Page { target: "node <b>".to_owned(), seed: Some(7), report: &report };
+        assert!(!page.html().contains("<script>") && page.html().contains("&lt;script&gt;"));
+        assert!(
+            page.markdown().contains("| difference | replay | swift, row 1 2 | recorded \"<script>\" \\| computed")
+        );
+        assert!(page.text().contains("1 difference") && page.text().contains("--seed 7"));
+        assert_eq!(page.json()["ok"], false);
+    }
+}

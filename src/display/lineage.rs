@@ -1,0 +1,483 @@
+//! Traces and differences as text, Mermaid and Graphviz.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use searchmill_engine::fingerprint::NodeKey;
+use searchmill_engine::lineage::{
+    Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
+};
+use searchmill_engine::store::ArtifactId;
+use searchmill_schemas::Metric;
+use serde_json::Value;
+
+use super::table::{bytes, text_table};
+use super::terminal::{DIM, ERROR, STRONG};
+
+/// Longest line of params.
+const PARAMS: usize = 120;
+/// Lines of params in a tree of artifacts.
+const LINES: usize = 3;
+/// Longest single value.
+const VALUE: usize = 80;
+/// Ids that are listed of the rows made from one.
+const IDS: usize = 5;
+
+fn short(id: &ArtifactId) -> String {
+    id.digest().short()
+}
+
+fn cut(text: &str, width: usize) -> String {
+    let line = text.replace(['\n', '\r', '\t'], " ");
+    match line.char_indices().nth(width) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// `a.b=value` of every leaf, in lines; nulls and empty values are left out.
+fn params(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    flatten(value, "", &mut found);
+    let mut lines: Vec<String> = Vec::new();
+    for param in found {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + param.chars().count() < PARAMS => {
+                line.push_str(" · ");
+                line.push_str(&param);
+            }
+            _ => lines.push(param),
+        }
+    }
+    lines
+}
+
+fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(value, &below, found);
+            }
+        }
+        Value::Null => {}
+        Value::Array(items) if items.is_empty() => {}
+        Value::String(text) => found.push(format!("{path}={}", cut(text, VALUE))),
+        other => found.push(format!("{path}={}", cut(&other.to_string(), VALUE))),
+    }
+}
+
+/// Lines that say how a result was made.
+fn made(step: &GraphStep) -> Vec<String> {
+    let seed = step.seed.map_or_else(String::new, |seed| format!(" · seed {seed}"));
+    let damaged = if step.damaged { format!("  {ERROR}its record was changed{ERROR:#}") } else { String::new() };
+    let mut lines = vec![format!(
+        "{} v{}{seed}  {DIM}key {} · run {}{DIM:#}{damaged}",
+        step.operator,
+        step.version,
+        step.key.0.short(),
+        step.run
+    )];
+    lines.extend(params(&step.params).iter().map(|line| format!("{DIM}{line}{DIM:#}")));
+    for source in &step.sources {
+        let content = if source.is_file() { &source.content[..10] } else { source.content.as_str() };
+        let place = source.path.as_deref().unwrap_or(&source.name);
+        lines.push(format!("source {place}  {DIM}{}{DIM:#}", cut(content, VALUE)));
+    }
+    lines
+}
+
+/// Results as a tree from what was asked for back to the sources. What is behind a result is shown once.
+pub(crate) fn tree(graph: &Graph) -> String {
+    let steps: BTreeMap<NodeKey, &GraphStep> = graph.steps.iter().map(|step| (step.key, step)).collect();
+    let used: BTreeSet<NodeKey> =
+        graph.steps.iter().flat_map(|step| &step.inputs).filter_map(|input| input.made_by).collect();
+    let mut text = String::new();
+    let mut shown = BTreeSet::new();
+    for root in graph.steps.iter().rev() {
+        let is_root = !used.contains(&root.key) || root.outputs.iter().any(|output| output.asked);
+        if is_root && !shown.contains(&root.key) {
+            branch(root, &steps, &mut shown, &mut text);
+        }
+    }
+    text
+}
+
+/// What is still to be printed of a tree, the next on top.
+enum Pending<'a> {
+    Step(&'a GraphStep, String),
+    Line(String),
+}
+
+fn branch<'a>(
+    root: &'a GraphStep,
+    steps: &BTreeMap<NodeKey, &'a GraphStep>,
+    shown: &mut BTreeSet<NodeKey>,
+    text: &mut String,
+) {
+    for output in root.outputs.iter().filter(|output| output.asked && (output.port != "rejects" || output.rows > 0)) {
+        text.push_str(&format!(
+            "{STRONG}{}.{}{STRONG:#}  {}, {} rows, {}  {DIM}artifact {}{DIM:#}\n",
+            root.node,
+            output.port,
+            output.artifact_type,
+            output.rows,
+            bytes(output.bytes),
+            short(&output.artifact)
+        ));
+    }
+    let mut pending = vec![Pending::Step(root, String::new())];
+    while let Some(next) = pending.pop() {
+        let (step, indent) = match next {
+            Pending::Line(line) => {
+                text.push_str(&line);
+                continue;
+            }
+            Pending::Step(step, indent) => (step, indent),
+        };
+        if !shown.insert(step.key) {
+            text.push_str(&format!("{indent}{DIM}as above{DIM:#}\n"));
+            continue;
+        }
+        let sources = step.sources.len();
+        let lines = made(step);
+        let (told, rest) = lines.split_at(lines.len() - sources);
+        told.iter().take(1 + LINES).chain(rest).for_each(|line| text.push_str(&format!("{indent}{line}\n")));
+        for (place, input) in step.inputs.iter().enumerate().rev() {
+            let last = place + 1 == step.inputs.len();
+            let maker = input.made_by.and_then(|key| steps.get(&key));
+            let below = format!("{indent}{}", if last { "   " } else { "│  " });
+            match maker {
+                Some(maker) => pending.push(Pending::Step(maker, below)),
+                None => pending.push(Pending::Line(format!("{below}{ERROR}no record says what made it{ERROR:#}\n"))),
+            }
+            let name = maker.map_or_else(String::new, |maker| {
+                let port = input.made_at.as_deref().unwrap_or_default();
+                format!(" ← {STRONG}{}.{port}{STRONG:#}", maker.node)
+            });
+            let (port, kind) = (&input.port, &input.artifact_type);
+            let branch = if last { "└─" } else { "├─" };
+            let artifact = short(&input.artifact);
+            pending.push(Pending::Line(format!("{indent}{branch} {port}{name}  {kind}  {DIM}{artifact}{DIM:#}\n")));
+        }
+    }
+}
+
+/// Results as a table, each after all it needs.
+pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let row = |step: &GraphStep| {
+        let inputs: Vec<String> = step.inputs.iter().map(|input| short(&input.artifact)).collect();
+        let row = move |output: &searchmill_engine::lineage::GraphOutput| {
+            vec![
+                format!("{}.{}", step.node, output.port),
+                format!("{} v{}", step.operator, step.version),
+                output.artifact_type.clone(),
+                output.rows.to_string(),
+                short(&output.artifact),
+                inputs.join(" "),
+                step.run.clone(),
+            ]
+        };
+        let told = step.outputs.iter().filter(|output| output.port != "rejects" || output.rows > 0);
+        told.map(row).collect::<Vec<_>>()
+    };
+    let header = vec!["output", "operator", "type", "rows", "artifact", "made of", "run"];
+    (header, graph.steps.iter().flat_map(row).collect())
+}
+
+fn label(text: &str) -> String {
+    text.replace('"', "'").replace('<', "&lt;")
+}
+
+/// Nodes and edges of a drawing.
+struct Drawing {
+    nodes: Vec<(String, String)>,
+    edges: Vec<(usize, usize, String)>,
+}
+
+fn drawing(graph: &Graph) -> Drawing {
+    let mut nodes = Vec::new();
+    let mut places = BTreeMap::new();
+    let mut edges = Vec::new();
+    for step in &graph.steps {
+        let place = nodes.len();
+        places.insert(step.key, place);
+        nodes.push((step.node.clone(), format!("{} v{}", step.operator, step.version)));
+        for source in &step.sources {
+            edges.push((nodes.len(), place, String::new()));
+            let content = if source.is_file() { &source.content[..10] } else { "" };
+            nodes.push((source.name.clone(), content.to_owned()));
+        }
+        for input in &step.inputs {
+            if let Some(maker) = input.made_by.and_then(|key| places.get(&key)) {
+                edges.push((*maker, place, format!("{} {}", input.port, short(&input.artifact))));
+            }
+        }
+    }
+    Drawing { nodes, edges }
+}
+
+impl Drawing {
+    fn mermaid(&self) -> String {
+        let mut text = "flowchart TD\n".to_owned();
+        for (place, (name, about)) in self.nodes.iter().enumerate() {
+            text.push_str(&format!("  n{place}[\"{}<br/><small>{}</small>\"]\n", label(name), label(about)));
+        }
+        for (from, to, name) in &self.edges {
+            let name = if name.is_empty() { String::new() } else { format!("|\"{}\"|", label(name)) };
+            text.push_str(&format!("  n{from} -->{name} n{to}\n"));
+        }
+        text
+    }
+
+    fn dot(&self) -> String {
+        let mut text = "digraph lineage {\n  node [shape=box, fontname=\"sans-serif\"];\n".to_owned();
+        let plain = |text: &str| text.replace('\\', "\\\\").replace('"', "'");
+        for (place, (name, about)) in self.nodes.iter().enumerate() {
+            text.push_str(&format!("  n{place} [label=\"{}\\n{}\"];\n", plain(name), plain(about)));
+        }
+        for (from, to, name) in &self.edges {
+            text.push_str(&format!("  n{from} -> n{to} [label=\"{}\"];\n", plain(name)));
+        }
+        text.push_str("}\n");
+        text
+    }
+}
+
+/// Results as a Mermaid flowchart.
+pub(crate) fn mermaid(graph: &Graph) -> String {
+    drawing(graph).mermaid()
+}
+
+/// Results for Graphviz.
+pub(crate) fn dot(graph: &Graph) -> String {
+    drawing(graph).dot()
+}
+
+fn row_drawing(found: &Ancestry) -> Drawing {
+    let node = |row: &Ancestor| {
+        let tables: Vec<String> = row.places.iter().map(table_name).collect();
+        (format!("{} {}", row.kind, row.id), tables.join(" ← "))
+    };
+    let edge = |(to, row): (usize, &Ancestor)| {
+        let edges = row.parents.iter().filter_map(|parent| Some((parent.row?, to, parent.column.clone())));
+        edges.collect::<Vec<_>>()
+    };
+    Drawing {
+        nodes: found.rows.iter().map(node).collect(),
+        edges: found.rows.iter().enumerate().flat_map(edge).collect(),
+    }
+}
+
+/// Rows as a Mermaid flowchart.
+pub(crate) fn ancestry_mermaid(found: &Ancestry) -> String {
+    row_drawing(found).mermaid().trim_end().to_owned()
+}
+
+/// Rows for Graphviz.
+pub(crate) fn ancestry_dot(found: &Ancestry) -> String {
+    row_drawing(found).dot().trim_end().to_owned()
+}
+
+fn table_name(place: &Place) -> String {
+    match (&place.node, &place.port) {
+        (Some(node), Some(port)) => format!("{node}.{port}"),
+        _ => short(&place.artifact),
+    }
+}
+
+/// A row and all it came from, as a tree.
+pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
+    let steps: BTreeMap<NodeKey, &GraphStep> = graph.steps.iter().map(|step| (step.key, step)).collect();
+    let mut text = String::new();
+    let (mut rows, mut makers) = (BTreeSet::new(), BTreeSet::new());
+    let mut pending: Vec<(usize, String, Option<&ParentLink>, bool)> = vec![(0, String::new(), None, true)];
+    while let Some((place, indent, link, last)) = pending.pop() {
+        let (mark, below) = match link {
+            None => (String::new(), String::new()),
+            Some(_) => (
+                format!("{indent}{} ", if last { "└─" } else { "├─" }),
+                format!("{indent}{}", if last { "   " } else { "│  " }),
+            ),
+        };
+        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{}{DIM:#} ", link.column, at(link)));
+        if let Some(missing) = link.and_then(|link| link.missing.as_deref()) {
+            let id = link.map_or("", |link| link.id.as_str());
+            text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
+            continue;
+        }
+        let Some(row) = found.rows.get(place) else { continue };
+        text.push_str(&format!("{mark}{column}{STRONG}{} {}{STRONG:#}", row.kind, row.id));
+        if !rows.insert(place) {
+            text.push_str(&format!("  {DIM}as above{DIM:#}\n"));
+            continue;
+        }
+        text.push('\n');
+        let rest = if row.parents.is_empty() { "   " } else { "│  " };
+        for line in standing(row, &steps, &mut makers) {
+            text.push_str(&format!("{below}{rest}{line}\n"));
+        }
+        for (number, parent) in row.parents.iter().enumerate().rev() {
+            let last = number + 1 == row.parents.len();
+            pending.push((parent.row.unwrap_or(usize::MAX), below.clone(), Some(parent), last));
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// Places in lists: ` [3.0, 5.1]`.
+fn at(link: &ParentLink) -> String {
+    let place = |at: &Vec<usize>| at.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
+    let places: Vec<String> = link.at.iter().map(place).collect();
+    if places.is_empty() { String::new() } else { format!(" [{}]", places.join(", ")) }
+}
+
+/// Where a row stands and how the first of these tables was made.
+fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut BTreeSet<NodeKey>) -> Vec<String> {
+    let place = |place: &Place| {
+        let changed = match place.changed.as_slice() {
+            [] => String::new(),
+            columns => format!(", changed {}", columns.join(", ")),
+        };
+        format!("{} {DIM}(row {}{changed}){DIM:#}", table_name(place), place.row)
+    };
+    let mut lines = vec![format!("in {}", row.places.iter().map(place).collect::<Vec<_>>().join(" ← "))];
+    for place in &row.places {
+        let Some(step) = place.key.and_then(|key| steps.get(&key)) else { continue };
+        if !makers.insert(step.key) {
+            lines.push(format!("{}: {} v{}  {DIM}as above{DIM:#}", step.node, step.operator, step.version));
+            continue;
+        }
+        let mut how = made(step).into_iter();
+        lines.extend(how.next().map(|first| format!("{}: {first}", step.node)));
+        lines.extend(how.map(|line| format!("  {line}")));
+        for input in step.inputs.iter().filter(|input| !input.artifact_type.ends_with(" rows")) {
+            let maker = input.made_by.and_then(|key| steps.get(&key));
+            let about = maker.map_or_else(String::new, |maker| {
+                format!(
+                    " ← {} ({} v{} {})",
+                    maker.node,
+                    maker.operator,
+                    maker.version,
+                    params(&maker.params).join(" · ")
+                )
+            });
+            lines.push(format!("  {} {} {}{about}", input.port, input.artifact_type, short(&input.artifact)));
+        }
+    }
+    if row.places.iter().any(|place| place.key.is_none()) {
+        lines.push(format!("{ERROR}no record in the store says what made this table{ERROR:#}"));
+    }
+    lines
+}
+
+/// Tables with rows that were made from one row.
+pub(crate) fn descendants(found: &[Descendants]) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let row = |table: &Descendants| {
+        let more = if table.ids.len() > IDS { format!(" and {} more", table.ids.len() - IDS) } else { String::new() };
+        let ids = table.ids.iter().take(IDS).cloned().collect::<Vec<_>>().join(", ");
+        vec![
+            format!("{}.{}", table.node, table.port),
+            table.kind.clone(),
+            format!("{} of {}", table.ids.len(), table.of),
+            short(&table.artifact),
+            format!("{ids}{more}"),
+        ]
+    };
+    (vec!["output", "kind", "rows", "artifact", "ids"], found.iter().map(row).collect())
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => cut(text, VALUE),
+        Value::Number(number) if number.is_f64() => format!("{:.4}", number.as_f64().unwrap_or_default()),
+        other => cut(&other.to_string(), VALUE),
+    }
+}
+
+fn change(changed: &Changed) -> String {
+    format!("{}: {} → {}", changed.name, value(&changed.from), value(&changed.to))
+}
+
+fn metric(metric: Option<&Metric>) -> String {
+    let Some(metric) = metric else { return "none".to_owned() };
+    match (metric.low, metric.high) {
+        (Some(low), Some(high)) => format!("{:.4} [{low:.4}, {high:.4}] n={}", metric.value, metric.count),
+        _ => format!("{:.4} n={}", metric.value, metric.count),
+    }
+}
+
+fn metric_row(change: &MetricChange) -> Vec<String> {
+    let step = match (&change.from, &change.to) {
+        (Some(from), Some(to)) => format!("{:+.4}", to.value - from.value),
+        _ => String::new(),
+    };
+    vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]
+}
+
+/// What differs between two runs.
+pub(crate) fn run_diff(found: &RunDiff) -> String {
+    let mut text = format!("{STRONG}{} → {}{STRONG:#}\n", found.runs[0], found.runs[1]);
+    if found.is_empty() {
+        text.push_str("nothing differs\n");
+        return text;
+    }
+    for about in &found.about {
+        text.push_str(&format!("{}\n", change(about)));
+    }
+    for param in &found.params {
+        text.push_str(&format!("param {}\n", change(param)));
+    }
+    for node in found.nodes.iter().filter(|node| !node.follows) {
+        text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", node.node));
+        for line in causes(node).into_iter().chain(effects(node)) {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    let follows: Vec<&NodeChange> = found.nodes.iter().filter(|node| node.follows).collect();
+    if !follows.is_empty() {
+        let names: Vec<&str> = follows.iter().map(|node| node.node.as_str()).collect();
+        text.push_str(&format!("\n{STRONG}follows, through changed inputs{STRONG:#}: {}\n", names.join(", ")));
+        for node in follows {
+            for line in rows_changed(node) {
+                text.push_str(&format!("  {}: {line}\n", node.node));
+            }
+        }
+    }
+    for node in found.nodes.iter().filter(|node| !node.metrics.is_empty()) {
+        let overall = node.metrics.iter().filter(|change| change.id.starts_with("all/")).count();
+        let shown = node.metrics.iter().filter(|change| overall == 0 || change.id.starts_with("all/"));
+        let rows: Vec<Vec<String>> = shown.map(metric_row).collect();
+        let header = [format!("metric of {}", node.node), "first run".into(), "second run".into(), "change".into()];
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        text.push_str(&format!("\n{}\n", text_table(&header, &rows, None)));
+        if rows.len() < node.metrics.len() {
+            let more = node.metrics.len() - rows.len();
+            text.push_str(&format!("{DIM}and {more} of single groups: --json{DIM:#}\n"));
+        }
+    }
+    text.push_str(&format!("\n{DIM}{} nodes are the same{DIM:#}\n", found.same));
+    text
+}
+
+fn causes(node: &NodeChange) -> Vec<String> {
+    let mut lines: Vec<String> = node.only_in.iter().map(|run| format!("only in run {run}")).collect();
+    lines.extend(node.outcome.iter().map(change));
+    lines.extend(node.reasons.iter().map(ToString::to_string));
+    let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
+    lines.extend(unexplained.then(|| format!("other content without another key: {}", node.outputs.join(", "))));
+    lines
+}
+
+fn rows_changed(node: &NodeChange) -> Vec<String> {
+    node.rows.iter().map(|rows| format!("rows of {}", change(rows))).collect()
+}
+
+fn effects(node: &NodeChange) -> Vec<String> {
+    let mut lines = rows_changed(node);
+    lines.extend(node.figures.iter().map(|figure| format!("figure {}", change(figure))));
+    if node.outputs.is_empty() && node.only_in.is_none() && node.outcome.is_none() {
+        lines.push("its outputs are the same".to_owned());
+    }
+    lines
+}
