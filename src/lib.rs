@@ -5,6 +5,7 @@ mod commands;
 pub mod display;
 mod exit;
 mod pipeline;
+mod schedule;
 
 use std::process::ExitCode;
 

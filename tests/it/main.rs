@@ -1,16 +1,21 @@
 //! The one integration binary.
 
+mod blocks;
 mod caching;
+mod commands;
 mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
+mod example;
 mod laws;
 mod lineage;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
+mod remote;
 mod rows;
+mod schedule;
 mod scale;
 mod tidy;
 mod version;

@@ -4,17 +4,22 @@
 //! files under `tmp/`, which the next run sweeps.
 
 mod artifact;
+mod block;
 mod error;
 mod layout;
 mod lease;
 mod manifest;
 mod memo;
+mod part;
 mod reader;
 mod results;
 mod runs;
+mod schedules;
+mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
+pub use block::{Block, Blocks};
 pub use error::StoreError;
 pub use layout::{STORE_FORMAT, Store};
 pub use lease::Lease;
@@ -23,4 +28,5 @@ pub use memo::{Memo, MemoEntry};
 pub use reader::Damage;
 pub use results::RecordState;
 pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use schedules::{LogLock, ScheduleLease, Switch};
 pub use writer::{StoreSink, Written, as_stored};
