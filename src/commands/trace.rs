@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use searchmill_engine::fingerprint::NodeKey;
 use searchmill_engine::lineage::{
-    Ancestry, Catalog, Closure, Graph, Roots, Target, ancestry, descent, downstream, graph, resolve,
-    upstream,
+    Ancestry, Catalog, Closure, Graph, Roots, Target, ancestry, descent, downstream, graph, resolve, upstream,
 };
 use searchmill_engine::store::{ArtifactId, Store};
 use serde_json::json;

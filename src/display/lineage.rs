@@ -346,7 +346,13 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
         for input in step.inputs.iter().filter(|input| !input.artifact_type.ends_with(" rows")) {
             let maker = input.made_by.and_then(|key| steps.get(&key));
             let about = maker.map_or_else(String::new, |maker| {
-                format!(" ← {} ({} v{} {})", maker.node, maker.operator, maker.version, params(&maker.params).join(" · "))
+                format!(
+                    " ← {} ({} v{} {})",
+                    maker.node,
+                    maker.operator,
+                    maker.version,
+                    params(&maker.params).join(" · ")
+                )
             });
             lines.push(format!("  {} {} {}{about}", input.port, input.artifact_type, short(&input.artifact)));
         }

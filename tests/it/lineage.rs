@@ -471,7 +471,10 @@ fn a_row_of_a_repeat_is_traced_to_the_row_it_repeats() {
 #[test]
 fn a_run_that_failed_is_audited_as_far_as_it_came() {
     let mill = ran();
-    let broken = PIPELINE.replace("  scores:", "  broken:    {op: filter, from: questions, with: {where: \"cast(question as int) > 0\"}}\n  scores:");
+    let broken = PIPELINE.replace(
+        "  scores:",
+        "  broken:    {op: filter, from: questions, with: {where: \"cast(question as int) > 0\"}}\n  scores:",
+    );
     mill.write("pipeline.yaml", &broken);
     mill.run(&["-k"]).exit(1);
     assert_eq!(differences(&audit(&mill, &["latest", "--replay"], 0)), Vec::<String>::new());
@@ -486,12 +489,17 @@ fn programs_named_by_records_run_only_when_allowed() {
     mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"one\"}\n");
     let python = "import os, sys; open(os.path.join(r'FOLDER', 'ran'), 'a').write('x'); sys.stdout.buffer.write(sys.stdin.buffer.read())";
     let python = python.replace("FOLDER", &mill.path("").display().to_string());
-    mill.write("pipeline.yaml", &format!("\
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "\
 name: programs
 nodes:
   rows: {{op: read, with: {{path: rows.jsonl, as: document}}}}
   same: {{op: exec, from: rows, with: {{command: [python3, -c, \"{python}\"], as: document}}}}
-"));
+"
+        ),
+    );
     let told = mill.run(&[]);
     assert_eq!(told.code, 0, "{}\n{}", told.stdout, told.stderr);
     assert_eq!(mill.read("ran"), "x");

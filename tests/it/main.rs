@@ -1,15 +1,19 @@
 //! The one integration binary.
 
+mod attest;
 mod caching;
+mod carrying;
 mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
+mod keeping;
 mod laws;
 mod lineage;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
+mod openlineage;
 mod rows;
 mod scale;
 mod tidy;

@@ -16,10 +16,11 @@ use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests};
+use crate::lineage::civil;
 use crate::operator::{Blame, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
 
 /// How to run.
 #[derive(Clone)]
@@ -114,6 +115,8 @@ struct Driver {
     summary: RunSummary,
     start: Instant,
     http: reqwest::Client,
+    /// Nothing that this run may use is collected.
+    _in_use: StoreUse,
 }
 
 impl Driver {
@@ -125,6 +128,7 @@ impl Driver {
         stop: Stop,
         done: UnboundedSender<NodeDone>,
     ) -> Result<Self, StoreError> {
+        let in_use = store.enter()?;
         let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
@@ -161,6 +165,7 @@ impl Driver {
             summary,
             start,
             http,
+            _in_use: in_use,
         })
     }
 
@@ -246,6 +251,8 @@ impl Driver {
             let last = self.last_run().get(node.id()).cloned();
             why = reasons(&self.store, last.as_ref(), &key, &preimage);
         }
+        // What was found cached so far is seen to be in use.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         self.start_node(place, parts, why);
         Ok(None)
     }
@@ -304,7 +311,7 @@ impl Driver {
         let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects });
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
         self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
@@ -373,6 +380,7 @@ impl Driver {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
+            key: result.key,
             cached_rows,
             calls: result.calls,
             prompt_tokens: result.prompt_tokens,
@@ -515,20 +523,6 @@ fn run_id(started: f64) -> String {
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
 }
 
-/// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-}
-
 /// Passes events on and keeps them with the run.
 struct Recorded {
     inner: Arc<dyn Reporter>,
@@ -549,13 +543,10 @@ impl Reporter for Recorded {
 
 #[cfg(test)]
 mod tests {
-    use super::{civil, run_id};
+    use super::run_id;
 
     #[test]
     fn run_ids_are_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(20_777), (2026, 11, 20));
-        assert_eq!(civil(11_016), (2000, 2, 29));
         assert!(run_id(1_795_180_000.0).starts_with("20261120-"));
         assert!(run_id(1_795_180_000.25) < run_id(1_795_180_000.5));
     }
