@@ -17,7 +17,15 @@ use crate::pipeline;
 pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failure> {
     let store = session.store()?;
     let catalog = Catalog::read(&store);
-    let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory)?;
+    let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory);
+    let target = match target {
+        // A file that was changed since it was read or written is no slip of the pen: the audit fails.
+        Err(missing) if missing.changed => {
+            let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));
+            return Err(Failure::Other(format!("{}{help}", missing.message)));
+        }
+        other => other?,
+    };
     let roots = Roots::of(&store, &catalog, &target);
     let closure = upstream(&catalog, &roots);
     let ledger = ledger(&store, &target);
@@ -35,7 +43,7 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
             secrets: Arc::new(|name| std::env::var(name).ok()),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let notes = *session.terminal;
+        let notes = session.terminal.clone();
         let told = move |node: &str| notes.note(&format!("checking {node}"));
         let work = replay(store, pipeline::registry(), Arc::new(closure), options, report, told);
         report = runtime.block_on(work)?;

@@ -140,7 +140,9 @@ fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = line(header.iter().map(|cell| (*cell).to_owned()).collect());
     text.push_str(&line(header.iter().map(|_| "---".to_owned()).collect()));
     let cell = |cell: &String| cell.replace('|', "\\|").replace(['\n', '\r'], " ");
-    rows.iter().for_each(|row| text.push_str(&line(row.iter().map(cell).collect())));
+    for row in rows {
+        text.push_str(&line(row.iter().map(cell).collect()));
+    }
     text.push('\n');
     text
 }
@@ -152,7 +154,9 @@ fn html_table(header: &[&str], rows: &[Vec<String>]) -> String {
     };
     let mut text = "<table>\n".to_owned();
     text.push_str(&cells(header.iter().map(|cell| (*cell).to_owned()).collect(), "th"));
-    rows.iter().for_each(|row| text.push_str(&cells(row.clone(), "td")));
+    for row in rows {
+        text.push_str(&cells(row.clone(), "td"));
+    }
     text.push_str("</table>\n");
     text
 }

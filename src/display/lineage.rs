@@ -299,7 +299,7 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
                 format!("{indent}{}", if last { "   " } else { "│  " }),
             ),
         };
-        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{DIM:#} ", link.column));
+        let column = link.map_or_else(String::new, |link| format!("{DIM}{}{}{DIM:#} ", link.column, at(link)));
         if let Some(missing) = link.and_then(|link| link.missing.as_deref()) {
             let id = link.map_or("", |link| link.id.as_str());
             text.push_str(&format!("{mark}{column}{id}  {ERROR}not found: {missing}{ERROR:#}\n"));
@@ -322,6 +322,13 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
         }
     }
     text.trim_end().to_owned()
+}
+
+/// Places in lists: ` [3.0, 5.1]`.
+fn at(link: &ParentLink) -> String {
+    let place = |at: &Vec<usize>| at.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
+    let places: Vec<String> = link.at.iter().map(place).collect();
+    if places.is_empty() { String::new() } else { format!(" [{}]", places.join(", ")) }
 }
 
 /// Where a row stands and how the first of these tables was made.
@@ -415,19 +422,26 @@ pub(crate) fn run_diff(found: &RunDiff) -> String {
         text.push_str("nothing differs\n");
         return text;
     }
-    found.about.iter().for_each(|about| text.push_str(&format!("{}\n", change(about))));
-    found.params.iter().for_each(|param| text.push_str(&format!("param {}\n", change(param))));
+    for about in &found.about {
+        text.push_str(&format!("{}\n", change(about)));
+    }
+    for param in &found.params {
+        text.push_str(&format!("param {}\n", change(param)));
+    }
     for node in found.nodes.iter().filter(|node| !node.follows) {
         text.push_str(&format!("\n{STRONG}{}{STRONG:#}\n", node.node));
-        causes(node).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-        effects(node).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        for line in causes(node).into_iter().chain(effects(node)) {
+            text.push_str(&format!("  {line}\n"));
+        }
     }
     let follows: Vec<&NodeChange> = found.nodes.iter().filter(|node| node.follows).collect();
     if !follows.is_empty() {
         let names: Vec<&str> = follows.iter().map(|node| node.node.as_str()).collect();
         text.push_str(&format!("\n{STRONG}follows, through changed inputs{STRONG:#}: {}\n", names.join(", ")));
         for node in follows {
-            rows_changed(node).iter().for_each(|line| text.push_str(&format!("  {}: {line}\n", node.node)));
+            for line in rows_changed(node) {
+                text.push_str(&format!("  {}: {line}\n", node.node));
+            }
         }
     }
     for node in found.nodes.iter().filter(|node| !node.metrics.is_empty()) {

@@ -16,7 +16,7 @@ use crate::args::ColorWhen;
 use crate::exit::{Failure, USAGE};
 
 /// The terminal, or what stands in its place.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Terminal {
     quiet: bool,
     json: bool,

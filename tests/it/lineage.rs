@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use indexmap::IndexMap;
 use searchmill_engine::operator::{InputArtifact, OutputSink, PortType};
 use searchmill_engine::store::{NodeRun, OutputRecord, StoreSink};
-use searchmill_schemas::{Example, Question, Record, Trajectory, from_batch, to_batch};
+use searchmill_schemas::{Example, Question, Record, Trajectory, to_batch};
 use serde_json::Value;
 
 use crate::mill::{Mill, Told};
@@ -145,6 +145,11 @@ fn a_training_row_is_traced_to_its_sources() {
     let links = found.iter().flat_map(|row| row["parents"].as_array().expect("parents"));
     assert!(links.clone().count() > 2 && links.clone().all(|link| link["row"].is_u64()), "no parent is missing");
     let trajectory = found.iter().find(|row| row["kind"] == "trajectory").expect("a rollout");
+    let turn = rollout.turns.iter().position(|turn| !turn.observations.is_empty()).expect("a search");
+    let shown = trajectory["parents"].as_array().expect("parents").iter().find(|link| link["at"].is_array());
+    let shown = shown.expect("a chunk that was shown");
+    assert_eq!(shown["at"][0], serde_json::json!([turn, 0]));
+    assert_eq!(shown["id"], rollout.turns[turn].observations[0].chunk_id.as_str());
     let tables: Vec<&str> =
         trajectory["places"].as_array().expect("tables").iter().filter_map(|p| p["node"].as_str()).collect();
     assert_eq!(tables, ["balanced", "kept", "rollouts"]);
@@ -155,7 +160,7 @@ fn a_training_row_is_traced_to_its_sources() {
     let indexes =
         step("rollouts")["inputs"].as_array().expect("inputs").iter().filter(|input| input["type"] == "index");
     assert_eq!(indexes.count(), 2);
-    assert_eq!(step("bm25")["params"]["kind"]["bm25"]["language"].is_null(), false, "the index and how it was built");
+    assert_eq!(step("bm25")["params"]["kind"]["bm25"]["language"], "english", "the index and how it was built");
     let source = &step("corpus")["sources"][0];
     assert!(source["path"].as_str().expect("a path").ends_with("data/documents.jsonl"), "{source}");
     let digest = searchmill_engine::fingerprint::hash_file(&mill.path("data/documents.jsonl")).expect("a digest");
@@ -243,7 +248,7 @@ fn a_clean_store_passes_every_audit() {
     let nodes = page["report"]["nodes"].as_array().expect("nodes");
     let same = nodes.iter().filter(|node| node["outcome"] == "same").count();
     assert_eq!((nodes.len(), same), (12, 12), "{page}");
-    assert!(nodes.iter().any(|node| node["node"] == "rollouts" && node["check"] == "rollouts"));
+    assert!(nodes.iter().any(|node| node["node"] == "rollouts" && node["check"] == "recheck"));
     assert_eq!((&page["report"]["sources"], &page["report"]["sources_unchanged"]), (&2.into(), &2.into()));
     let sampled = json(&audit(&mill, &["swift", "--replay", "--rollouts", "--sample", "5", "--seed", "3"], 0));
     let detail = |name: &str| {
@@ -379,6 +384,9 @@ fn a_replay_finds_what_was_forged_with_right_digests() {
     assert!(found.contains("train_file | lineage | input `"), "{found}");
 }
 
+/// Changes the given turn of a rollout.
+type Forgery = fn(&mut Trajectory, usize);
+
 #[test]
 fn forged_observations_are_derived_again() {
     let mill = ran();
@@ -386,8 +394,7 @@ fn forged_observations_are_derived_again() {
     let searched = truth.iter().position(|rollout| rollout.turns.iter().any(|turn| turn.observations.len() > 1));
     let searched = searched.expect("a rollout that found something");
     let turn = truth[searched].turns.iter().position(|turn| turn.observations.len() > 1).expect("a tool turn");
-    type Change = fn(&mut Trajectory, usize);
-    let forgeries: [(&str, Change); 6] = [
+    let forgeries: [(&str, Forgery); 6] = [
         ("chunks", |rollout, turn| rollout.turns[turn].observations.swap(0, 1)),
         ("scores", |rollout, turn| rollout.turns[turn].observations[0].score += 0.5),
         ("text", |rollout, turn| rollout.turns[turn].content.push_str(" Rome is in Italy.")),
@@ -404,7 +411,7 @@ fn forged_observations_are_derived_again() {
         let found = differences(&audit(&mill, &["rollouts", "--rollouts"], 1));
         let row = &truth[searched].id;
         assert_eq!(found.len(), 1, "{what}: {found:?}");
-        assert!(found[0].starts_with(&format!("rollouts | rollouts | output trajectories, row {row}, ")), "{found:?}");
+        assert!(found[0].starts_with(&format!("rollouts | recheck | output trajectories, row {row}, ")), "{found:?}");
         assert!(found[0].contains(what), "{what}: {found:?}");
         if what == "chunks" {
             assert!(found[0].contains(&format!("turn {turn}, ")), "{found:?}");
@@ -434,6 +441,13 @@ fn a_changed_param_is_all_that_a_diff_names() {
     assert!(!text.contains("chunks") && !text.contains("bm25"), "{text}");
     mill.run(&["--set", "temperature=4"]).exit(0);
     assert!(mill.call(&["diff"]).exit(0).stdout.contains("nothing differs"));
+    let runs = mill.store().run_ids();
+    assert!(mill.call(&["diff", &runs[3][..2], "latest"]).exit(2).stderr.contains("begins the ids of 4 runs"));
+    // A run of another pipeline in between is not the previous one.
+    mill.call(&["run", "world.yaml"]).exit(0);
+    mill.run(&[]).exit(0);
+    assert!(mill.call(&["diff"]).exit(0).stdout.contains("param temperature: 4 → 2"));
+    assert!(mill.call(&["diff", &runs[1], &runs[3]]).exit(0).stdout.contains("param temperature: 2 → 4"));
 }
 
 #[test]
@@ -464,8 +478,16 @@ fn a_row_of_a_repeat_is_traced_to_the_row_it_repeats() {
     assert_eq!(places[0]["id"], repeat.id.as_str());
     assert_eq!(places[0]["changed"], serde_json::json!(["id"]));
     assert_eq!(places.last().expect("a place")["id"], repeat.id.split('~').next().expect("an id"));
-    let batch = to_batch(&[repeat.clone()]).expect("a row");
-    assert_eq!(from_batch::<Trajectory>(&batch).expect("a row").len(), 1);
+}
+
+#[test]
+fn a_file_that_was_written_can_be_audited() {
+    let mill = ran();
+    audit(&mill, &["out/train.jsonl", "--replay"], 0);
+    let text = mill.read("out/train.jsonl");
+    mill.write("out/train.jsonl", &text.replacen("Search first.", "Search never.", 1));
+    let told = mill.call(&["audit", "out/train.jsonl"]).exit(1);
+    assert!(told.stderr.contains("`train_file` wrote a file of this name with other content"), "{}", told.stderr);
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Bench {
         let effect = self.registry.get(&step.preimage.operator).map(|entry| entry.effect);
         let is_external = effect == Some(Effect::External);
         let (check, wanted) =
-            if is_external { ("rollouts", self.options.recheck) } else { ("replay", self.options.replay) };
+            if is_external { ("recheck", self.options.recheck) } else { ("replay", self.options.replay) };
         if !wanted {
             return Ok(());
         }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use arrow::array::RecordBatch;
+use indexmap::IndexMap;
 use searchmill_schemas::{RecordKind, repeated_id};
 use serde::Serialize;
 
 use super::catalog::Port;
 use super::closure::{Closure, Step};
-use super::lookup::{RowPlace, read_row, rows_with, texts};
+use super::lookup::{RowPlace, located, read_row, rows_with};
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, OperatorError, RowsInput};
 use crate::store::{ArtifactId, Store};
@@ -60,6 +61,9 @@ pub struct ParentLink {
     pub column: String,
     /// Its id.
     pub id: String,
+    /// Where it is named in lists, outermost first, from 0: `[3, 0]` is the first observation of turn 3.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<Vec<usize>>,
     /// Its place among the rows; `None` when no table behind this one has it.
     pub row: Option<usize>,
     /// Why it was not found.
@@ -93,7 +97,7 @@ pub fn ancestry(
     }
     let wanted = BTreeSet::from([id.to_owned()]);
     let mut found = match walk.table(&start.0) {
-        Some(table) => walk.in_table(start.0, &table, &wanted)?,
+        Some(table) => in_table(start.0, &table, &wanted)?,
         None => walk.behind(&[start.0], None, &wanted)?,
     };
     let (artifact, place) =
@@ -148,19 +152,6 @@ impl<'a> Walk<'a> {
         self.tables.entry(*id).or_insert_with(open).clone()
     }
 
-    fn in_table(
-        &self,
-        artifact: ArtifactId,
-        table: &RowsInput,
-        wanted: &BTreeSet<String>,
-    ) -> Result<Found, OperatorError> {
-        let mut found = Found::new();
-        for place in rows_with(table, &["id"], wanted)? {
-            found.entry(place.matched.clone()).or_insert((artifact, place));
-        }
-        Ok(found)
-    }
-
     /// Rows of a kind in the tables behind these artifacts, the nearest table first.
     fn behind(
         &mut self,
@@ -180,7 +171,7 @@ impl<'a> Walk<'a> {
                 pending.push_back(input.id);
                 let Some(table) = self.table(&input.id) else { continue };
                 if kind.is_none_or(|kind| kind == table.kind) {
-                    found.extend(self.in_table(input.id, &table, &missing)?);
+                    found.extend(in_table(input.id, &table, &missing)?);
                     missing.retain(|id| !found.contains_key(id));
                 }
             }
@@ -242,7 +233,7 @@ impl<'a> Walk<'a> {
             let wanted = BTreeSet::from([id]);
             for input in inputs {
                 let Some(table) = self.table(&input.id).filter(|table| table.kind == kind) else { continue };
-                if let Some((_, found)) = self.in_table(input.id, &table, &wanted)?.pop_first() {
+                if let Some((_, found)) = in_table(input.id, &table, &wanted)?.pop_first() {
                     return Ok(Some(found));
                 }
             }
@@ -257,17 +248,18 @@ impl<'a> Walk<'a> {
         let Some(row) = read_row(&table, place.row)? else { return Ok(Vec::new()) };
         let mut fresh = Vec::new();
         for column in table.kind.parents() {
-            let mut ids = texts(&row, 0, column.path);
-            let mut seen = BTreeSet::new();
-            ids.retain(|id| seen.insert(*id));
-            let wanted = ids.iter().map(|id| (*id).to_owned()).collect();
+            let mut ids: IndexMap<&str, Vec<Vec<usize>>> = IndexMap::new();
+            for (at, id) in located(&row, 0, column.path) {
+                ids.entry(id).or_default().extend((!at.is_empty()).then_some(at));
+            }
+            let wanted = ids.keys().map(|id| (*id).to_owned()).collect();
             let mut found = self.behind(&[place.artifact], column.kind, &wanted)?;
-            for id in ids {
+            for (id, at) in ids {
                 let before = self.found.rows.len();
                 let row = found.remove(id).map(|(artifact, place)| self.add(artifact, place)).transpose()?;
                 fresh.extend(row.filter(|row| *row >= before));
                 let missing = row.is_none().then(|| self.why_missing(&place.artifact, column.kind));
-                let link = ParentLink { column: column.path.join("."), id: id.to_owned(), row, missing };
+                let link = ParentLink { column: column.path.join("."), id: id.to_owned(), at, row, missing };
                 self.found.rows[number].parents.push(link);
             }
         }
@@ -288,6 +280,15 @@ impl<'a> Walk<'a> {
             None => format!("no {kind}table behind `{}` has it", step.name()),
         }
     }
+}
+
+/// The first row of each id in a table.
+fn in_table(artifact: ArtifactId, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
+    let mut found = Found::new();
+    for place in rows_with(table, &["id"], wanted)? {
+        found.entry(place.matched.clone()).or_insert((artifact, place));
+    }
+    Ok(found)
 }
 
 /// Names of the columns of both rows whose values differ.

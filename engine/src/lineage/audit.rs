@@ -28,7 +28,7 @@ pub enum Severity {
 pub struct Finding {
     /// Does it make the audit fail?
     pub severity: Severity,
-    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `replay`, `rollouts`.
+    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `replay`, `recheck`.
     pub check: &'static str,
     /// The node.
     pub node: String,
@@ -43,7 +43,7 @@ pub struct Finding {
 pub struct NodeCheck {
     /// The node.
     pub node: String,
-    /// `replay` or `rollouts`.
+    /// `replay` or `recheck`.
     pub check: &'static str,
     /// `same`, `differs` or `not checked`.
     pub outcome: &'static str,

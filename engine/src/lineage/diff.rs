@@ -159,7 +159,7 @@ impl Comparison<'_> {
             return None;
         }
         let results = [self.result(one), self.result(other)];
-        let reasons = self.reasons(one, other, &results);
+        let reasons = reasons(one, other, &results);
         let follows = !reasons.is_empty() && reasons.iter().all(|reason| matches!(reason, Reason::InputChanged { .. }));
         let ports: BTreeSet<&String> = one.outputs.keys().chain(other.outputs.keys()).collect();
         let rows = |node: &NodeRun, port: &String| node.outputs.get(port).map(|output| output.rows).into();
@@ -179,17 +179,6 @@ impl Comparison<'_> {
 
     fn result(&self, node: &NodeRun) -> Option<&NodeResult> {
         self.catalog.result(node.key.as_ref()?)
-    }
-
-    fn reasons(&self, one: &NodeRun, other: &NodeRun, results: &[Option<&NodeResult>; 2]) -> Vec<Reason> {
-        match results {
-            _ if one.key == other.key => Vec::new(),
-            [Some(one), Some(other)] => diff(&one.preimage, &other.preimage),
-            _ if one.operator != other.operator => {
-                vec![Reason::OperatorChanged { from: one.operator.clone(), to: other.operator.clone() }]
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// Metrics of all metric tables of the node that differ.
@@ -214,6 +203,17 @@ impl Comparison<'_> {
             }
         }
         found
+    }
+}
+
+fn reasons(one: &NodeRun, other: &NodeRun, results: &[Option<&NodeResult>; 2]) -> Vec<Reason> {
+    match results {
+        _ if one.key == other.key => Vec::new(),
+        [Some(one), Some(other)] => diff(&one.preimage, &other.preimage),
+        _ if one.operator != other.operator => {
+            vec![Reason::OperatorChanged { from: one.operator.clone(), to: other.operator.clone() }]
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -123,30 +123,52 @@ fn may_hold(group: &RowGroupMetaData, leaf: usize, wanted: &BTreeSet<String>) ->
 
 fn search(batch: &RecordBatch, path: &[&str], wanted: &BTreeSet<String>, offset: u64, found: &mut Vec<RowPlace>) {
     let ids = batch.column_by_name("id").and_then(|column| column.as_string_opt::<i32>());
+    let id = |row: usize| ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned());
+    let flat = path.first().filter(|_| path.len() == 1).and_then(|name| batch.column_by_name(name));
+    if let Some(texts) = flat.and_then(|column| column.as_string_opt::<i32>()) {
+        let hits =
+            texts.iter().enumerate().filter_map(|(row, text)| Some((row, text.filter(|t| wanted.contains(*t))?)));
+        found.extend(hits.map(|(row, text)| RowPlace {
+            row: offset + row as u64,
+            id: id(row),
+            matched: text.to_owned(),
+        }));
+        return;
+    }
     for row in 0..batch.num_rows() {
         let mut held = texts(batch, row, path);
         held.retain(|text| wanted.contains(*text));
         held.sort_unstable();
         held.dedup();
         for matched in held {
-            let id = ids.filter(|ids| ids.is_valid(row)).map(|ids| ids.value(row).to_owned());
-            found.push(RowPlace { row: offset + row as u64, id, matched: matched.to_owned() });
+            found.push(RowPlace { row: offset + row as u64, id: id(row), matched: matched.to_owned() });
         }
     }
 }
 
 /// The texts at a path of one row, in order; lists are passed through.
 pub(crate) fn texts<'a>(batch: &'a RecordBatch, row: usize, path: &[&str]) -> Vec<&'a str> {
+    located(batch, row, path).into_iter().map(|(_, text)| text).collect()
+}
+
+/// The same, each with its places in the lists on the way, from 0.
+pub(crate) fn located<'a>(batch: &'a RecordBatch, row: usize, path: &[&str]) -> Vec<(Vec<usize>, &'a str)> {
     let mut found = Vec::new();
     if let Some((first, rest)) = path.split_first()
         && let Some(column) = batch.column_by_name(first)
     {
-        gather(column.as_ref(), row, rest, &mut found);
+        gather(column.as_ref(), row, rest, &mut Vec::new(), &mut found);
     }
     found
 }
 
-fn gather<'a>(array: &'a dyn Array, row: usize, path: &[&str], found: &mut Vec<&'a str>) {
+fn gather<'a>(
+    array: &'a dyn Array,
+    row: usize,
+    path: &[&str],
+    places: &mut Vec<usize>,
+    found: &mut Vec<(Vec<usize>, &'a str)>,
+) {
     if array.is_null(row) {
         return;
     }
@@ -154,18 +176,20 @@ fn gather<'a>(array: &'a dyn Array, row: usize, path: &[&str], found: &mut Vec<&
         DataType::List(_) => {
             let list = array.as_list::<i32>();
             let ends = list.value_offsets();
-            for item in ends[row]..ends[row + 1] {
-                gather(list.values().as_ref(), item as usize, path, found);
+            for (place, item) in (ends[row]..ends[row + 1]).enumerate() {
+                places.push(place);
+                gather(list.values().as_ref(), item as usize, path, places, found);
+                places.pop();
             }
         }
         DataType::Struct(_) => {
             if let Some((first, rest)) = path.split_first()
                 && let Some(column) = array.as_struct().column_by_name(first)
             {
-                gather(column.as_ref(), row, rest, found);
+                gather(column.as_ref(), row, rest, places, found);
             }
         }
-        DataType::Utf8 if path.is_empty() => found.push(array.as_string::<i32>().value(row)),
+        DataType::Utf8 if path.is_empty() => found.push((places.clone(), array.as_string::<i32>().value(row))),
         _ => {}
     }
 }

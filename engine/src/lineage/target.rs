@@ -5,7 +5,7 @@ use std::path::Path;
 use super::catalog::Catalog;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
 use crate::spec::advice;
-use crate::store::{ArtifactId, NodeRun, Store};
+use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
 
 /// Fewest digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
@@ -51,11 +51,13 @@ pub struct NotFound {
     pub message: String,
     /// How to mend it.
     pub help: Option<String>,
+    /// Is it there under that name with other content: a file that was changed?
+    pub changed: bool,
 }
 
 impl NotFound {
     fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self { message: message.into(), help }
+        Self { message: message.into(), help, changed: false }
     }
 }
 
@@ -200,11 +202,25 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
         return Ok(Some(Target::Delivered { name: text.to_owned(), id }));
     }
     let message = format!("no result in the store was made from `{text}` as it is now, and none wrote it");
-    let known = read_before(catalog, &path);
-    Err(NotFound::new(
-        message,
-        known.map(|content| format!("it was read with the content {content}: trace that digest")),
-    ))
+    let read = read_before(catalog, &path);
+    let read = read.map(|content| format!("it was read with the content {content}: trace that digest"));
+    let wrote = || written_before(store, catalog, &path);
+    let wrote = || wrote().map(|node| format!("`{node}` wrote a file of this name with other content"));
+    let help = read.or_else(wrote);
+    let changed = help.is_some();
+    Err(NotFound { changed, ..NotFound::new(message, help) })
+}
+
+/// The node that wrote a file of that name.
+fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let wrote = catalog.artifacts().find(|id| {
+        let artifact =
+            store.artifact(id).filter(|artifact| matches!(artifact.artifact_type, ArtifactType::Tree { .. }));
+        artifact.is_some_and(|artifact| artifact.parts.iter().any(|part| part.name == name))
+    })?;
+    let maker = catalog.makers(wrote).first()?;
+    catalog.node(&maker.key).map(str::to_owned)
 }
 
 /// The folder artifact that holds a file of that content.

@@ -68,12 +68,11 @@ impl RolloutRecheck {
             ("prediction", rollout.prediction.clone(), extract_answer(answer).to_owned()),
             ("number of tool calls", rollout.tool_calls.to_string(), calls.to_string()),
         ];
-        match self.questions.get(&rollout.question_id) {
-            Some(asked) => parts.push(("question", question_of(rollout).to_string(), fields(asked).to_string())),
-            None => {
-                let row = rollout.question_id.clone();
-                parts.push(("question", row, "the question is not in the node's input".to_owned()));
-            }
+        if let Some(asked) = self.questions.get(&rollout.question_id) {
+            parts.push(("question", question_of(rollout).to_string(), fields(asked).to_string()));
+        } else {
+            let derived = "the question is not in the node's input".to_owned();
+            parts.push(("question", rollout.question_id.clone(), derived));
         }
         for (what, recorded, derived) in parts {
             tell(found, rollout, what.to_owned(), recorded, derived);
@@ -92,7 +91,7 @@ impl RolloutRecheck {
         let (mut turn, mut searches) = (0, 0);
         while turn < rollout.turns.len() {
             let calls = &rollout.turns[turn].tool_calls;
-            let answers = (turn + 1..).take_while(|turn| is_tool(*turn)).count();
+            let answers = (turn + 1..rollout.turns.len()).take_while(|turn| is_tool(*turn)).count();
             // The calls of the last turn were not run: a limit ended the rollout.
             let run = turn + 1 < rollout.turns.len();
             for (number, call) in calls.iter().enumerate().filter(|_| run) {
