@@ -1,6 +1,7 @@
 //! The command line, as clap types: their comments are the help texts.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
@@ -84,6 +85,18 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Show what differs between two runs: params, code, inputs, row counts, metrics.
     Diff(DiffArgs),
+    /// Show what no kept run, no pin and no age protects; with --yes, remove it.
+    Gc(GcArgs),
+    /// Keep an artifact whatever happens, under a name; or list what is kept.
+    Pin(PinArgs),
+    /// Take a pin away.
+    Unpin(UnpinArgs),
+    /// Write an artifact with all that made it to one file, or the rows that were paid for.
+    Export(ExportArgs),
+    /// Take what `export` wrote into this store.
+    Import(ImportArgs),
+    /// Say what an artifact is and what made it (in-toto, SLSA), signed; or check that.
+    Attest(AttestArgs),
 }
 
 /// A pipeline and what changes it.
@@ -137,6 +150,10 @@ pub(crate) struct RunArgs {
     /// Take at most so many rows from every source: a trial run with its own cache entries.
     #[arg(long, value_name = "ROWS")]
     pub(crate) limit: Option<u64>,
+    /// Send OpenLineage events there: a file, to which they are added, or the address of a receiver. See also
+    /// OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE.
+    #[arg(long, value_name = "FILE|URL", env = "OPENLINEAGE_URL")]
+    pub(crate) openlineage: Option<String>,
 }
 
 #[derive(Arguments)]
@@ -241,7 +258,7 @@ pub(crate) struct ScheduleNamesArgs {
 
 #[derive(Arguments)]
 pub(crate) struct ShowArgs {
-    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    /// `NODE`, `NODE.PORT`, a pin, or the beginning of an artifact's id.
     pub(crate) what: String,
     /// Of this run instead of the last one.
     #[arg(long, value_name = "RUN")]
@@ -376,4 +393,118 @@ pub(crate) struct DiffArgs {
     /// The second run.
     #[arg(default_value = "latest")]
     pub(crate) other: String,
+}
+
+#[derive(Arguments)]
+pub(crate) struct GcArgs {
+    /// Remove it. Without this, it is only shown.
+    #[arg(long, alias = "delete")]
+    pub(crate) yes: bool,
+    /// Only show it (as without --yes).
+    #[arg(short = 'n', long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    /// Keep the results of so many newest runs of each pipeline; the last run and the last that went well always count.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) keep_runs: usize,
+    /// Keep what was made or used since: `30d`, `12h`, `0s`. One day, unless it is given.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) older_than: Option<Duration>,
+    /// Also remove remembered rows of external nodes that no kept result used. They were paid for.
+    #[arg(long, requires = "older_than")]
+    pub(crate) memo: bool,
+    /// Also forget the records of runs that are not kept.
+    #[arg(long)]
+    pub(crate) forget_runs: bool,
+}
+
+#[derive(Arguments)]
+pub(crate) struct PinArgs {
+    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    #[arg(required_unless_present = "list")]
+    pub(crate) what: Option<String>,
+    /// The pin's name; without it, what was written for the artifact.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The node as this run knew it, instead of the newest run that has it.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Also keep all artifacts that it was made from.
+    #[arg(long)]
+    pub(crate) lineage: bool,
+    /// List the pins.
+    #[arg(long, conflicts_with_all = ["what", "name", "run", "lineage"])]
+    pub(crate) list: bool,
+}
+
+#[derive(Arguments)]
+pub(crate) struct UnpinArgs {
+    /// The pin's name.
+    pub(crate) name: String,
+}
+
+#[derive(Arguments)]
+#[command(allow_missing_positional = true)]
+pub(crate) struct ExportArgs {
+    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    #[arg(required_unless_present = "memo")]
+    pub(crate) what: Option<String>,
+    /// The file to write, usually `NAME.tar.zst`.
+    #[arg(required = true)]
+    pub(crate) file: PathBuf,
+    /// The node as this run knew it, instead of the newest run that has it.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// Of the artifacts before this one, only what is known of them.
+    #[arg(long, requires = "what")]
+    pub(crate) shallow: bool,
+    /// Also the rows that external nodes of its lineage paid for; without an artifact, those of all external nodes.
+    #[arg(long)]
+    pub(crate) memo: bool,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ImportArgs {
+    /// What `export` wrote.
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Arguments)]
+#[command(group = clap::ArgGroup::new("task").required(true).args(["what", "new_key", "verify"]))]
+pub(crate) struct AttestArgs {
+    /// `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    pub(crate) what: Option<String>,
+    /// The node as this run knew it, instead of the newest run that has it.
+    #[arg(long, value_name = "RUN", requires = "what")]
+    pub(crate) run: Option<String>,
+    /// Sign with this key (Ed25519, PKCS #8 PEM). Without it, the statement is not signed.
+    #[arg(long, value_name = "KEYFILE", requires = "what")]
+    pub(crate) key: Option<PathBuf>,
+    /// Where to write it; without it, stdout.
+    #[arg(short, long, value_name = "FILE", requires = "what")]
+    pub(crate) output: Option<PathBuf>,
+    /// Make a key: FILE, which only you can read, and FILE.pub beside it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) new_key: Option<PathBuf>,
+    /// Check an attestation, and compare what it is about with this store.
+    #[arg(long, value_name = "FILE", requires = "public_key")]
+    pub(crate) verify: Option<PathBuf>,
+    /// The key to check it with.
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) public_key: Option<PathBuf>,
+}
+
+/// `30d`, `12h`, `15m`, `40s`, `2w`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no age: write a number and s, m, h, d or w, for example 30d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        "w" => 604_800.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }

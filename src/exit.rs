@@ -1,6 +1,7 @@
 //! Exit codes, and failures that end a command.
 
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
+use searchmill_engine::lineage::archive::ArchiveError;
 use searchmill_engine::store::StoreError;
 
 /// Everything went well.
@@ -73,6 +74,15 @@ impl From<searchmill_engine::operator::OperatorError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(error) => Self::Store(error),
+            ArchiveError::Refused(_) => Self::Other(error.to_string()),
+        }
     }
 }
 

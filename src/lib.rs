@@ -4,6 +4,7 @@ mod args;
 mod commands;
 pub mod display;
 mod exit;
+mod openlineage;
 mod pipeline;
 mod schedule;
 

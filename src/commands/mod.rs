@@ -1,10 +1,16 @@
 //! One file per subcommand.
 
+mod artifact;
+mod attest;
 mod audit;
 mod diff;
+mod export;
+mod gc;
 mod graph;
+mod import;
 mod logs;
 mod ops;
+mod pin;
 mod plan;
 mod run;
 mod runs;
@@ -93,5 +99,11 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Trace(args) => trace::trace(&session, &args),
         Command::Audit(args) => audit::audit(&session, &args),
         Command::Diff(args) => diff::diff(&session, &args),
+        Command::Gc(args) => gc::gc(&session, &args),
+        Command::Pin(args) => pin::pin(&session, &args),
+        Command::Unpin(args) => pin::unpin(&session, &args),
+        Command::Export(args) => export::export(&session, &args),
+        Command::Import(args) => import::import(&session, &args),
+        Command::Attest(args) => attest::attest(&session, &args),
     }
 }

@@ -11,7 +11,7 @@ use searchmill_engine::report::Reporter;
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
-use crate::pipeline;
+use crate::{openlineage, pipeline};
 
 /// Nodes that are listed where one was not found.
 const NAMED: usize = 20;
@@ -44,14 +44,24 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let stop = Stop::default();
     let shown: Arc<dyn Reporter> = reporter.clone();
-    let outcome = runtime.block_on(async {
+    let target = args.openlineage;
+    let (outcome, undelivered) = runtime.block_on(async {
         tokio::spawn(listen(stop.clone(), Arc::clone(&shown)));
-        execute(Arc::new(plan), store.clone(), options, shown, stop).await
-    });
+        let (told, delivery) = openlineage::begin(target.as_deref(), &plan, &store, &session.directory, shown)?;
+        let outcome = execute(Arc::new(plan), store.clone(), options, told, stop).await;
+        let undelivered = match delivery {
+            Some(delivery) => delivery.finish().await,
+            None => None,
+        };
+        Ok::<_, Failure>((outcome, undelivered))
+    })?;
     // Threads that still compute after a second Ctrl-C are not waited for.
     runtime.shutdown_background();
     let summary = outcome?;
     reporter.finish(&summary, &store);
+    if let Some(warning) = undelivered {
+        session.terminal.warn(&warning);
+    }
     Ok(u8::try_from(exit_code(&summary)).unwrap_or(crate::exit::FAILED))
 }
 

@@ -52,6 +52,9 @@ fn find(store: &Store, args: &ShowArgs) -> Result<(ArtifactId, String), Failure>
 }
 
 fn by_prefix(store: &Store, prefix: &str) -> Result<ArtifactId, Failure> {
+    if let Ok(Some(pin)) = store.pinned(prefix) {
+        return Ok(pin.artifact);
+    }
     if let Some(id) = ArtifactId::parse(prefix) {
         return Ok(id);
     }

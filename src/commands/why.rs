@@ -27,7 +27,8 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
             let before = runs.iter().find(|before| before.node == node.id()).and_then(|before| before.key);
             let before =
                 before.ok_or_else(|| Failure::usage(format!("run `{run}` has no key of node `{}`", node.id())))?;
-            let (before, now) = (store.result(&before), store.result(key));
+            let before = store.result(&before).or_else(|| store.tombstone(&before));
+            let now = store.result(key).or_else(|| store.tombstone(key));
             match (before, now) {
                 _ if runs.iter().any(|before| before.node == node.id() && before.key == Some(*key)) => {}
                 (Some(before), Some(now)) => {

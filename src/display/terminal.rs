@@ -72,6 +72,11 @@ impl Terminal {
         }
     }
 
+    /// Something that went wrong and is no failure.
+    pub fn warn(&self, text: &str) {
+        err(&format!("{WARN}warning{WARN:#}: {text}"));
+    }
+
     /// A table of the result.
     pub fn table(&self, header: &[&str], rows: &[Vec<String>]) {
         out(&text_table(header, rows, if std::io::stdout().is_terminal() { Some(width()) } else { None }));

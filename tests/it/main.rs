@@ -3,17 +3,22 @@
 mod blocks;
 mod caching;
 mod commands;
+mod attest;
+mod caching;
+mod carrying;
 mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
+mod keeping;
 mod laws;
 mod lineage;
 mod mill;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod remote;
+mod openlineage;
 mod rows;
 mod schedule;
 mod scale;

@@ -20,7 +20,7 @@ use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary, Utc};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
 
 /// How to run.
 #[derive(Clone)]
@@ -115,6 +115,8 @@ struct Driver {
     summary: RunSummary,
     start: Instant,
     http: reqwest::Client,
+    /// Nothing that this run may use is collected.
+    _in_use: StoreUse,
 }
 
 impl Driver {
@@ -126,6 +128,7 @@ impl Driver {
         stop: Stop,
         done: UnboundedSender<NodeDone>,
     ) -> Result<Self, StoreError> {
+        let in_use = store.enter()?;
         let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
@@ -165,6 +168,7 @@ impl Driver {
             summary,
             start,
             http,
+            _in_use: in_use,
         })
     }
 
@@ -248,6 +252,8 @@ impl Driver {
             let last = self.last_run().get(node.id()).cloned();
             why = reasons(&self.store, last.as_ref(), &key, &preimage);
         }
+        // What was found cached so far is seen to be in use.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         self.start_node(place, parts, why);
         Ok(None)
     }
@@ -330,7 +336,7 @@ impl Driver {
         let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects });
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
         self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
@@ -398,6 +404,7 @@ impl Driver {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
+            key: result.key,
             cached_rows,
             calls: result.calls,
             prompt_tokens: result.prompt_tokens,

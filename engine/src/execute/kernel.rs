@@ -47,12 +47,13 @@ pub(super) fn run_kernel(
         }
         Kernel::Query(kernel) => {
             let outputs = &mut Outputs::new(sink);
-            run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
+            let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
+            return Ok(RowsRun::of_query(columns));
         }
         Kernel::RowMap(kernel) => {
             let keys = (run.row_keys)(kernel.reads());
-            let memo =
-                if run.recall { Memo::open(&run.store, &keys.base())? } else { Memo::empty(&run.store, &keys.base())? };
+            let base = keys.base();
+            let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base)? };
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
@@ -63,7 +64,9 @@ pub(super) fn run_kernel(
                 stop: run.stop.clone(),
                 progress: Arc::clone(&run.progress),
             };
-            return run.context.block_on(run_rows(job, &mut Outputs::new(sink)));
+            let mut done = run.context.block_on(run_rows(job, &mut Outputs::new(sink)))?;
+            done.memo = Some(base);
+            return Ok(done);
         }
     }
     Ok(RowsRun::default())

@@ -145,6 +145,8 @@ fn node_result(
         finished: unix_time(),
         run: job.run.clone(),
         searchmill: env!("CARGO_PKG_VERSION").to_owned(),
+        columns: rows.columns.clone(),
+        memo: rows.memo,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runs a relational plan: one partition, a memory pool, spill to scratch.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +15,9 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 
+use super::columns::column_lineage;
 use crate::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, RowsInput};
+use crate::store::ColumnLineage;
 
 /// Memory of one query before it spills, unless the node says otherwise.
 const QUERY_MEMORY: usize = 512 << 20;
@@ -22,12 +25,13 @@ const QUERY_MEMORY: usize = 512 << 20;
 /// A table of one file of at most so many bytes is read before the query starts.
 const SMALL_BYTES: u64 = 256 << 10;
 
+/// Runs the query; gives the column lineage of its outputs.
 pub(super) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,
     outputs: &mut Outputs<'_>,
     context: &Context,
-) -> Result<(), OperatorError> {
+) -> Result<BTreeMap<String, ColumnLineage>, OperatorError> {
     let session = session(context)?;
     let mut tables = Vec::new();
     for (port, bound) in inputs.iter() {
@@ -37,7 +41,9 @@ pub(super) async fn run_query(
         }
     }
     let progress = context.progress();
-    for output in kernel.plan(&session, &QueryInputs { tables }).await? {
+    let mut lineage = BTreeMap::new();
+    for output in kernel.plan(&session, &QueryInputs { tables: tables.clone() }).await? {
+        lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
         let mut done = 0;
         let schema = Arc::clone(output.frame.schema().inner());
         let mut batches = output.frame.execute_stream().await?;
@@ -53,7 +59,7 @@ pub(super) async fn run_query(
             outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
         }
     }
-    Ok(())
+    Ok(lineage)
 }
 
 /// The functions and rules of SQL, registered once: a session of its own for each node shares them.

@@ -17,7 +17,10 @@ pub(super) enum Lookup {
 /// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; with `retry`, so is one with rows
 /// that failed outside.
 pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: bool) -> Lookup {
-    let Some(result) = store.result(key) else { return Lookup::Miss(Vec::new()) };
+    let Some(result) = store.result(key) else {
+        let collected = store.tombstone(key).map(|_| Reason::Collected);
+        return Lookup::Miss(collected.into_iter().collect());
+    };
     for (port, output) in &result.outputs {
         match store.check(&output.id) {
             Ok(()) => {}
@@ -46,7 +49,7 @@ pub(super) fn reasons(
     if before == *key {
         return vec![Reason::Unfinished];
     }
-    match store.result(&before) {
+    match store.result(&before).or_else(|| store.tombstone(&before)) {
         Some(result) => diff(&result.preimage, preimage),
         None => vec![Reason::Unfinished],
     }

@@ -11,17 +11,17 @@ use searchmill_schemas::{Reject, text_column};
 
 use super::driver::Stop;
 use super::progress::NodeProgress;
-use crate::fingerprint::{RowKey, RowKeys};
+use crate::fingerprint::{Digest, RowKey, RowKeys};
 use crate::operator::{
     Context, FailureKind, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
-use crate::store::Memo;
+use crate::store::{ColumnLineage, Memo};
 
 /// Finished rows may wait for at most so many times the rows in flight before new ones start.
 const AHEAD: usize = 64;
 
-/// How a row kernel's run ended.
+/// How a kernel's run ended: what is only known of row kernels and queries.
 #[derive(Debug, Default)]
 pub(super) struct RowsRun {
     pub(super) usage: Usage,
@@ -30,6 +30,10 @@ pub(super) struct RowsRun {
     pub(super) dropped: u64,
     /// Told to stop before all rows were done: what is done is in the memo.
     pub(super) stopped: bool,
+    /// Where the rows are remembered.
+    pub(super) memo: Option<Digest>,
+    /// What the columns of a query's outputs come from.
+    pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
     failure: Option<OperatorError>,
 }
@@ -38,6 +42,11 @@ impl RowsRun {
     /// Nothing was paid, and so many rows were known.
     pub(super) fn known(cached_rows: u64) -> Self {
         Self { cached_rows, ..Self::default() }
+    }
+
+    /// Of a query, of which nothing else is known.
+    pub(super) fn of_query(columns: BTreeMap<String, ColumnLineage>) -> Self {
+        Self { columns, ..Self::default() }
     }
 }
 

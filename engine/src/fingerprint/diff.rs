@@ -27,6 +27,8 @@ pub enum Reason {
     SourceChanged { name: String },
     /// The seed changed.
     SeedChanged { from: Value, to: Value },
+    /// The result was there and was removed to make room.
+    Collected,
     /// The result is known, but a file of its artifact is gone.
     ArtifactMissing { port: String },
     /// The result is known, but a file of its artifact is not what was written.
@@ -59,6 +61,7 @@ impl std::fmt::Display for Reason {
             Self::SourceChanged { name } if name == "--limit" => f.write_str("--limit was given, left out or changed"),
             Self::SourceChanged { name } => write!(f, "the content of `{name}` changed"),
             Self::SeedChanged { from, to } => write!(f, "the seed changed from {} to {}", brief(from), brief(to)),
+            Self::Collected => f.write_str("its result was collected by `searchmill gc`"),
             Self::ArtifactMissing { port } => write!(f, "the artifact of output `{port}` is gone from the store"),
             Self::ArtifactCorrupt { port } => write!(f, "the artifact of output `{port}` is damaged in the store"),
             Self::Forced => f.write_str("--force"),

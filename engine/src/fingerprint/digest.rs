@@ -6,6 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+/// What others call the algorithm of a [`Digest`].
+pub const DIGEST_NAME: &str = "blake3";
+
 /// A BLAKE3-256 digest, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);

@@ -8,14 +8,16 @@ mod identity;
 mod node_key;
 mod preimage;
 mod row_key;
+mod sha256;
 mod source;
 
 pub use boundary::is_boundary;
 pub use canonical::encode;
 pub use diff::{Reason, diff};
-pub use digest::{Digest, hash_bytes, hash_file, hash_reader};
+pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
 pub use preimage::Preimage;
 pub use row_key::{RowKey, RowKeys, block_key};
+pub use sha256::{sha256_bytes, sha256_file};
 pub use source::{Located, SourceDigests, SourceProblem, StatRecord};

@@ -1,17 +1,22 @@
-//! What happened: which results made an artifact, from what, back to the sources and down to single rows; and whether
-//! it is still all there.
+//! What happened: which results made an artifact, from what, back to the sources and down to single rows; whether it is
+//! still all there; and what of it is told to others.
 //!
 //! [`Catalog`] holds every result of a store, [`resolve`] finds what a word on the command line means, [`Closure`] is
-//! everything behind it.
+//! everything behind it. [`archive`] carries an artifact with all that made it to another store, [`attest`] signs what is
+//! known of it, [`openlineage`] says what a run does.
 
 mod ancestry;
+pub mod archive;
+pub mod attest;
 mod audit;
 mod catalog;
 mod closure;
 mod compare;
 mod descent;
 mod diff;
+mod instant;
 mod lookup;
+pub mod openlineage;
 mod target;
 mod trace;
 
@@ -23,6 +28,7 @@ pub use compare::{Difference, first_difference};
 pub(crate) use compare::{difference, file_difference, row_difference};
 pub use descent::{Descendants, descent};
 pub use diff::{Changed, MetricChange, NodeChange, RunDiff, diff_runs};
+pub use instant::rfc3339;
 pub(crate) use lookup::{read_rows, rows_with, texts};
 pub use target::{NotFound, Target, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fingerprint::Reason;
+use crate::fingerprint::{NodeKey, Reason};
 
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -62,6 +62,8 @@ pub enum Event {
         bytes: u64,
         /// Rejected rows it holds.
         rejects: u64,
+        /// The key of its result.
+        key: Option<NodeKey>,
     },
     /// A node begins.
     NodeStarted {
@@ -113,6 +115,8 @@ pub enum Event {
         bytes: u64,
         /// Rows that failed.
         rejects: u64,
+        /// The key of its result.
+        key: NodeKey,
         /// Of its rows, those whose result was known.
         cached_rows: u64,
         /// Calls to the outside.

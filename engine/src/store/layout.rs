@@ -4,10 +4,12 @@
 //! .searchmill/
 //!   format                       "1"
 //!   results/ab/<node key>.json   what a node gave: outputs, preimage, figures
+//!   collected/ab/<key>.json      the same of results that were removed, so that it can be said what they were
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
 //!   memo/ab/<base>/*.rows        results of single external rows
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
-//!   leases/<key>                 held while a process computes a node
+//!   pins/<name>.json             what is kept whatever happens
+//!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
 //!   schedule/<name>/             what the daemon of `schedule` keeps
 //!   tmp/                         unfinished work
 //!   sources.json                 digests of outside files by (size, mtime, inode)
@@ -143,6 +145,11 @@ impl Store {
         self.root.join("results").join(&hex[..2]).join(format!("{hex}.json"))
     }
 
+    pub(super) fn tombstone_path(&self, key: &NodeKey) -> PathBuf {
+        let hex = key.0.hex();
+        self.root.join("collected").join(&hex[..2]).join(format!("{hex}.json"))
+    }
+
     pub(super) fn lease_path(&self, key: &NodeKey) -> PathBuf {
         self.root.join("leases").join(key.0.hex())
     }
@@ -152,6 +159,10 @@ impl Store {
     pub fn memo_folder(&self, base: &crate::fingerprint::Digest) -> PathBuf {
         let hex = base.hex();
         self.root.join("memo").join(&hex[..2]).join(hex)
+    }
+
+    pub(super) fn run_folder(&self, id: &str) -> PathBuf {
+        self.runs_folder().join(id)
     }
 
     pub(super) fn runs_folder(&self) -> PathBuf {

@@ -1,6 +1,8 @@
-//! Leases: one process computes a key, the others wait and then reuse.
+//! Leases: one process computes a key, the others wait and then reuse. And the use of a whole store, so that nothing is
+//! collected from under a process.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::StoreError;
@@ -13,7 +15,60 @@ pub struct Lease {
     _file: File,
 }
 
+/// Held by whatever reads or adds results for a while: nothing is taken out of the store meanwhile.
+#[derive(Debug)]
+pub struct StoreUse {
+    _file: File,
+}
+
+/// Who else uses the store.
+#[derive(Debug)]
+pub(super) enum Others {
+    /// Nobody, and nobody can begin while this is held.
+    Nobody { _held: StoreUse },
+    /// Somebody.
+    Somebody,
+    /// The file system cannot tell.
+    Unknown,
+}
+
 impl Store {
+    fn use_path(&self) -> PathBuf {
+        self.root().join("leases").join("store")
+    }
+
+    fn use_file(&self) -> Result<File, StoreError> {
+        let path = self.use_path();
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true);
+        options.open(&path).map_err(StoreError::io("open", &path))
+    }
+
+    /// Begins to use the store, together with others. Waits while another process takes things out.
+    ///
+    /// # Errors
+    /// When the lease file cannot be made.
+    pub fn enter(&self) -> Result<StoreUse, StoreError> {
+        let file = self.use_file()?;
+        if let Err(error) = file.lock_shared() {
+            tracing::debug!("no lock on {}: {error}", self.use_path().display());
+        }
+        Ok(StoreUse { _file: file })
+    }
+
+    /// Keeps all others out, if nobody is there.
+    pub(super) fn alone(&self) -> Result<Others, StoreError> {
+        let file = self.use_file()?;
+        Ok(match file.try_lock() {
+            Ok(()) => Others::Nobody { _held: StoreUse { _file: file } },
+            Err(TryLockError::WouldBlock) => Others::Somebody,
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!("no lock on {}: {error}", self.use_path().display());
+                Others::Unknown
+            }
+        })
+    }
+
     /// Takes the lease on a key, or `None` while another process holds it.
     ///
     /// # Errors

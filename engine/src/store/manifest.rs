@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::artifact::{ArtifactId, ArtifactType};
-use crate::fingerprint::NodeKey;
+use super::columns::ColumnLineage;
+use crate::fingerprint::{Digest, NodeKey};
 
 /// One output of a finished node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +89,12 @@ pub struct NodeResult {
     pub run: String,
     /// The program's version.
     pub searchmill: String,
+    /// What the columns of the outputs come from, where the node is a relational plan.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub columns: BTreeMap<String, ColumnLineage>,
+    /// Where the rows of an external node are remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memo: Option<Digest>,
 }
 
 impl NodeResult {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Cursor, Write};
+use std::io::{BufWriter, Cursor, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
@@ -14,6 +14,7 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
+use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
 use crate::fingerprint::{Digest, RowKey, hash_bytes};
@@ -105,6 +106,12 @@ impl Memo {
         self.known.is_empty()
     }
 
+    /// Is that row known?
+    #[must_use]
+    pub fn contains(&self, key: &RowKey) -> bool {
+        self.known.contains_key(key)
+    }
+
     /// The kept result of a row. One that cannot be read counts as unknown.
     #[must_use]
     pub fn get(&self, key: &RowKey) -> Option<MemoEntry> {
@@ -150,6 +157,47 @@ impl Memo {
             None => Ok(()),
         }
     }
+}
+
+impl Store {
+    /// Identities of nodes whose rows are remembered, sorted.
+    #[must_use]
+    pub fn memo_bases(&self) -> Vec<Digest> {
+        let found = names_below(&self.root().join("memo")).into_iter();
+        found.filter_map(|(name, _)| Digest::parse(&name)).collect()
+    }
+
+    /// All that is remembered under `base` as one segment under `tmp/`, each row once, sorted by key: the same rows give
+    /// the same bytes. `None` when nothing is remembered. Whoever asks removes it.
+    ///
+    /// # Errors
+    /// When the memo cannot be read or the segment not written.
+    pub fn merge_memo(&self, base: &Digest) -> Result<Option<(PathBuf, usize)>, StoreError> {
+        let memo = Memo::open(self, base)?;
+        if memo.is_empty() {
+            return Ok(None);
+        }
+        let path = self.temporary();
+        let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
+        for (from, start, end) in memo.known.values().filter_map(|places| places.first()) {
+            file.write_all(&memo.files[*from][start - HEADER..*end]).map_err(StoreError::io("write", &path))?;
+        }
+        file.flush().map_err(StoreError::io("write", &path))?;
+        Ok(Some((path, memo.len())))
+    }
+}
+
+/// The keys of a segment; `None` when any byte of it is not what was written.
+pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
+    let mut keys = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (key, start, end) = record_at(bytes, at)?;
+        decode(&bytes[start..end])?;
+        keys.push(key);
+        at = end;
+    }
+    Some(keys)
 }
 
 /// A name no other process and no earlier one with the same pid has taken.

@@ -5,12 +5,17 @@
 
 mod artifact;
 mod block;
+mod collect;
+mod columns;
 mod error;
 mod layout;
 mod lease;
+mod intake;
+mod makers;
 mod manifest;
 mod memo;
 mod part;
+mod pins;
 mod reader;
 mod results;
 mod runs;
@@ -20,11 +25,16 @@ mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
+pub use collect::{Collected, Garbage, KeepPolicy, Swept};
+pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
+pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
-pub use lease::Lease;
+pub use lease::{Lease, StoreUse};
+pub use makers::Makers;
 pub use manifest::{NodeResult, Origin, OutputRecord, SourceFile};
 pub use memo::{Memo, MemoEntry};
+pub use pins::Pin;
 pub use reader::Damage;
 pub use results::RecordState;
 pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};

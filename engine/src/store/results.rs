@@ -72,7 +72,7 @@ fn first_line(text: &[u8]) -> Option<&[u8]> {
     text.split(|byte| *byte == b'\n').next()
 }
 
-fn read_record(text: &[u8]) -> Option<NodeResult> {
+pub(super) fn read_record(text: &[u8]) -> Option<NodeResult> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let (line, checksum) = text.split_at(end);
     let wanted = format!("\n\"{}\"\n", hash_bytes(line));

@@ -1,0 +1,554 @@
+//! One file with an artifact and all that made it, to be opened in another store.
+//!
+//! A `tar` compressed with zstd: first `searchmill-archive.json`, which names every other file with its size and its
+//! digest, then those files in that order, laid out as in a store. Times, owners and modes are fixed, so that the same
+//! things give the same bytes. Importing takes only what stands in the list, only plain files, only in the places that a
+//! store has; it checks all digests before anything is visible, and changes nothing that is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
+use crate::store::{
+    Admission, ArtifactId, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place, record_place,
+};
+
+/// Version of the layout of archives.
+pub const ARCHIVE_FORMAT: u32 = 1;
+/// The list of files, the first one.
+const MANIFEST: &str = "searchmill-archive.json";
+/// Longest list of files.
+const MANIFEST_BYTES: u64 = 256 << 20;
+/// zstd's own default.
+const LEVEL: i32 = 3;
+
+/// What an archive is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Root {
+    /// The artifact.
+    pub artifact: ArtifactId,
+    /// The key of the result that made it, if it is known.
+    pub key: Option<NodeKey>,
+    /// What it is called: `pipeline/node.port`.
+    pub name: String,
+    /// The run that it was taken from, if it is known.
+    pub run: Option<String>,
+}
+
+/// One file of an archive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct FileEntry {
+    path: String,
+    bytes: u64,
+    digest: Digest,
+}
+
+/// The first file of an archive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    searchmill: String,
+    root: Option<Root>,
+    shallow: bool,
+    files: Vec<FileEntry>,
+}
+
+/// What to export.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// An artifact with its lineage; without one, only remembered rows.
+    pub root: Option<Root>,
+    /// Of the artifacts, only those of the root's own result; of all others only what is known of them.
+    pub shallow: bool,
+    /// The remembered rows of the external nodes of the lineage (or of all, without a root).
+    pub memo: bool,
+}
+
+/// What an archive holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Census {
+    /// Artifacts.
+    pub artifacts: usize,
+    /// Results.
+    pub results: usize,
+    /// Runs.
+    pub runs: usize,
+    /// Remembered rows.
+    pub rows: usize,
+    /// Bytes before compression.
+    pub bytes: u64,
+    /// Artifacts of the lineage that are not in the store any more.
+    pub missing: usize,
+}
+
+/// Why an archive is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The archive is not what it should be.
+    #[error("the archive is refused, nothing of it was taken: {0}")]
+    Refused(String),
+}
+
+fn refused(why: impl Into<String>) -> ArchiveError {
+    ArchiveError::Refused(why.into())
+}
+
+enum Body {
+    Place(PathBuf),
+    Open(File),
+    Text(Vec<u8>),
+}
+
+/// An archive that is ready to be written.
+pub struct Export {
+    manifest: Manifest,
+    bodies: Vec<Body>,
+    /// What is in it.
+    pub census: Census,
+}
+
+impl Export {
+    /// Gathers what was asked for, and checks the digest of every artifact.
+    ///
+    /// # Errors
+    /// When the root is not in the store, or something is damaged.
+    pub fn gather(store: &Store, request: &Request) -> Result<Self, StoreError> {
+        let (root, shallow) = (request.root.clone(), request.shallow);
+        let searchmill = env!("CARGO_PKG_VERSION").to_owned();
+        let manifest = Manifest { format: ARCHIVE_FORMAT, searchmill, root, shallow, files: Vec::new() };
+        let mut export = Self { manifest, bodies: Vec::new(), census: Census::default() };
+        let mut memos = BTreeSet::new();
+        if let Some(root) = &request.root {
+            memos = export.lineage(store, root, request.shallow)?;
+        } else if request.memo {
+            memos = store.memo_bases().into_iter().collect();
+        }
+        if request.memo {
+            for base in &memos {
+                export.memo(store, base)?;
+            }
+        }
+        Ok(export)
+    }
+
+    /// Adds a root's lineage; gives the memos that its results used.
+    fn lineage(&mut self, store: &Store, root: &Root, shallow: bool) -> Result<BTreeSet<Digest>, StoreError> {
+        let makers = Makers::read(store);
+        let preferred = run_keys(store, root.run.as_deref());
+        let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred), |key| vec![key]);
+        let keys = makers.ancestry(start.iter().copied(), &preferred);
+        let results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
+        let mut runs: BTreeSet<String> = results.iter().map(|result| result.run.clone()).collect();
+        runs.extend(root.run.clone());
+        for run in &runs {
+            self.run(store, run)?;
+        }
+        let mut artifacts = BTreeSet::from([root.artifact]);
+        for result in &results {
+            self.result(store, result, makers.is_collected(&result.key))?;
+            if !shallow || start.contains(&result.key) {
+                artifacts.extend(result.outputs.values().map(|output| output.id));
+            }
+        }
+        for id in &artifacts {
+            self.artifact(store, id, *id == root.artifact)?;
+        }
+        Ok(results.iter().filter_map(|result| result.memo).collect())
+    }
+
+    fn run(&mut self, store: &Store, id: &str) -> Result<(), StoreError> {
+        if store.run(id).is_none() || !is_run_id(id) {
+            return Ok(());
+        }
+        self.census.runs += 1;
+        for name in RUN_FILES {
+            let path = store.root().join("runs").join(id).join(name);
+            let text = std::fs::read(&path).map_err(unreadable(&path))?;
+            // A run that is still going may be half-way through a line.
+            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let text = if name == "run.json" { text } else { text[..whole].to_vec() };
+            self.text(format!("runs/{id}/{name}"), text);
+        }
+        Ok(())
+    }
+
+    fn result(&mut self, store: &Store, result: &NodeResult, collected: bool) -> Result<(), StoreError> {
+        let place = record_place(&result.key, if collected { "collected" } else { "results" });
+        let path = store.root().join(&place);
+        let text = std::fs::read(&path).map_err(unreadable(&path))?;
+        self.census.results += 1;
+        self.text(place, text);
+        Ok(())
+    }
+
+    fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {
+        let short = id.digest().short();
+        let Some(artifact) = store.artifact(id) else {
+            let gone = StoreError::Location(format!("the artifact {short} is not in the store any more"));
+            self.census.missing += 1;
+            return if needed { Err(gone) } else { Ok(()) };
+        };
+        let damaged =
+            |damage| StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}"));
+        store.verify(id).map_err(damaged)?;
+        let (folder, place) = (store.artifact_folder(id), artifact_place(id));
+        let path = folder.join("artifact.json");
+        let description = std::fs::read(&path).map_err(unreadable(&path))?;
+        self.text(format!("{place}/artifact.json"), description);
+        for part in &artifact.parts {
+            self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::Place(folder.join(&part.name)));
+        }
+        self.census.artifacts += 1;
+        Ok(())
+    }
+
+    fn memo(&mut self, store: &Store, base: &Digest) -> Result<(), StoreError> {
+        let Some((path, rows)) = store.merge_memo(base)? else { return Ok(()) };
+        let file = store.nameless(&path)?;
+        let mut reader = file.try_clone().map_err(unreadable(&path))?;
+        let digest = hash_reader(&mut reader).map_err(unreadable(&path))?;
+        let bytes = file.metadata().map_err(unreadable(&path))?.len();
+        std::io::Seek::rewind(&mut reader).map_err(unreadable(&path))?;
+        self.census.rows += rows;
+        self.push(memo_place(base, &digest), bytes, digest, Body::Open(file));
+        Ok(())
+    }
+
+    fn text(&mut self, path: String, text: Vec<u8>) {
+        self.push(path, text.len() as u64, hash_bytes(&text), Body::Text(text));
+    }
+
+    fn push(&mut self, path: String, bytes: u64, digest: Digest, body: Body) {
+        self.census.bytes += bytes;
+        self.manifest.files.push(FileEntry { path, bytes, digest });
+        self.bodies.push(body);
+    }
+
+    /// Writes the archive.
+    ///
+    /// # Errors
+    /// When a file cannot be read or `out` cannot be written.
+    pub fn write(self, out: impl Write) -> std::io::Result<()> {
+        let mut encoder = zstd::Encoder::new(out, LEVEL)?;
+        encoder.include_checksum(true)?;
+        let mut tar = tar::Builder::new(encoder);
+        let manifest = serde_json::to_vec_pretty(&self.manifest)?;
+        append(&mut tar, MANIFEST, manifest.len() as u64, &mut manifest.as_slice())?;
+        for (file, body) in self.manifest.files.iter().zip(self.bodies) {
+            match body {
+                Body::Text(text) => append(&mut tar, &file.path, file.bytes, &mut text.as_slice())?,
+                Body::Open(mut open) => append(&mut tar, &file.path, file.bytes, &mut open)?,
+                Body::Place(path) => append(&mut tar, &file.path, file.bytes, &mut File::open(path)?)?,
+            }
+        }
+        tar.into_inner()?.finish()?.flush()
+    }
+}
+
+const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
+
+fn unreadable(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { action: "read", path, source }
+}
+
+fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &mut dyn Read) -> std::io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_size(bytes);
+    header.set_mode(0o644);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    tar.append_data(&mut header, path, content.take(bytes))
+}
+
+fn run_keys(store: &Store, run: Option<&str>) -> BTreeSet<NodeKey> {
+    run.map(|run| store.run_nodes(run)).into_iter().flatten().filter_map(|node| node.key).collect()
+}
+
+fn is_run_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// What an import came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// Artifacts that are new here.
+    pub artifacts: usize,
+    /// Results that are new here.
+    pub results: usize,
+    /// Runs that are new here.
+    pub runs: usize,
+    /// Remembered rows that are new here.
+    pub rows: usize,
+    /// Things that were here before.
+    pub known: usize,
+    /// Results that were here before with other outputs; those here stay.
+    pub different: usize,
+    /// What the archive is about.
+    pub root: Option<String>,
+    /// The artifact that it is about.
+    pub artifact: Option<ArtifactId>,
+}
+
+/// A place that a store has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Artifact(ArtifactId, String),
+    Result(NodeKey, &'static str),
+    Run(String, String),
+    Memo(Digest, Digest),
+}
+
+impl Place {
+    /// Reads a path. It is taken only if it is written exactly as this program writes it.
+    fn parse(path: &str) -> Option<Self> {
+        let digest = |hex: &str| Digest::parse(hex).filter(|digest| digest.hex() == hex);
+        let parts: Vec<&str> = path.split('/').collect();
+        let place = match parts.as_slice() {
+            ["artifacts", _, id, part @ ..] if is_plain(part) => {
+                Self::Artifact(ArtifactId::from(digest(id)?), part.join("/"))
+            }
+            ["results", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "results"),
+            ["collected", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "collected"),
+            ["runs", id, name] if is_run_id(id) && RUN_FILES.contains(name) => {
+                Self::Run((*id).to_owned(), (*name).to_owned())
+            }
+            ["memo", _, base, name] => Self::Memo(digest(base)?, digest(name.strip_suffix(".rows")?)?),
+            _ => return None,
+        };
+        (place.path() == path).then_some(place)
+    }
+
+    fn path(&self) -> String {
+        match self {
+            Self::Artifact(id, part) => format!("{}/{part}", artifact_place(id)),
+            Self::Result(key, folder) => record_place(key, folder),
+            Self::Run(id, name) => format!("runs/{id}/{name}"),
+            Self::Memo(base, segment) => memo_place(base, segment),
+        }
+    }
+}
+
+/// Components that lead down and nowhere else.
+fn is_plain(components: &[&str]) -> bool {
+    let plain = |name: &&str| !name.is_empty() && *name != "." && *name != ".." && !name.contains(['\\', '\0', ':']);
+    !components.is_empty() && components.iter().all(plain)
+}
+
+/// Takes an archive into a store.
+///
+/// # Errors
+/// When the archive is damaged or odd in any way (then nothing was taken), or the store cannot be written.
+pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError> {
+    let decoder = zstd::Decoder::new(input).map_err(|error| refused(error.to_string()))?;
+    let mut tar = tar::Archive::new(decoder);
+    let mut entries = tar.entries().map_err(|error| refused(error.to_string()))?;
+    let manifest = read_manifest(entries.next())?;
+    let places = places(&manifest)?;
+    let intake = store.intake()?;
+    for (file, place) in manifest.files.iter().zip(&places) {
+        let entry = entries.next().ok_or_else(|| refused(format!("it ends before {}", file.path)))?;
+        unpack(&intake, entry, file, place)?;
+    }
+    if let Some(more) = entries.next() {
+        let path = more.map(|entry| entry_path(&entry)).unwrap_or_default();
+        return Err(refused(format!("`{path}` is not in its list")));
+    }
+    let checked = check(&intake, &manifest, &places)?;
+    admit(&intake, checked, manifest.root)
+}
+
+type Entry<'a, R> = std::io::Result<tar::Entry<'a, R>>;
+
+fn entry_path(entry: &tar::Entry<'_, impl Read>) -> String {
+    String::from_utf8_lossy(&entry.path_bytes()).into_owned()
+}
+
+fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, ArchiveError> {
+    let entry = entry.ok_or_else(|| refused("it is empty"))?.map_err(|error| refused(error.to_string()))?;
+    if entry_path(&entry) != MANIFEST || !entry.header().entry_type().is_file() {
+        return Err(refused(format!("it does not begin with {MANIFEST}: it is no archive of searchmill's")));
+    }
+    let mut text = Vec::new();
+    entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
+    let format = serde_json::from_slice::<serde_json::Value>(&text).map(|value| value["format"].as_u64());
+    if let Ok(Some(found)) = format
+        && found != u64::from(ARCHIVE_FORMAT)
+    {
+        return Err(refused(format!("it has format {found}, this searchmill reads format {ARCHIVE_FORMAT}")));
+    }
+    serde_json::from_slice(&text).map_err(|error| refused(format!("{MANIFEST}: {error}")))
+}
+
+fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
+    let mut seen = BTreeSet::new();
+    let mut places = Vec::with_capacity(manifest.files.len());
+    for file in &manifest.files {
+        let odd = || refused(format!("`{}` is no place in a store", file.path));
+        let place = Place::parse(&file.path).ok_or_else(odd)?;
+        if !seen.insert(place.clone()) {
+            return Err(refused(format!("`{}` is in its list twice", file.path)));
+        }
+        places.push(place);
+    }
+    Ok(places)
+}
+
+fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place: &Place) -> Result<(), ArchiveError> {
+    let mut entry = entry.map_err(|error| refused(error.to_string()))?;
+    let path = entry_path(&entry);
+    if path != file.path || !entry.header().entry_type().is_file() {
+        return Err(refused(format!("where {} should be, there is `{path}` or no plain file", file.path)));
+    }
+    if entry.size() != file.bytes {
+        return Err(refused(format!("{path} has {} bytes instead of {}", entry.size(), file.bytes)));
+    }
+    let mut content = Tracked { inner: &mut entry, failed: None };
+    let taken = intake.add(&place.path(), &mut content, file.bytes);
+    if let Some(error) = content.failed {
+        return Err(refused(format!("{path}: {error}")));
+    }
+    match taken? {
+        (digest, bytes) if digest == file.digest && bytes == file.bytes => Ok(()),
+        _ => Err(refused(format!("{path} is not what the archive's list says (its digest differs)"))),
+    }
+}
+
+/// Tells a fault of the archive from one of the disk.
+struct Tracked<'a> {
+    inner: &'a mut dyn Read,
+    failed: Option<String>,
+}
+
+impl Read for Tracked<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let outcome = self.inner.read(buffer);
+        if let Err(error) = &outcome {
+            self.failed = Some(error.to_string());
+        }
+        outcome
+    }
+}
+
+/// What an archive holds, checked.
+#[derive(Default)]
+struct Checked {
+    artifacts: BTreeMap<ArtifactId, Vec<(String, Digest)>>,
+    results: Vec<(NodeResult, &'static str)>,
+    runs: BTreeSet<String>,
+    memos: Vec<(Digest, Digest)>,
+}
+
+fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Checked, ArchiveError> {
+    let mut checked = Checked::default();
+    for (place, file) in places.iter().zip(&manifest.files) {
+        let wrong = |what: &str| refused(format!("{} {what}", file.path));
+        match place {
+            Place::Artifact(id, part) => {
+                let parts = checked.artifacts.entry(*id).or_default();
+                if part != "artifact.json" {
+                    parts.push((part.clone(), file.digest));
+                }
+            }
+            Place::Result(key, folder) => {
+                let result = intake.result(key, folder).ok_or_else(|| wrong("is no record of that key"))?;
+                checked.results.push((result, folder));
+            }
+            Place::Run(id, _) => drop(checked.runs.insert(id.clone())),
+            Place::Memo(base, segment) => {
+                let rows = intake.memo_rows(base, segment).filter(|_| *segment == file.digest);
+                rows.ok_or_else(|| wrong("holds something else than remembered rows"))?;
+                checked.memos.push((*base, *segment));
+            }
+        }
+    }
+    if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
+        return Err(refused(format!("the files of the artifact {id} do not make that artifact")));
+    }
+    match checked.runs.iter().find(|id| !intake.holds_run(id)) {
+        Some(id) => Err(refused(format!("the record of the run {id} cannot be read"))),
+        None => Ok(checked),
+    }
+}
+
+/// Files first, then what speaks of them.
+fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Imported, ArchiveError> {
+    let mut imported = Imported::default();
+    imported.artifact = root.as_ref().map(|root| root.artifact);
+    imported.root = root.map(|root| root.name);
+    for id in checked.artifacts.keys() {
+        let admission = intake.admit_artifact(id)?;
+        count(admission, &mut imported, |imported| &mut imported.artifacts);
+    }
+    for (base, segment) in &checked.memos {
+        imported.rows += intake.admit_memo(base, segment)?;
+    }
+    for (result, folder) in &checked.results {
+        let admission = intake.admit_result(result, folder)?;
+        count(admission, &mut imported, |imported| &mut imported.results);
+    }
+    for id in &checked.runs {
+        let admission = intake.admit_run(id)?;
+        count(admission, &mut imported, |imported| &mut imported.runs);
+    }
+    Ok(imported)
+}
+
+fn count(admission: Admission, imported: &mut Imported, new: impl Fn(&mut Imported) -> &mut usize) {
+    match admission {
+        Admission::New => *new(imported) += 1,
+        Admission::Known => imported.known += 1,
+        Admission::Different => imported.different += 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_places_of_a_store_are_taken() {
+        let hex = hash_bytes(b"x").hex();
+        let fold = &hex[..2];
+        for path in [
+            format!("artifacts/{fold}/{hex}/artifact.json"),
+            format!("artifacts/{fold}/{hex}/deep/er/part"),
+            format!("results/{fold}/{hex}.json"),
+            format!("collected/{fold}/{hex}.json"),
+            "runs/20261120-131502-1a2bf00d/run.json".to_owned(),
+            format!("memo/{fold}/{hex}/{hex}.rows"),
+        ] {
+            assert!(Place::parse(&path).is_some_and(|place| place.path() == path), "{path}");
+        }
+        let upper = hex.to_uppercase();
+        for path in [
+            format!("artifacts/{fold}/{hex}"),
+            format!("artifacts/{fold}/{hex}/"),
+            format!("artifacts/{fold}/{hex}/../x"),
+            format!("artifacts/{fold}/{hex}/a//b"),
+            format!("artifacts/{fold}/{hex}/a\\b"),
+            format!("artifacts/00x/{hex}/a"),
+            format!("artifacts/{}/{upper}/a", &upper[..2]),
+            format!("/artifacts/{fold}/{hex}/a"),
+            format!("./artifacts/{fold}/{hex}/a"),
+            format!("results/{fold}/../{hex}.json"),
+            "runs/../run.json".to_owned(),
+            "runs/x/other".to_owned(),
+            "format".to_owned(),
+            "leases/store".to_owned(),
+            "pins/a.json".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(Place::parse(&path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Attestations: what an artifact is and what made it, as an in-toto Statement v1 with a SLSA provenance v1 predicate,
+//! signed with an Ed25519 key in a DSSE envelope.
+//!
+//! Sources: <https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md>, <https://slsa.dev/spec/v1.0/provenance>,
+//! <https://github.com/secure-systems-lab/dsse/blob/master/protocol.md>.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, KeypairBytes};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use rand::TryRngCore;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::archive::Root;
+use super::instant::rfc3339;
+use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, sha256_bytes, sha256_file};
+use crate::store::{ArtifactId, Makers, NodeResult, Store, StoreError};
+
+const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+const PREDICATE: &str = "https://slsa.dev/provenance/v1";
+const PAYLOAD: &str = "application/vnd.in-toto+json";
+/// What the params of the predicate mean.
+const BUILD_TYPE: &str = "urn:searchmill:pipeline:v1";
+const BUILDER: &str = "urn:searchmill:engine";
+/// The name of an artifact's own digest, which is over its type and the digests of its files.
+const ARTIFACT: &str = "searchmillArtifact";
+
+/// What an attestation is about and what it says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Statement {
+    /// Always `https://in-toto.io/Statement/v1`.
+    #[serde(rename = "_type")]
+    pub statement_type: String,
+    /// The artifact, then its files.
+    pub subject: Vec<Subject>,
+    /// What the predicate is.
+    #[serde(rename = "predicateType")]
+    pub predicate_type: String,
+    /// What made it.
+    pub predicate: Value,
+}
+
+/// One thing that an attestation is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// `pipeline/node.port`, or that with a file of it.
+    pub name: String,
+    /// Digests by algorithm.
+    pub digest: BTreeMap<String, String>,
+}
+
+/// Why an attestation is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttestError {
+    /// It cannot be read.
+    #[error("this is no DSSE envelope with an in-toto statement: {0}")]
+    Unreadable(String),
+    /// Signed by nobody, by another key, or changed after it was signed.
+    #[error("no signature in it was made with this key over this content")]
+    Unsigned,
+    /// The key cannot be read.
+    #[error("this is no Ed25519 key in PEM form: {0}")]
+    Key(String),
+}
+
+/// How something in a store compares with what an attestation says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// It is what was attested.
+    Same,
+    /// It is something else.
+    Different,
+    /// It is not there.
+    Missing,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    payload_type: String,
+    payload: String,
+    signatures: Vec<EnvelopeSignature>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EnvelopeSignature {
+    #[serde(default)]
+    keyid: String,
+    sig: String,
+}
+
+/// A key that signs.
+pub struct SecretKey(SigningKey);
+
+/// A key that verifies.
+#[derive(Clone, Debug)]
+pub struct PublicKey(VerifyingKey);
+
+impl SecretKey {
+    /// A new one, from the operating system's random numbers.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn generate() -> Result<Self, AttestError> {
+        let mut secret = [0; 32];
+        rand::rngs::OsRng.try_fill_bytes(&mut secret).map_err(|error| AttestError::Key(error.to_string()))?;
+        Ok(Self(SigningKey::from_bytes(&secret)))
+    }
+
+    /// From PKCS #8 PEM, as written by [`SecretKey::to_pem`] or `openssl genpkey -algorithm ed25519`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
+        SigningKey::from_pkcs8_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
+    }
+
+    /// As PKCS #8 PEM (version 1, which every tool reads).
+    ///
+    /// # Errors
+    /// Never in practice: the encoding has a fixed size.
+    pub fn to_pem(&self) -> Result<String, AttestError> {
+        let pair = KeypairBytes { secret_key: self.0.to_bytes(), public_key: None };
+        let pem = pair.to_pkcs8_pem(LineEnding::LF).map_err(|error| AttestError::Key(error.to_string()))?;
+        Ok(pem.to_string())
+    }
+
+    /// The key that verifies what this one signs.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    /// Signs a statement.
+    ///
+    /// # Errors
+    /// When the statement cannot be written as JSON.
+    pub fn sign(&self, statement: &Statement) -> Result<String, AttestError> {
+        let unreadable = |error: serde_json::Error| AttestError::Unreadable(error.to_string());
+        let payload = serde_json::to_vec(statement).map_err(unreadable)?;
+        let signature = self.0.sign(&pre_authentication(PAYLOAD, &payload));
+        let signature = EnvelopeSignature { keyid: self.public().id()?, sig: STANDARD.encode(signature.to_bytes()) };
+        let payload = STANDARD.encode(&payload);
+        let envelope = Envelope { payload_type: PAYLOAD.to_owned(), payload, signatures: vec![signature] };
+        serde_json::to_string_pretty(&envelope).map_err(unreadable)
+    }
+}
+
+impl PublicKey {
+    /// From SPKI PEM (`BEGIN PUBLIC KEY`).
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
+        VerifyingKey::from_public_key_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
+    }
+
+    /// As SPKI PEM.
+    ///
+    /// # Errors
+    /// Never in practice.
+    pub fn to_pem(&self) -> Result<String, AttestError> {
+        self.0.to_public_key_pem(LineEnding::LF).map_err(|error| AttestError::Key(error.to_string()))
+    }
+
+    /// SHA-256 of the key's DER form.
+    ///
+    /// # Errors
+    /// Never in practice.
+    pub fn id(&self) -> Result<String, AttestError> {
+        let der = self.0.to_public_key_der().map_err(|error| AttestError::Key(error.to_string()))?;
+        Ok(sha256_bytes(der.as_bytes()))
+    }
+
+    /// Checks a DSSE envelope and gives the statement in it. Nothing of it is read before its signature is right.
+    ///
+    /// # Errors
+    /// When it cannot be read, or no signature of it is this key's.
+    pub fn verify(&self, envelope: &[u8]) -> Result<Statement, AttestError> {
+        let unreadable = |error: &dyn std::fmt::Display| AttestError::Unreadable(error.to_string());
+        let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| unreadable(&error))?;
+        let payload = STANDARD.decode(&envelope.payload).map_err(|error| unreadable(&error))?;
+        let message = pre_authentication(&envelope.payload_type, &payload);
+        let is_ours = |signature: &EnvelopeSignature| {
+            let bytes = STANDARD.decode(&signature.sig).unwrap_or_default();
+            Signature::from_slice(&bytes).is_ok_and(|signature| self.0.verify_strict(&message, &signature).is_ok())
+        };
+        if !envelope.signatures.iter().any(is_ours) {
+            return Err(AttestError::Unsigned);
+        }
+        if envelope.payload_type != PAYLOAD {
+            return Err(unreadable(&format!("its payload is `{}`", envelope.payload_type)));
+        }
+        let statement: Statement = serde_json::from_slice(&payload).map_err(|error| unreadable(&error))?;
+        if statement.statement_type != STATEMENT {
+            return Err(unreadable(&format!("its statement is `{}`", statement.statement_type)));
+        }
+        Ok(statement)
+    }
+}
+
+/// What is signed: DSSE's pre-authentication encoding.
+fn pre_authentication(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
+    bytes.extend(payload);
+    bytes
+}
+
+/// The statement about an artifact of a store: its files with their digests, and all steps, inputs and sources behind it.
+///
+/// # Errors
+/// When the artifact is not in the store, or is damaged.
+pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
+    let makers = Makers::read(store);
+    let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
+    let names: BTreeMap<NodeKey, String> = nodes.into_iter().filter_map(|node| Some((node.key?, node.node))).collect();
+    let preferred: BTreeSet<NodeKey> = names.keys().copied().collect();
+    let start = root.key.map_or_else(|| makers.of(&root.artifact, &preferred), |key| vec![key]);
+    let keys = makers.ancestry(start.iter().copied(), &preferred);
+    let mut results: Vec<&NodeResult> = keys.iter().filter_map(|key| makers.result(key)).collect();
+    results.sort_by(|one, other| one.finished.total_cmp(&other.finished).then(one.key.cmp(&other.key)));
+    let maker = start.first().and_then(|key| makers.result(key));
+    Ok(Statement {
+        statement_type: STATEMENT.to_owned(),
+        subject: subjects(store, root)?,
+        predicate_type: PREDICATE.to_owned(),
+        predicate: predicate(store, root, maker, &results, &names),
+    })
+}
+
+fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
+    let short = root.artifact.digest().short();
+    let damaged = |damage| StoreError::Location(format!("the artifact {short} cannot be attested: {damage:?}"));
+    store.verify(&root.artifact).map_err(damaged)?;
+    let artifact = store.artifact(&root.artifact).ok_or_else(|| damaged(crate::store::Damage::Missing))?;
+    let folder = store.artifact_folder(&root.artifact);
+    let digest = BTreeMap::from([(ARTIFACT.to_owned(), root.artifact.to_string())]);
+    let mut subjects = vec![Subject { name: root.name.clone(), digest }];
+    for part in &artifact.parts {
+        let path = folder.join(&part.name);
+        let sha256 = sha256_file(&path).map_err(|source| StoreError::Io { action: "read", path, source })?;
+        let digest = BTreeMap::from([(DIGEST_NAME.to_owned(), part.digest.hex()), ("sha256".to_owned(), sha256)]);
+        subjects.push(Subject { name: format!("{}/{}", root.name, part.name), digest });
+    }
+    Ok(subjects)
+}
+
+fn predicate(
+    store: &Store,
+    root: &Root,
+    maker: Option<&NodeResult>,
+    results: &[&NodeResult],
+    names: &BTreeMap<NodeKey, String>,
+) -> Value {
+    let run = root.run.clone().or_else(|| maker.map(|result| result.run.clone())).and_then(|run| store.run(&run));
+    let started = maker.map(|result| rfc3339(result.finished - result.seconds));
+    let others = results.iter().flat_map(|result| result.outputs.values()).map(|output| output.id);
+    let others: BTreeSet<ArtifactId> = others.filter(|id| *id != root.artifact).collect();
+    let byproduct = |id: &ArtifactId| json!({"digest": {ARTIFACT: id.to_string()}});
+    json!({
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {
+                "target": root.name,
+                "pipeline": run.as_ref().map(|run| &run.pipeline),
+                "file": run.as_ref().map(|run| &run.file),
+                "params": run.as_ref().map(|run| &run.params),
+            },
+            "internalParameters": {"steps": results.iter().map(|result| step(result, names)).collect::<Vec<_>>()},
+            "resolvedDependencies": dependencies(results),
+        },
+        "runDetails": {
+            "builder": {
+                "id": BUILDER,
+                "version": {"searchmill": maker.map_or(env!("CARGO_PKG_VERSION"), |result| result.searchmill.as_str())},
+            },
+            "metadata": {
+                "invocationId": maker.map(|result| &result.run),
+                "startedOn": started,
+                "finishedOn": maker.map(|result| rfc3339(result.finished)),
+            },
+            "byproducts": others.iter().map(byproduct).collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// One result: what ran with what, and what came of it.
+fn step(result: &NodeResult, names: &BTreeMap<NodeKey, String>) -> Value {
+    let outputs: BTreeMap<&String, String> =
+        result.outputs.iter().map(|(port, output)| (port, output.id.to_string())).collect();
+    json!({
+        "node": names.get(&result.key),
+        "key": result.key,
+        "preimage": result.preimage,
+        "outputs": outputs,
+        "searchmill": result.searchmill,
+        "run": result.run,
+        "finishedOn": rfc3339(result.finished),
+    })
+}
+
+/// Outside files of all steps: those with a digest, and those known by their address alone.
+fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    let rows = results.iter().flat_map(|result| result.preimage["sources"].as_array().into_iter().flatten());
+    let mut dependencies = Vec::new();
+    for row in rows {
+        let text = |place: usize| row[place].as_str().unwrap_or_default().to_owned();
+        let (name, content) = (text(0), text(1));
+        if !seen.insert((name.clone(), content.clone())) {
+            continue;
+        }
+        if Digest::parse(&content).is_some() {
+            dependencies.push(json!({"name": name, "digest": {DIGEST_NAME: content}}));
+        } else if content.contains("://") {
+            dependencies.push(json!({"name": name, "uri": content}));
+        }
+    }
+    dependencies
+}
+
+/// Compares what an attestation is about with a store, name by name.
+#[must_use]
+pub fn compare(store: &Store, statement: &Statement) -> Vec<(String, Comparison)> {
+    let artifact = statement.subject.iter().find_map(|subject| ArtifactId::parse(subject.digest.get(ARTIFACT)?));
+    let compared =
+        |subject: &Subject| (subject.name.clone(), compare_one(store, artifact.as_ref(), subject, statement));
+    statement.subject.iter().map(compared).collect()
+}
+
+fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, statement: &Statement) -> Comparison {
+    let Some(id) = artifact else { return Comparison::Missing };
+    if subject.digest.contains_key(ARTIFACT) {
+        return match store.verify(id) {
+            Ok(()) => Comparison::Same,
+            Err(crate::store::Damage::Missing) => Comparison::Missing,
+            Err(crate::store::Damage::Corrupt) => Comparison::Different,
+        };
+    }
+    let root = statement.subject.iter().find(|subject| subject.digest.contains_key(ARTIFACT));
+    let name = root.and_then(|root| subject.name.strip_prefix(&root.name)?.strip_prefix('/'));
+    // Only files that the artifact itself names are opened.
+    let known = store
+        .artifact(id)
+        .into_iter()
+        .flat_map(|artifact| artifact.parts)
+        .find(|part| Some(part.name.as_str()) == name);
+    let Some(part) = known else { return Comparison::Missing };
+    match sha256_file(&store.artifact_folder(id).join(&part.name)) {
+        Ok(found) if Some(&found) == subject.digest.get("sha256") => Comparison::Same,
+        Ok(_) => Comparison::Different,
+        Err(_) => Comparison::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement() -> Statement {
+        Statement {
+            statement_type: STATEMENT.to_owned(),
+            subject: vec![Subject { name: "a".to_owned(), digest: BTreeMap::new() }],
+            predicate_type: PREDICATE.to_owned(),
+            predicate: json!({"x": 1}),
+        }
+    }
+
+    #[test]
+    fn the_pre_authentication_encoding_is_that_of_the_protocol() {
+        // The example in DSSE's protocol.md.
+        let encoded = pre_authentication("http://example.com/HelloWorld", b"hello world");
+        assert_eq!(encoded, b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
+    }
+
+    #[test]
+    fn only_what_this_key_signed_is_believed() {
+        let key = SecretKey::generate().unwrap();
+        let envelope = key.sign(&statement()).unwrap();
+        let public = PublicKey::from_pem(&key.public().to_pem().unwrap()).unwrap();
+        assert_eq!(public.verify(envelope.as_bytes()).unwrap(), statement());
+        let again = SecretKey::from_pem(&key.to_pem().unwrap()).unwrap();
+        assert_eq!(again.sign(&statement()).unwrap(), envelope, "Ed25519 signatures are deterministic");
+        let other = SecretKey::generate().unwrap().public();
+        assert_eq!(other.verify(envelope.as_bytes()), Err(AttestError::Unsigned));
+        let changed = Statement { predicate: json!({"x": 2}), ..statement() };
+        let mut forged: Value = serde_json::from_str(&envelope).unwrap();
+        forged["payload"] = json!(STANDARD.encode(serde_json::to_vec(&changed).unwrap()));
+        assert_eq!(public.verify(forged.to_string().as_bytes()), Err(AttestError::Unsigned));
+        assert!(matches!(public.verify(b"{}"), Err(AttestError::Unreadable(_))));
+    }
+
+    #[test]
+    fn the_test_vector_of_the_rfc_is_signed_alike() {
+        // RFC 8032, section 7.1, test 1: the empty message.
+        let bytes = |hex: &str| -> Vec<u8> {
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+        };
+        let secret = bytes("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
+        let key = SigningKey::from_bytes(secret.as_slice().try_into().unwrap());
+        let signature = "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b\
+                         d25bf5f0595bbe24655141438e7a100b";
+        assert_eq!(key.sign(b"").to_bytes().to_vec(), bytes(signature));
+    }
+}

@@ -1,0 +1,22 @@
+//! Moments as text.
+
+/// A Unix time as RFC 3339 in UTC, to the millisecond: `2026-11-20T13:15:02.250Z`.
+#[must_use]
+pub fn rfc3339(unix: f64) -> String {
+    let millis = (unix.max(0.0) * 1000.0).round() as i64;
+    chrono::DateTime::from_timestamp_millis(millis)
+        .unwrap_or_default()
+        .to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_read_as_utc() {
+        assert_eq!(rfc3339(0.0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(951_782_399.9996), "2000-02-29T00:00:00.000Z");
+        assert_eq!(rfc3339(1_795_180_502.25), "2026-11-20T13:15:02.250Z");
+    }
+}

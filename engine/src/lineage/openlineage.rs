@@ -1,0 +1,490 @@
+//! OpenLineage run events: one run for each node and one for the pipeline, which is their parent.
+//!
+//! Only words: what happened goes in, events as JSON come out; who sends them where is not decided here. Datasets have
+//! names that stay (`pipeline.node.port`) and their content's digest as version. Specification: OpenLineage 2-0-2, with
+//! the facets at the versions named below (<https://openlineage.io/docs/spec/facets/>).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use arrow::datatypes::{DataType, Field};
+use indexmap::IndexMap;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::instant::rfc3339;
+use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, encode, hash_bytes};
+use crate::operator::InputArtifact;
+use crate::store::{ArtifactType, ColumnLineage, ColumnUse, NodeResult, OutputRecord, Store};
+
+/// The schema of events.
+const EVENT: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
+/// What sends them: no address that could be looked up, a name that stays.
+const PRODUCER: &str = concat!("urn:searchmill:engine:", env!("CARGO_PKG_VERSION"));
+/// What stands before the name of a tag, a job type and a data source.
+const SOURCE: &str = "SEARCHMILL";
+
+/// An input of a job: an output of another one.
+#[derive(Clone, Debug)]
+pub struct JobInput {
+    /// The port.
+    pub port: String,
+    /// The node that it comes from.
+    pub node: String,
+    /// The port there.
+    pub output: String,
+}
+
+/// What is known of a node before it runs.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its id.
+    pub node: String,
+    /// Operator.
+    pub operator: String,
+    /// The operator's version.
+    pub version: u32,
+    /// Params that change the result.
+    pub params: Value,
+    /// What the operator does, in words.
+    pub about: String,
+    /// Its inputs.
+    pub inputs: Vec<JobInput>,
+    /// Paths and URLs that it reads.
+    pub sources: Vec<String>,
+}
+
+/// A pipeline and where it runs.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: PathBuf,
+    /// Where relative paths start.
+    pub directory: PathBuf,
+    /// Namespace of jobs and of datasets in the store.
+    pub namespace: String,
+    /// Its nodes.
+    pub jobs: Vec<Job>,
+}
+
+/// How a run or a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Well.
+    Complete,
+    /// With an error.
+    Fail,
+    /// It was stopped.
+    Abort,
+}
+
+impl Ending {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "COMPLETE",
+            Self::Fail => "FAIL",
+            Self::Abort => "ABORT",
+        }
+    }
+}
+
+/// Turns what happens in one run into events.
+pub struct Emitter {
+    store: Store,
+    pipeline: Pipeline,
+    run: String,
+    started: f64,
+    /// Outputs of nodes that are done.
+    outputs: BTreeMap<String, IndexMap<String, OutputRecord>>,
+    /// Nodes that began and have not ended.
+    open: BTreeSet<String>,
+    delivered: BTreeMap<String, Vec<String>>,
+}
+
+impl Emitter {
+    /// For a run that is about to begin.
+    #[must_use]
+    pub fn new(store: Store, pipeline: Pipeline) -> Self {
+        let (outputs, open, delivered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { store, pipeline, run: String::new(), started: 0.0, outputs, open, delivered }
+    }
+
+    /// The run begins. Times are Unix times in seconds.
+    pub fn run_started(&mut self, run: &str, time: f64) -> Vec<Value> {
+        (self.run, self.started) = (run.to_owned(), time);
+        vec![self.run_event("START", time, Map::new())]
+    }
+
+    /// The run ends; nodes that are still open are aborted.
+    pub fn run_finished(&mut self, ending: Ending, time: f64) -> Vec<Value> {
+        let open = std::mem::take(&mut self.open);
+        let mut events: Vec<Value> =
+            open.iter().map(|node| self.node_event(Ending::Abort.name(), node, None, time, Map::new())).collect();
+        let mut facets = Map::new();
+        if ending == Ending::Fail {
+            facets.insert("errorMessage".to_owned(), error_message("a node failed"));
+        }
+        events.push(self.run_event(ending.name(), time, facets));
+        events
+    }
+
+    /// A node begins; `reasons` say why it runs.
+    pub fn node_started(&mut self, node: &str, reasons: &[String], time: f64) -> Vec<Value> {
+        self.open.insert(node.to_owned());
+        let reason = |reason: &String| ("reason", reason.clone());
+        let facets = Map::from_iter([("tags".to_owned(), self.tags(reasons.iter().map(reason)))]);
+        vec![self.node_event("START", node, None, time, facets)]
+    }
+
+    /// A node's result is there.
+    pub fn node_finished(&mut self, node: &str, key: &NodeKey, time: f64) -> Vec<Value> {
+        let result = self.settle(node, Some(key));
+        let mut events = self.begin_if_needed(node, time);
+        self.open.remove(node);
+        let facets = Map::from_iter([("tags".to_owned(), self.tags([("key", key.to_string())]))]);
+        events.push(self.node_event(Ending::Complete.name(), node, result.as_ref(), time, facets));
+        events
+    }
+
+    /// A node's result was known. Told like a run, with a tag that says so: a receiver that sees only this run still learns
+    /// the whole graph.
+    pub fn node_cached(&mut self, node: &str, key: Option<&NodeKey>, time: f64) -> Vec<Value> {
+        let result = self.settle(node, key);
+        let tags = [("cached", "true".to_owned())].into_iter().chain(key.map(|key| ("key", key.to_string())));
+        let facets = Map::from_iter([("tags".to_owned(), self.tags(tags))]);
+        vec![
+            self.node_event("START", node, None, time, facets.clone()),
+            self.node_event(Ending::Complete.name(), node, result.as_ref(), time, facets),
+        ]
+    }
+
+    /// A node failed, perhaps before it began.
+    pub fn node_failed(&mut self, node: &str, message: &str, time: f64) -> Vec<Value> {
+        let mut events = self.begin_if_needed(node, time);
+        self.open.remove(node);
+        let facets = Map::from_iter([("errorMessage".to_owned(), error_message(message))]);
+        events.push(self.node_event(Ending::Fail.name(), node, None, time, facets));
+        events
+    }
+
+    /// A node was not run, or stopped. One that never began has no run and no events.
+    pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
+        match self.open.remove(node) {
+            true => vec![self.node_event(Ending::Abort.name(), node, None, time, Map::new())],
+            false => Vec::new(),
+        }
+    }
+
+    /// A node's output was put where the user wants it.
+    pub fn delivered(&mut self, node: &str, destination: &str) {
+        self.delivered.entry(node.to_owned()).or_default().push(destination.to_owned());
+    }
+
+    fn begin_if_needed(&mut self, node: &str, time: f64) -> Vec<Value> {
+        if self.open.contains(node) { Vec::new() } else { self.node_started(node, &[], time) }
+    }
+
+    /// Remembers what a node gave, for the inputs of others.
+    fn settle(&mut self, node: &str, key: Option<&NodeKey>) -> Option<NodeResult> {
+        let result = key.and_then(|key| self.store.result(key).or_else(|| self.store.tombstone(key)))?;
+        self.outputs.insert(node.to_owned(), result.outputs.clone());
+        Some(result)
+    }
+
+    fn run_event(&self, event: &str, time: f64, mut facets: Map<String, Value>) -> Value {
+        facets.insert("processing_engine".to_owned(), processing_engine());
+        facets.insert("tags".to_owned(), self.tags([]));
+        let mut job_facets = Map::from_iter([("jobType".to_owned(), job_type("PIPELINE"))]);
+        if let Some(url) = file_url(&self.pipeline.directory.join(&self.pipeline.file)) {
+            let fields = json!({"type": "file", "url": url});
+            job_facets.insert("sourceCodeLocation".to_owned(), facet("1-1-0/SourceCodeLocationJobFacet", fields));
+        }
+        json!({
+            "eventType": event,
+            "eventTime": rfc3339(time),
+            "producer": PRODUCER,
+            "schemaURL": EVENT,
+            "run": {"runId": self.uuid(""), "facets": facets},
+            "job": {"namespace": self.pipeline.namespace, "name": self.pipeline.name, "facets": job_facets},
+            "inputs": [],
+            "outputs": [],
+        })
+    }
+
+    fn node_event(
+        &self,
+        event: &str,
+        node: &str,
+        result: Option<&NodeResult>,
+        time: f64,
+        mut facets: Map<String, Value>,
+    ) -> Value {
+        let parent = json!({
+            "run": {"runId": self.uuid("")},
+            "job": {"namespace": self.pipeline.namespace, "name": self.pipeline.name},
+        });
+        facets.insert("parent".to_owned(), facet("1-2-0/ParentRunFacet", parent));
+        facets.insert("processing_engine".to_owned(), processing_engine());
+        let job = self.pipeline.jobs.iter().find(|job| job.node == node);
+        json!({
+            "eventType": event,
+            "eventTime": rfc3339(time),
+            "producer": PRODUCER,
+            "schemaURL": EVENT,
+            "run": {"runId": self.uuid(node), "facets": facets},
+            "job": {
+                "namespace": self.pipeline.namespace,
+                "name": format!("{}.{node}", self.pipeline.name),
+                "facets": job.map(job_facets).unwrap_or_default(),
+            },
+            "inputs": job.map(|job| self.inputs(job, result)).unwrap_or_default(),
+            "outputs": self.outputs(node, job, result),
+        })
+    }
+
+    fn inputs(&self, job: &Job, result: Option<&NodeResult>) -> Vec<Value> {
+        let mut seen = BTreeSet::new();
+        let inner = job.inputs.iter().filter(|input| seen.insert((&input.node, &input.output)));
+        let inner = inner.map(|input| {
+            let (namespace, name) = self.dataset(&input.node, &input.output);
+            let output = self.outputs.get(&input.node).and_then(|outputs| outputs.get(&input.output));
+            let facets = output.map(|output| self.dataset_facets(output)).unwrap_or_default();
+            let statistics = output.map(|output| self.statistics("1-0-0/InputStatisticsInputDatasetFacet", output));
+            let statistics = statistics.map_or_else(|| json!({}), |facet| json!({"inputStatistics": facet}));
+            json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": statistics})
+        });
+        let outer = job.sources.iter().map(|source| self.source(source, job, result));
+        inner.chain(outer).collect()
+    }
+
+    /// An outside file or address; its version is known once it was read.
+    fn source(&self, source: &str, job: &Job, result: Option<&NodeResult>) -> Value {
+        let (namespace, name, url) = self.place(source);
+        let mut facets = Map::new();
+        if let Some(url) = url {
+            let data_source = json!({"name": namespace, "uri": url});
+            facets.insert("dataSource".to_owned(), facet("1-0-1/DatasourceDatasetFacet", data_source));
+        }
+        if let Some(version) = result.and_then(|result| source_version(result, source, job.sources.len() == 1)) {
+            facets.insert("version".to_owned(), version_facet(&version));
+        }
+        json!({"namespace": namespace, "name": name, "facets": facets})
+    }
+
+    fn outputs(&self, node: &str, job: Option<&Job>, result: Option<&NodeResult>) -> Vec<Value> {
+        let Some(result) = result else { return Vec::new() };
+        let mut outputs = Vec::new();
+        for (port, output) in &result.outputs {
+            let (namespace, name) = self.dataset(node, port);
+            let mut facets = self.dataset_facets(output);
+            if let (Some(lineage), Some(job)) = (result.columns.get(port), job) {
+                facets.insert("columnLineage".to_owned(), self.column_lineage(lineage, job));
+            }
+            let statistics = self.statistics("1-0-2/OutputStatisticsOutputDatasetFacet", output);
+            outputs.push(json!({
+                "namespace": namespace, "name": name, "facets": facets,
+                "outputFacets": {"outputStatistics": statistics},
+            }));
+        }
+        for destination in self.delivered.get(node).into_iter().flatten() {
+            let (namespace, name, url) = self.place(destination);
+            let data_source =
+                url.map(|url| facet("1-0-1/DatasourceDatasetFacet", json!({"name": namespace, "uri": url})));
+            let facets = data_source.map_or_else(|| json!({}), |facet| json!({"dataSource": facet}));
+            outputs.push(json!({"namespace": namespace, "name": name, "facets": facets}));
+        }
+        outputs
+    }
+
+    fn dataset(&self, node: &str, port: &str) -> (String, String) {
+        (self.pipeline.namespace.clone(), format!("{}.{node}.{port}", self.pipeline.name))
+    }
+
+    /// Namespace, name and URL of something outside, after OpenLineage's rules for names.
+    fn place(&self, written: &str) -> (String, String, Option<String>) {
+        let url = Url::parse(written).ok().filter(|url| url.scheme() != "file" && written.contains("://"));
+        match url {
+            Some(url) => {
+                let namespace = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+                let bare = [&namespace, url.path()].concat();
+                (namespace, url.path().trim_start_matches('/').to_owned(), Some(bare))
+            }
+            None => {
+                let path = self.pipeline.directory.join(written.strip_prefix("file://").unwrap_or(written));
+                ("file".to_owned(), path.display().to_string(), file_url(&path))
+            }
+        }
+    }
+
+    fn dataset_facets(&self, output: &OutputRecord) -> Map<String, Value> {
+        let mut facets = Map::new();
+        if let Some(url) = file_url(&self.store.artifact_folder(&output.id)) {
+            let data_source = json!({"name": "searchmill", "uri": url});
+            facets.insert("dataSource".to_owned(), facet("1-0-1/DatasourceDatasetFacet", data_source));
+        }
+        facets.insert("version".to_owned(), version_facet(&output.id.to_string()));
+        let kind = match &output.artifact_type {
+            ArtifactType::Rows { kind, .. } => json!({"datasetType": "TABLE", "subType": kind.to_uppercase()}),
+            ArtifactType::Tree { kind } => json!({"datasetType": "FILE", "subType": kind.to_uppercase()}),
+        };
+        facets.insert("datasetType".to_owned(), facet("1-0-1/DatasetTypeDatasetFacet", kind));
+        if let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id) {
+            let fields = json!({"fields": fields(rows.schema.fields().iter().map(AsRef::as_ref))});
+            facets.insert("schema".to_owned(), facet("1-2-0/SchemaDatasetFacet", fields));
+        }
+        facets
+    }
+
+    fn statistics(&self, name: &str, output: &OutputRecord) -> Value {
+        let files = self.store.artifact(&output.id).map(|artifact| artifact.parts.len());
+        let mut fields = json!({"size": output.bytes});
+        if let Some(files) = files {
+            fields["fileCount"] = json!(files);
+        }
+        if matches!(output.artifact_type, ArtifactType::Rows { .. }) {
+            fields["rowCount"] = json!(output.rows);
+        }
+        facet(name, fields)
+    }
+
+    fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
+        let fields: Map<String, Value> = lineage
+            .fields
+            .iter()
+            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
+            .collect();
+        let mut facet_fields = json!({"fields": fields});
+        if !lineage.rows.is_empty() {
+            facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));
+        }
+        facet("1-2-0/ColumnLineageDatasetFacet", facet_fields)
+    }
+
+    /// Columns of inputs with all the ways in which each enters.
+    fn input_fields(&self, uses: &BTreeSet<ColumnUse>, job: &Job) -> Vec<Value> {
+        let mut ways: BTreeMap<(&str, &str), Vec<Value>> = BTreeMap::new();
+        for found in uses {
+            let kind = if found.how.is_direct() { "DIRECT" } else { "INDIRECT" };
+            let way = json!({"type": kind, "subtype": found.how.name(), "masking": false});
+            ways.entry((&found.port, &found.column)).or_default().push(way);
+        }
+        let field = |((port, column), ways): ((&str, &str), Vec<Value>)| {
+            let input = job.inputs.iter().find(|input| input.port == port)?;
+            let (namespace, name) = self.dataset(&input.node, &input.output);
+            Some(json!({"namespace": namespace, "name": name, "field": column, "transformations": ways}))
+        };
+        ways.into_iter().filter_map(field).collect()
+    }
+
+    fn tags<'a>(&self, more: impl IntoIterator<Item = (&'a str, String)>) -> Value {
+        let tags = [("run", self.run.clone())].into_iter().chain(more);
+        let tag = |(key, value): (&str, String)| json!({"key": key, "value": value, "source": SOURCE});
+        facet("1-0-0/TagsRunFacet", json!({"tags": tags.map(tag).collect::<Vec<_>>()}))
+    }
+
+    /// The id of a node's run, or of the whole one: a UUID of version 7 (RFC 9562) whose random part is a digest, so that
+    /// the same run always has the same ids.
+    fn uuid(&self, node: &str) -> String {
+        let millis = (self.started * 1000.0) as u64;
+        let digest = hash_bytes(&encode(&json!(["openlineage", self.pipeline.namespace, self.run, node])));
+        let mut bytes = [0; 16];
+        bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+        bytes[6..].copy_from_slice(&digest.as_bytes()[..10]);
+        bytes[6] = 0x70 | (bytes[6] & 0x0f);
+        bytes[8] = 0x80 | (bytes[8] & 0x3f);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+/// A facet with its schema; `name` is `version/Name`.
+fn facet(name: &str, mut fields: Value) -> Value {
+    let definition = name.rsplit('/').next().unwrap_or(name);
+    fields["_producer"] = json!(PRODUCER);
+    fields["_schemaURL"] = json!(format!("https://openlineage.io/spec/facets/{name}.json#/$defs/{definition}"));
+    fields
+}
+
+fn processing_engine() -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    let fields = json!({"name": "searchmill", "version": version, "openlineageAdapterVersion": version});
+    facet("1-1-1/ProcessingEngineRunFacet", fields)
+}
+
+fn error_message(message: &str) -> Value {
+    facet("1-0-1/ErrorMessageRunFacet", json!({"message": message, "programmingLanguage": "RUST"}))
+}
+
+fn version_facet(version: &str) -> Value {
+    facet("1-0-1/DatasetVersionDatasetFacet", json!({"datasetVersion": format!("{DIGEST_NAME}:{version}")}))
+}
+
+fn job_type(kind: &str) -> Value {
+    let fields = json!({"processingType": "BATCH", "integration": SOURCE, "jobType": kind});
+    facet("2-0-4/JobTypeJobFacet", fields)
+}
+
+fn job_facets(job: &Job) -> Map<String, Value> {
+    let code = json!({"op": job.operator, "version": job.version, "with": job.params});
+    let code = json!({"language": "JSON", "sourceCode": code.to_string()});
+    Map::from_iter([
+        ("jobType".to_owned(), job_type("NODE")),
+        ("sourceCode".to_owned(), facet("1-0-1/SourceCodeJobFacet", code)),
+        ("documentation".to_owned(), facet("1-1-0/DocumentationJobFacet", json!({"description": job.about}))),
+    ])
+}
+
+fn file_url(path: &Path) -> Option<String> {
+    Url::from_file_path(path).ok().map(String::from)
+}
+
+/// The digest of what a source held: its only file's, or one over all its files.
+fn source_version(result: &NodeResult, source: &str, only: bool) -> Option<String> {
+    let rows = result.preimage["sources"].as_array()?;
+    let digest = |row: &Value| row[1].as_str().and_then(Digest::parse);
+    let ours = |row: &&Value| {
+        let name = row[0].as_str().unwrap_or_default();
+        digest(row).is_some() && (only || Path::new(source).ends_with(name))
+    };
+    let files: Vec<&Value> = rows.iter().filter(ours).collect();
+    match files.as_slice() {
+        [] => None,
+        [one] => digest(one).map(|digest| digest.hex()),
+        many => Some(hash_bytes(&encode(&json!(many))).hex()),
+    }
+}
+
+/// Columns as the schema facet has them, nested ones below.
+fn fields<'a>(columns: impl Iterator<Item = &'a Field>) -> Vec<Value> {
+    let field = |(place, column): (usize, &Field)| {
+        let mut field =
+            json!({"name": column.name(), "type": type_name(column.data_type()), "ordinal_position": place + 1});
+        let nested = nested(column.data_type());
+        if !nested.is_empty() {
+            field["fields"] = json!(nested);
+        }
+        field
+    };
+    columns.enumerate().map(field).collect()
+}
+
+fn nested(data_type: &DataType) -> Vec<Value> {
+    match data_type {
+        DataType::Struct(columns) => fields(columns.iter().map(AsRef::as_ref)),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => nested(item.data_type()),
+        DataType::Map(entry, _) => nested(entry.data_type()),
+        _ => Vec::new(),
+    }
+}
+
+fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Struct(_) => "struct".to_owned(),
+        DataType::List(item) | DataType::LargeList(item) => format!("list<{}>", type_name(item.data_type())),
+        DataType::FixedSizeList(item, size) => format!("list<{}>[{size}]", type_name(item.data_type())),
+        DataType::Map(..) => "map".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,380 @@
+//! Garbage collection: what no kept run, no pin and no age protects goes.
+//!
+//! A result goes by one rename of its record into `collected/`, where it says later what it was. Only then do its
+//! artifacts go, and only while nobody else uses the store; so a run that has looked a result up finds its files, and a
+//! collection that is killed half-way leaves results that are whole, or artifacts that nobody asks for and that the next
+//! collection takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::artifact::ArtifactId;
+use super::error::StoreError;
+use super::layout::Store;
+use super::lease::Others;
+use super::makers::Makers;
+use super::manifest::NodeResult;
+use super::pins::Pin;
+use super::results::read_record;
+use super::runs::{NodeRun, RunRecord};
+use crate::fingerprint::{Digest, NodeKey};
+
+/// Beside a run, nothing this young goes: the run may not have said yet that it uses it.
+const GRACE: Duration = Duration::from_mins(10);
+/// Where the file system has no locks, an unfinished run this young is taken to be alive.
+const ALIVE: f64 = 7.0 * 86_400.0;
+
+/// What is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepPolicy {
+    /// The results of so many newest runs of each pipeline. Those of the last run and of the last one that went well are
+    /// always kept.
+    pub runs: usize,
+    /// Results used since then.
+    pub age: Duration,
+    /// Collect remembered rows that no kept result used and that are older than `age`, too.
+    pub memo: bool,
+    /// Forget the records of runs that are not kept, too.
+    pub forget_runs: bool,
+}
+
+/// A result that goes.
+#[derive(Clone, Debug)]
+pub struct Collected {
+    /// Its key.
+    pub key: NodeKey,
+    /// What it was called last: `pipeline/node`.
+    pub name: String,
+    /// Unix time (seconds) when it was last made or used.
+    pub used: f64,
+    /// What goes with it.
+    pub bytes: u64,
+}
+
+/// All that goes.
+#[derive(Clone, Debug, Default)]
+pub struct Garbage {
+    /// Results, longest unused first.
+    pub results: Vec<Collected>,
+    /// Artifacts with their bytes.
+    pub artifacts: Vec<(ArtifactId, u64)>,
+    /// Memos with their bytes.
+    pub memos: Vec<(Digest, u64)>,
+    /// Runs with their bytes.
+    pub runs: Vec<(String, u64)>,
+    /// Results that stay.
+    pub kept_results: usize,
+    /// Bytes of the artifacts that stay.
+    pub kept_bytes: u64,
+    /// Is another process using the store? Then only results go now, and files with the next collection.
+    pub in_use: bool,
+}
+
+impl Garbage {
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let artifacts = self.artifacts.iter().map(|(_, bytes)| bytes);
+        artifacts.chain(self.memos.iter().map(|(_, bytes)| bytes)).chain(self.runs.iter().map(|(_, b)| b)).sum()
+    }
+}
+
+/// What a collection did.
+#[derive(Clone, Debug, Default)]
+pub struct Swept {
+    /// What went, or was to go.
+    pub garbage: Garbage,
+    /// Bytes given back now.
+    pub freed: u64,
+}
+
+impl Store {
+    /// What is left of a result that was collected.
+    #[must_use]
+    pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
+        let text = fs::read(self.tombstone_path(key)).ok()?;
+        read_record(&text).filter(|result| result.key == *key)
+    }
+
+    /// Keys of the records in `results` or `collected`, sorted.
+    pub(super) fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
+        let names = names_below(&self.root().join(folder)).into_iter();
+        let key = |(name, _): (String, PathBuf)| name.strip_suffix(".json").and_then(Digest::parse).map(NodeKey);
+        names.filter_map(key).collect()
+    }
+
+    /// What a collection would take. `now` is the Unix time in seconds.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
+        let others = self.alone()?;
+        self.garbage_beside(policy, now, self.is_used(&others, now))
+    }
+
+    /// Collects. Kept from running with others by the store's lease; beside a run it takes results only, and their files
+    /// the next time.
+    ///
+    /// # Errors
+    /// When something cannot be moved or removed; what is left is found by the next collection.
+    pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
+        let others = self.alone()?;
+        let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
+        for result in &garbage.results {
+            self.entomb(&result.key)?;
+        }
+        if garbage.in_use {
+            return Ok(Swept { garbage, freed: 0 });
+        }
+        let graves = self.move_away(&garbage)?;
+        self.remove_stale_leases();
+        // Renaming is quick; while files are removed, runs may go on.
+        drop(others);
+        for grave in &graves {
+            remove(grave)?;
+        }
+        Ok(Swept { freed: garbage.bytes(), garbage })
+    }
+
+    fn is_used(&self, others: &Others, now: f64) -> bool {
+        let alive = |id: &String| {
+            let unfinished = |run: RunRecord| run.finished.is_none() && run.started > now - ALIVE;
+            self.run(id).is_some_and(unfinished)
+        };
+        match others {
+            Others::Nobody { .. } => false,
+            Others::Somebody => true,
+            Others::Unknown => self.run_ids().iter().any(alive),
+        }
+    }
+
+    fn garbage_beside(&self, policy: &KeepPolicy, now: f64, in_use: bool) -> Result<Garbage, StoreError> {
+        let age = if in_use { policy.age.max(GRACE) } else { policy.age };
+        let since = now - age.as_secs_f64();
+        let ledger = Ledger::read(self);
+        let (makers, pins) = (Makers::read(self), self.pins()?);
+        let kept_runs = ledger.kept(policy.runs, since, in_use);
+        let roots = Roots::new(&ledger, &kept_runs, &makers, &pins, since);
+        let mut garbage = Garbage { in_use, ..Garbage::default() };
+        let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
+        for (id, path) in self.all_artifacts() {
+            let bytes = self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes());
+            if roots.artifacts.contains(&id) || (!roots.known.contains(&id) && modified(&path) > since) {
+                garbage.kept_bytes += bytes;
+            } else {
+                sizes.insert(id, bytes);
+                garbage.artifacts.push((id, bytes));
+            }
+        }
+        for result in makers.live() {
+            if roots.keys.contains(&result.key) {
+                garbage.kept_results += 1;
+                continue;
+            }
+            let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
+            let name = ledger.names.get(&result.key).cloned().unwrap_or_default();
+            let used = ledger.used(result);
+            garbage.results.push(Collected { key: result.key, name, used, bytes });
+        }
+        garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));
+        if policy.memo {
+            garbage.memos = self.unused_memos(&makers, &roots, since);
+        }
+        if policy.forget_runs {
+            let gone = ledger.runs.iter().filter(|run| !kept_runs.contains(&run.id));
+            garbage.runs = gone.map(|run| (run.id.clone(), folder_bytes(&self.run_folder(&run.id)))).collect();
+        }
+        Ok(garbage)
+    }
+
+    fn all_artifacts(&self) -> Vec<(ArtifactId, PathBuf)> {
+        let found = names_below(&self.root().join("artifacts")).into_iter();
+        found.filter_map(|(name, path)| Some((ArtifactId::parse(&name)?, path))).collect()
+    }
+
+    /// Memos that no kept result used, and that nobody has written to for that long.
+    fn unused_memos(&self, makers: &Makers, roots: &Roots, since: f64) -> Vec<(Digest, u64)> {
+        let kept: BTreeSet<Digest> =
+            roots.keys.iter().filter_map(|key| makers.result(key).and_then(|result| result.memo)).collect();
+        let unused = |base: &Digest| {
+            let newest = names_in(&self.memo_folder(base)).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
+            !kept.contains(base) && newest <= since
+        };
+        let bases = self.memo_bases().into_iter().filter(unused);
+        bases.map(|base| (base, folder_bytes(&self.memo_folder(&base)))).collect()
+    }
+
+    /// Makes a result a thing of the past.
+    fn entomb(&self, key: &NodeKey) -> Result<(), StoreError> {
+        let from = self.result_path(key);
+        match self.rename(&from, &self.tombstone_path(key)) {
+            // Another collection was there first.
+            Err(_) if !from.exists() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Moves the files of the garbage under `tmp/`, from where they are removed, by the next process if this one dies.
+    fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
+        let artifacts = garbage.artifacts.iter().map(|(id, _)| self.artifact_folder(id));
+        let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
+        let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
+        let mut graves = Vec::new();
+        for folder in artifacts.chain(memos).chain(runs) {
+            let grave = self.temporary();
+            match fs::rename(&folder, &grave) {
+                Ok(()) => graves.push(grave),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io("remove", &folder)(error)),
+            }
+        }
+        Ok(graves)
+    }
+
+    /// Lease files of keys that nobody computes: nobody uses the store.
+    fn remove_stale_leases(&self) {
+        for (name, path) in names_in(&self.root().join("leases")) {
+            if Digest::parse(&name).is_some()
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::debug!("left {} behind: {error}", path.display());
+            }
+        }
+    }
+}
+
+struct Run {
+    id: String,
+    record: Option<RunRecord>,
+    nodes: Vec<NodeRun>,
+}
+
+/// All runs, newest first, and what they say of keys.
+struct Ledger {
+    runs: Vec<Run>,
+    names: BTreeMap<NodeKey, String>,
+    used: BTreeMap<NodeKey, f64>,
+}
+
+impl Ledger {
+    fn read(store: &Store) -> Self {
+        let read = |id: String| Run { record: store.run(&id), nodes: store.run_nodes(&id), id };
+        let runs: Vec<Run> = store.run_ids().into_iter().rev().map(read).collect();
+        let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
+        for run in &runs {
+            let Some(record) = &run.record else { continue };
+            for node in &run.nodes {
+                let Some(key) = node.key else { continue };
+                names.entry(key).or_insert_with(|| format!("{}/{}", record.pipeline, node.node));
+                let time: &mut f64 = used.entry(key).or_insert(0.0);
+                *time = time.max(record.started);
+            }
+        }
+        Self { runs, names, used }
+    }
+
+    fn used(&self, result: &NodeResult) -> f64 {
+        self.used.get(&result.key).copied().unwrap_or_default().max(result.finished)
+    }
+
+    /// The runs whose results stay.
+    fn kept(&self, newest: usize, since: f64, in_use: bool) -> BTreeSet<String> {
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut went_well: BTreeSet<&str> = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        for run in &self.runs {
+            // A run whose record is torn may be anything: it stays.
+            let stays = run.record.as_ref().is_none_or(|record| {
+                let number = count.entry(&record.pipeline).or_default();
+                *number += 1;
+                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(&record.pipeline);
+                let running = in_use && record.finished.is_none();
+                *number <= newest.max(1) || first_good || running || record.started > since
+            });
+            if stays {
+                kept.insert(run.id.clone());
+            }
+        }
+        kept
+    }
+}
+
+/// What stays.
+struct Roots {
+    keys: BTreeSet<NodeKey>,
+    artifacts: BTreeSet<ArtifactId>,
+    /// Artifacts that some result names, kept or not: of these it is known whether anybody wants them.
+    known: BTreeSet<ArtifactId>,
+}
+
+impl Roots {
+    fn new(ledger: &Ledger, runs: &BTreeSet<String>, makers: &Makers, pins: &[Pin], since: f64) -> Self {
+        let mut roots = Self { keys: BTreeSet::new(), artifacts: BTreeSet::new(), known: BTreeSet::new() };
+        for run in ledger.runs.iter().filter(|run| runs.contains(&run.id)) {
+            roots.keys.extend(run.nodes.iter().filter_map(|node| node.key));
+            roots.artifacts.extend(run.nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id));
+        }
+        roots.keys.extend(makers.live().filter(|result| ledger.used(result) > since).map(|result| result.key));
+        for pin in pins {
+            roots.artifacts.insert(pin.artifact);
+            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new()), |key| vec![key]);
+            roots.keys.extend(if pin.lineage {
+                makers.ancestry(keys, &roots.keys)
+            } else {
+                keys.into_iter().collect()
+            });
+        }
+        for result in makers.live() {
+            let outputs = result.outputs.values().map(|output| output.id);
+            if roots.keys.contains(&result.key) {
+                roots.artifacts.extend(outputs.clone());
+            }
+            roots.known.extend(outputs);
+        }
+        roots
+    }
+}
+
+/// Entries of a folder with their names, sorted.
+fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut found: Vec<_> =
+        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect();
+    found.sort();
+    found
+}
+
+/// Entries of the folders in a folder (`ab/…`), sorted by name.
+pub(super) fn names_below(folder: &Path) -> Vec<(String, PathBuf)> {
+    names_in(folder).iter().flat_map(|(_, path)| names_in(path)).collect()
+}
+
+fn folder_bytes(folder: &Path) -> u64 {
+    let mut pending = vec![folder.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = pending.pop() {
+        for (_, path) in names_in(&folder) {
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if metadata.is_dir() => pending.push(path),
+                Ok(metadata) => bytes += metadata.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// Unix time (seconds) of a file's last change; what cannot be told counts as just now.
+fn modified(path: &Path) -> f64 {
+    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
+    time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}

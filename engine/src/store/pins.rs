@@ -1,0 +1,133 @@
+//! Pins: names for artifacts that are never collected.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::artifact::ArtifactId;
+use super::error::StoreError;
+use super::layout::Store;
+use crate::fingerprint::NodeKey;
+
+/// Longest name of a pin.
+const NAME_LENGTH: usize = 100;
+
+/// A name for an artifact that is kept until the pin is taken away.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pin {
+    /// Its name: letters, digits and `. _ - @ = , +`.
+    pub name: String,
+    /// The artifact.
+    pub artifact: ArtifactId,
+    /// The key of the result that made it, if it is known.
+    pub key: Option<NodeKey>,
+    /// What it was called when it was pinned: `pipeline/node.port`.
+    #[serde(default)]
+    pub from: String,
+    /// Are the artifacts that it was made from kept too?
+    #[serde(default)]
+    pub lineage: bool,
+    /// Unix time in seconds.
+    pub pinned: f64,
+}
+
+impl Store {
+    fn pin_path(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let plain = |c: char| c.is_alphanumeric() || "._-@=,+".contains(c);
+        if name.is_empty() || name.len() > NAME_LENGTH || name.starts_with('.') || !name.chars().all(plain) {
+            let message = format!("`{name}` cannot name a pin: use letters, digits and . _ - @ = , +");
+            return Err(StoreError::Location(message));
+        }
+        Ok(self.root().join("pins").join(format!("{name}.json")))
+    }
+
+    /// Pins an artifact.
+    ///
+    /// # Errors
+    /// When the name is taken by another artifact, is no name, or the pin cannot be written.
+    pub fn pin(&self, pin: &Pin) -> Result<(), StoreError> {
+        let path = self.pin_path(&pin.name)?;
+        if let Some(known) = self.pinned(&pin.name)?
+            && known.artifact != pin.artifact
+        {
+            let message = format!(
+                "the pin `{}` holds another artifact ({}): `searchmill unpin {}` first, or give another --name",
+                pin.name,
+                known.artifact.digest().short(),
+                pin.name
+            );
+            return Err(StoreError::Location(message));
+        }
+        let text = serde_json::to_vec_pretty(pin).map_err(|error| StoreError::Location(error.to_string()))?;
+        self.write_file(&path, &text)
+    }
+
+    /// The pin of that name.
+    ///
+    /// # Errors
+    /// When that is no name.
+    pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
+        let text = fs::read(self.pin_path(name)?).unwrap_or_default();
+        Ok(serde_json::from_slice(&text).ok())
+    }
+
+    /// Takes a pin away; gives it if it was there.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn unpin(&self, name: &str) -> Result<Option<Pin>, StoreError> {
+        let Some(pin) = self.pinned(name)? else { return Ok(None) };
+        let path = self.pin_path(name)?;
+        fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        Ok(Some(pin))
+    }
+
+    /// All pins, by name.
+    ///
+    /// # Errors
+    /// When one of them cannot be read: nobody knows what it holds.
+    pub fn pins(&self) -> Result<Vec<Pin>, StoreError> {
+        let folder = self.root().join("pins");
+        let mut pins = Vec::new();
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.map_err(StoreError::io("read", &folder))?.path();
+            let text = fs::read(&path).map_err(StoreError::io("read", &path))?;
+            let unreadable = |_| StoreError::Location(format!("{} is no pin: mend or remove it", path.display()));
+            pins.push(serde_json::from_slice::<Pin>(&text).map_err(unreadable)?);
+        }
+        pins.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(pins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn pins_hold_one_artifact_and_have_plain_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = |text: &str| ArtifactId::parse(&hash_bytes(text.as_bytes()).hex()).unwrap();
+        let pin = |name: &str, text: &str| Pin {
+            name: name.to_owned(),
+            artifact: id(text),
+            key: None,
+            from: String::new(),
+            lineage: false,
+            pinned: 0.0,
+        };
+        store.pin(&pin("train@lr=1e-4,rank=64", "a")).unwrap();
+        store.pin(&pin("train@lr=1e-4,rank=64", "a")).unwrap();
+        assert!(store.pin(&pin("train@lr=1e-4,rank=64", "b")).is_err());
+        for name in ["", "..", "a/b", "../x", ".hidden", "a\0b", "a b"] {
+            assert!(store.pin(&pin(name, "a")).is_err(), "{name}");
+        }
+        assert_eq!(store.pins().unwrap().len(), 1);
+        assert!(store.unpin("train@lr=1e-4,rank=64").unwrap().is_some());
+        assert!(store.unpin("train@lr=1e-4,rank=64").unwrap().is_none());
+        assert!(store.pins().unwrap().is_empty());
+    }
+}

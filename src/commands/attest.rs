@@ -1,0 +1,124 @@
+//! `attest`: says what an artifact is and what made it, signed; makes keys; checks what others said.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::lineage::attest::{AttestError, Comparison, PublicKey, SecretKey, compare, statement};
+use serde_json::json;
+
+use super::Session;
+use super::artifact::find;
+use crate::args::AttestArgs;
+use crate::exit::{FAILED, Failure, OK};
+
+pub(super) fn attest(session: &Session<'_>, args: &AttestArgs) -> Result<u8, Failure> {
+    if let Some(file) = &args.new_key {
+        return new_key(session, file);
+    }
+    if let (Some(file), Some(key)) = (&args.verify, &args.public_key) {
+        return verify(session, file, key);
+    }
+    let store = session.store()?;
+    let in_use = store.enter()?;
+    let root = find(&store, args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
+    let statement = statement(&store, &root)?;
+    drop(in_use);
+    let text = match &args.key {
+        Some(path) => SecretKey::from_pem(&read(session, path)?).and_then(|key| key.sign(&statement)).map_err(wrong)?,
+        None => serde_json::to_string_pretty(&statement).unwrap_or_default(),
+    };
+    let Some(output) = &args.output else {
+        session.terminal.line(&text);
+        return Ok(OK);
+    };
+    let path = session.directory.join(output);
+    std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
+    let signed = if args.key.is_some() { "signed" } else { "not signed: give a --key" };
+    if session.terminal.is_json() {
+        let subjects = statement.subject.len();
+        let line = json!({"file": output, "signed": args.key.is_some(), "subjects": subjects});
+        session.terminal.line(&line.to_string());
+    } else {
+        session.terminal.line(&format!("{}: {} ({signed})", output.display(), root.name));
+    }
+    Ok(OK)
+}
+
+fn wrong(error: AttestError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+fn unwritable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |error| Failure::usage(format!("cannot write {path}: {error}"))
+}
+
+fn read(session: &Session<'_>, path: &Path) -> Result<String, Failure> {
+    let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", path.display()));
+    std::fs::read_to_string(session.directory.join(path)).map_err(unreadable)
+}
+
+fn new_key(session: &Session<'_>, file: &Path) -> Result<u8, Failure> {
+    let path = session.directory.join(file);
+    let public_path = PathBuf::from(format!("{}.pub", path.display()));
+    let key = SecretKey::generate().map_err(|error| Failure::Other(error.to_string()))?;
+    let (secret, public) = (key.to_pem().map_err(wrong)?, key.public().to_pem().map_err(wrong)?);
+    // Neither is ever written over: a lost key cannot be made again.
+    let mut public_file = File::create_new(&public_path).map_err(unwritable(&public_path))?;
+    let written = private(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
+    if let Err(error) = written {
+        std::fs::remove_file(&public_path)?;
+        return Err(unwritable(file)(error));
+    }
+    public_file.write_all(public.as_bytes()).map_err(unwritable(&public_path))?;
+    let id = key.public().id().map_err(wrong)?;
+    if session.terminal.is_json() {
+        session
+            .terminal
+            .line(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}).to_string());
+    } else {
+        session.terminal.line(&format!("{0}: keep it secret; {0}.pub: give it to others (key {id})", file.display()));
+    }
+    Ok(OK)
+}
+
+/// A new file that only its owner can read.
+fn private(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn verify(session: &Session<'_>, file: &Path, key: &Path) -> Result<u8, Failure> {
+    let public = PublicKey::from_pem(&read(session, key)?).map_err(wrong)?;
+    let statement = match public.verify(read(session, file)?.as_bytes()) {
+        Ok(statement) => statement,
+        Err(error) => return Err(Failure::Other(format!("{}: {error}", file.display()))),
+    };
+    let compared = compare(&session.store()?, &statement);
+    let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
+    if session.terminal.is_json() {
+        let key = public.id().map_err(wrong)?;
+        let subjects: Vec<_> =
+            compared.iter().map(|(name, comparison)| json!({"name": name, "here": comparison})).collect();
+        let line = json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": statement.predicate});
+        session.terminal.line(&line.to_string());
+    } else {
+        let rows: Vec<_> =
+            compared.iter().map(|(name, comparison)| vec![name.clone(), word(*comparison).to_owned()]).collect();
+        session.terminal.line("the signature is right");
+        session.terminal.table(&["subject", "in this store"], &rows);
+    }
+    Ok(if different { FAILED } else { OK })
+}
+
+fn word(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Same => "the same",
+        Comparison::Different => "different",
+        Comparison::Missing => "not there",
+    }
+}

@@ -1,0 +1,69 @@
+//! `export`: an artifact with all that made it as one file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::lineage::archive::{Export, Request};
+use serde_json::json;
+
+use super::Session;
+use super::artifact::find;
+use crate::args::ExportArgs;
+use crate::display;
+use crate::exit::{Failure, OK};
+
+pub(super) fn export(session: &Session<'_>, args: &ExportArgs) -> Result<u8, Failure> {
+    let store = session.store()?;
+    // Nothing is collected from under it.
+    let in_use = store.enter()?;
+    let root = args.what.as_ref().map(|what| find(&store, what, args.run.as_deref())).transpose()?;
+    let export = Export::gather(&store, &Request { root, shallow: args.shallow, memo: args.memo })?;
+    let census = export.census.clone();
+    let path = session.directory.join(&args.file);
+    write(&path, export)?;
+    drop(in_use);
+    if session.terminal.is_json() {
+        session.terminal.line(&json!({"file": args.file, "holds": census}).to_string());
+        return Ok(OK);
+    }
+    let size = std::fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default();
+    let rows = if args.memo { format!(", {} remembered rows", census.rows) } else { String::new() };
+    session.terminal.line(&format!(
+        "{}: {} artifacts, {} results, {} runs{rows} ({})",
+        args.file.display(),
+        census.artifacts,
+        census.results,
+        census.runs,
+        display::bytes(size)
+    ));
+    if census.missing > 0 {
+        let missing = census.missing;
+        session.terminal.warn(&format!("{missing} artifacts of its lineage are not in the store any more: left out"));
+    }
+    Ok(OK)
+}
+
+/// Either the whole file is there, or none.
+fn write(path: &Path, export: Export) -> Result<(), Failure> {
+    let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+    let partial = partial(path);
+    let written = File::create(&partial).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        export.write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&partial, path)
+    });
+    written.map_err(|error| {
+        if let Err(left) = std::fs::remove_file(&partial) {
+            tracing::debug!("left {} behind: {left}", partial.display());
+        }
+        unwritable(error)
+    })
+}
+
+fn partial(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
+}

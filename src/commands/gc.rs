@@ -1,0 +1,104 @@
+//! `gc`: what is no longer needed, and its removal.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use searchmill_engine::store::{Garbage, KeepPolicy};
+use serde_json::json;
+
+use super::Session;
+use crate::args::GcArgs;
+use crate::display;
+use crate::exit::{Failure, OK};
+
+/// What is this young stays, unless it is said otherwise.
+const DEFAULT_AGE: Duration = Duration::from_hours(24);
+
+pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let age = args.older_than.unwrap_or(DEFAULT_AGE);
+    let policy = KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs };
+    let now = now();
+    let (garbage, freed) = if args.yes {
+        let swept = store.collect(&policy, now)?;
+        (swept.garbage, swept.freed)
+    } else {
+        (store.garbage(&policy, now)?, 0)
+    };
+    if session.terminal.is_json() {
+        print_json(session, &garbage, args.yes, freed);
+    } else {
+        print(session, &garbage, args.yes, freed, now);
+    }
+    Ok(OK)
+}
+
+pub(super) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64) {
+    for result in &garbage.results {
+        let line = json!({"result": result.key, "name": result.name, "used": result.used, "bytes": result.bytes});
+        session.terminal.line(&line.to_string());
+    }
+    for (id, bytes) in &garbage.artifacts {
+        session.terminal.line(&json!({"artifact": id, "bytes": bytes}).to_string());
+    }
+    for (base, bytes) in &garbage.memos {
+        session.terminal.line(&json!({"memo": base, "bytes": bytes}).to_string());
+    }
+    for (run, bytes) in &garbage.runs {
+        session.terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
+    }
+    let summary = json!({
+        "removed": removed, "in_use": garbage.in_use, "bytes": garbage.bytes(), "freed": freed,
+        "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
+        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
+    });
+    session.terminal.line(&summary.to_string());
+}
+
+fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
+    let age = |used: f64| format!("{} ago", display::duration((now - used).max(0.0)));
+    let mut rows: Vec<Vec<String>> = garbage
+        .results
+        .iter()
+        .map(|result| {
+            let name = if result.name.is_empty() { "–".to_owned() } else { result.name.clone() };
+            vec![name, result.key.0.short(), age(result.used), display::bytes(result.bytes)]
+        })
+        .collect();
+    let memo = |(base, bytes): &(_, u64)| {
+        vec!["remembered rows".to_owned(), short(base), String::new(), display::bytes(*bytes)]
+    };
+    rows.extend(garbage.memos.iter().map(memo));
+    let run = |(run, bytes): &(String, u64)| {
+        vec!["run record".to_owned(), run.clone(), String::new(), display::bytes(*bytes)]
+    };
+    rows.extend(garbage.runs.iter().map(run));
+    if !rows.is_empty() {
+        session.terminal.table(&["what", "key", "last used", "size"], &rows);
+    }
+    let word = if removed { "removed" } else { "would remove" };
+    let mut line = format!(
+        "{word} {} results and {} artifacts ({})",
+        garbage.results.len(),
+        garbage.artifacts.len(),
+        display::bytes(garbage.bytes())
+    );
+    line.push_str(&format!("; {} results and {} stay", garbage.kept_results, display::bytes(garbage.kept_bytes)));
+    session.terminal.line(&line);
+    if garbage.in_use {
+        let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
+        session.terminal.note(line);
+    }
+    if removed {
+        session.terminal.note(&format!("{} given back", display::bytes(freed)));
+    } else if !rows.is_empty() || !garbage.artifacts.is_empty() {
+        session.terminal.note("nothing was removed; --yes removes it");
+    }
+}
+
+fn short(digest: &searchmill_engine::fingerprint::Digest) -> String {
+    digest.short()
+}

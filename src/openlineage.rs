@@ -1,0 +1,312 @@
+//! Sends a run's OpenLineage events to a file or to an HTTP endpoint. What cannot be delivered never fails the run; it is
+//! said once, at the end.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use searchmill_engine::lineage::openlineage::{Emitter, Ending, Job, JobInput, Pipeline};
+use searchmill_engine::operator::Source;
+use searchmill_engine::plan::{Node, Plan};
+use searchmill_engine::report::{Event, Reporter, RunSummary};
+use searchmill_engine::store::Store;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::exit::Failure;
+
+/// Where receivers listen, below the address that OPENLINEAGE_URL gives: as in OpenLineage's own clients.
+const ENDPOINT: &str = "api/v1/lineage";
+/// Longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Attempts for one event.
+const ATTEMPTS: u32 = 3;
+/// After so many events in a row that could not be delivered, the others are not tried.
+const GIVE_UP: usize = 3;
+/// Longest wait for the last deliveries once the run has ended.
+const LAST_WAIT: Duration = Duration::from_secs(30);
+
+/// Where events go.
+enum Target {
+    File(PathBuf),
+    Http(String),
+}
+
+impl Target {
+    fn read(written: &str, directory: &Path) -> Self {
+        let Some((_, after)) = written.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))
+        else {
+            return Self::File(directory.join(written));
+        };
+        if after.trim_end_matches('/').contains('/') {
+            return Self::Http(written.to_owned());
+        }
+        let endpoint = variable("OPENLINEAGE_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        Self::Http(format!("{}/{}", written.trim_end_matches('/'), endpoint.trim_start_matches('/')))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Passes the events of a run on, and sends them as OpenLineage events.
+struct Teller {
+    inner: Arc<dyn Reporter>,
+    state: Mutex<(Emitter, Sink)>,
+}
+
+enum Sink {
+    File { file: File, lost: Lost },
+    Http(UnboundedSender<Option<Value>>),
+}
+
+/// Events that did not arrive.
+#[derive(Clone, Debug, Default)]
+struct Lost {
+    events: usize,
+    of: usize,
+    reason: String,
+}
+
+/// What is still to be delivered.
+pub(crate) struct Delivery {
+    teller: Arc<Teller>,
+    sending: Option<tokio::task::JoinHandle<Lost>>,
+    target: String,
+}
+
+/// Begins to tell a run as it was asked for by flag or environment; gives the reporter to use. Call it on a runtime.
+pub(crate) fn begin(
+    written: Option<&str>,
+    plan: &Plan,
+    store: &Store,
+    directory: &Path,
+    inner: Arc<dyn Reporter>,
+) -> Result<(Arc<dyn Reporter>, Option<Delivery>), Failure> {
+    let off = variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let Some(written) = written.filter(|written| !written.is_empty() && !off) else { return Ok((inner, None)) };
+    let emitter = Emitter::new(store.clone(), pipeline(plan, directory));
+    let (sink, sending, target) = match Target::read(written, directory) {
+        Target::File(path) => {
+            let file = File::options().create(true).append(true).open(&path);
+            let unusable = |error| Failure::usage(format!("--openlineage: cannot write {}: {error}", path.display()));
+            (Sink::File { file: file.map_err(unusable)?, lost: Lost::default() }, None, path.display().to_string())
+        }
+        Target::Http(url) => {
+            let unusable = |error| Failure::usage(format!("--openlineage: {url} cannot be used: {error}"));
+            let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(unusable)?;
+            client.post(&url).build().map_err(unusable)?;
+            let (sender, receiver) = unbounded_channel();
+            let sending = tokio::spawn(send_all(receiver, client, url.clone(), variable("OPENLINEAGE_API_KEY")));
+            (Sink::Http(sender), Some(sending), url)
+        }
+    };
+    let teller = Arc::new(Teller { inner, state: Mutex::new((emitter, sink)) });
+    let reporter: Arc<dyn Reporter> = Arc::clone(&teller) as Arc<dyn Reporter>;
+    Ok((reporter, Some(Delivery { teller, sending, target })))
+}
+
+impl Delivery {
+    /// Waits for the last deliveries; gives what to say if something did not arrive.
+    pub(crate) async fn finish(self) -> Option<String> {
+        let lost = match self.sending {
+            Some(sending) => {
+                if let Sink::Http(sender) = &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
+                    // A receiver that is gone has already said why.
+                    drop(sender.send(None));
+                }
+                match tokio::time::timeout(LAST_WAIT, sending).await {
+                    Ok(sent) => sent.unwrap_or_default(),
+                    Err(_) => return Some(format!("OpenLineage: {} takes too long to answer", self.target)),
+                }
+            }
+            None => match &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
+                Sink::File { lost, .. } => lost.clone(),
+                Sink::Http(_) => Lost::default(),
+            },
+        };
+        let (events, of) = (lost.events, lost.of);
+        let text =
+            || format!("OpenLineage: {events} of {of} events did not arrive at {}: {}", self.target, lost.reason);
+        (events > 0).then(text)
+    }
+}
+
+fn pipeline(plan: &Plan, directory: &Path) -> Pipeline {
+    let job = |node: &Node| Job {
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        version: node.entry.version,
+        params: node.identity_params.clone(),
+        about: node.entry.about.to_owned(),
+        inputs: node.inputs.iter().map(|input| job_input(plan, input)).collect(),
+        sources: node.sources.iter().filter_map(path).collect(),
+    };
+    Pipeline {
+        name: plan.name().to_owned(),
+        file: plan.file().to_owned(),
+        directory: directory.to_owned(),
+        namespace: variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()),
+        jobs: plan.nodes().iter().map(job).collect(),
+    }
+}
+
+fn job_input(plan: &Plan, input: &searchmill_engine::plan::Input) -> JobInput {
+    let node = plan.nodes()[input.node].id().to_owned();
+    JobInput { port: input.port.clone(), node, output: input.output.clone() }
+}
+
+fn path(source: &Source) -> Option<String> {
+    match source {
+        Source::Path(path) => Some(path.clone()),
+        Source::Fetched { address, .. } => Some(address.clone()),
+        Source::Identity(_) => None,
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn ending(summary: &RunSummary) -> Ending {
+    match summary {
+        _ if summary.interrupted => Ending::Abort,
+        _ if summary.failed > 0 => Ending::Fail,
+        _ => Ending::Complete,
+    }
+}
+
+fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
+    match event {
+        Event::RunStarted { run, time, .. } => emitter.run_started(run, *time),
+        Event::NodeStarted { node, reasons, time, .. } => {
+            let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            emitter.node_started(node, &reasons, *time)
+        }
+        Event::NodeCached { node, key, .. } => emitter.node_cached(node, key.as_ref(), now()),
+        Event::NodeFinished { node, key, .. } => emitter.node_finished(node, key, now()),
+        Event::NodeFailed { node, message, .. } => emitter.node_failed(node, message, now()),
+        Event::NodeSkipped { node } => emitter.node_skipped(node, now()),
+        Event::RunFinished(summary) => emitter.run_finished(ending(summary), now()),
+        Event::Delivered { node, destination } => {
+            // What was there already is told with a remark.
+            emitter.delivered(node, destination.trim_end_matches(" (unchanged)"));
+            Vec::new()
+        }
+        Event::NodeWaiting { .. } | Event::NodeProgress { .. } | Event::NodeLog { .. } => Vec::new(),
+    }
+}
+
+impl Reporter for Teller {
+    fn event(&self, event: &Event) {
+        self.inner.event(event);
+        // Progress comes often and says nothing here.
+        if matches!(event, Event::NodeProgress { .. } | Event::NodeLog { .. }) {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (emitter, sink) = &mut *state;
+        for told in tell(emitter, event) {
+            sink.take(told);
+        }
+    }
+}
+
+impl Sink {
+    fn take(&mut self, event: Value) {
+        match self {
+            Self::File { file, lost } => {
+                lost.of += 1;
+                if let Err(error) = file.write_all(format!("{event}\n").as_bytes()) {
+                    lost.events += 1;
+                    lost.reason = error.to_string();
+                }
+            }
+            // The receiver ends only when the run does.
+            Self::Http(sender) => drop(sender.send(Some(event))),
+        }
+    }
+}
+
+/// Sends events one after the other, in their order.
+async fn send_all(
+    mut events: UnboundedReceiver<Option<Value>>,
+    client: reqwest::Client,
+    url: String,
+    key: Option<String>,
+) -> Lost {
+    let mut lost = Lost::default();
+    let mut in_a_row = 0;
+    while let Some(Some(event)) = events.recv().await {
+        lost.of += 1;
+        if in_a_row >= GIVE_UP {
+            lost.events += 1;
+            continue;
+        }
+        match send(&client, &url, key.as_deref(), &event).await {
+            Ok(()) => in_a_row = 0,
+            Err(reason) => {
+                in_a_row += 1;
+                lost.events += 1;
+                lost.reason = reason;
+            }
+        }
+    }
+    lost
+}
+
+/// Sends one event, again after a while if that may help.
+async fn send(client: &reqwest::Client, url: &str, key: Option<&str>, event: &Value) -> Result<(), String> {
+    let mut wait = Duration::from_millis(200);
+    let mut attempt = 1;
+    loop {
+        let mut request = client.post(url).json(event);
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        let (reason, again) = match request.send().await {
+            Ok(answer) if answer.status().is_success() => return Ok(()),
+            Ok(answer) => {
+                let status = answer.status();
+                (format!("it answered {status}"), status.is_server_error() || status.as_u16() == 429)
+            }
+            Err(error) => (root_cause(&error), true),
+        };
+        if !again || attempt == ATTEMPTS {
+            return Err(reason);
+        }
+        attempt += 1;
+        tokio::time::sleep(wait).await;
+        wait *= 4;
+    }
+}
+
+/// The last of the causes says what happened; the first ones repeat the address.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_get_the_usual_endpoint_unless_they_name_one() {
+        let read = |written: &str| match Target::read(written, Path::new("/work")) {
+            Target::File(path) => path.display().to_string(),
+            Target::Http(url) => url,
+        };
+        assert_eq!(read("http://127.0.0.1:5000"), "http://127.0.0.1:5000/api/v1/lineage");
+        assert_eq!(read("https://lineage.example/"), "https://lineage.example/api/v1/lineage");
+        assert_eq!(read("http://127.0.0.1:5000/in?x=1"), "http://127.0.0.1:5000/in?x=1");
+        assert_eq!(read("events.jsonl"), "/work/events.jsonl");
+        assert_eq!(read("/tmp/events.jsonl"), "/tmp/events.jsonl");
+    }
+}
