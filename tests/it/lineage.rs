@@ -542,14 +542,17 @@ nodes:
 fn nodes_that_change_nothing_are_passed_through() {
     let mill = Mill::new();
     mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"one two\"}\n{\"id\": \"b\", \"text\": \"three\"}\n");
-    mill.write("pipeline.yaml", "\
+    mill.write(
+        "pipeline.yaml",
+        "\
 name: through
 nodes:
   rows:   {op: read, with: {path: rows.jsonl, as: document}}
   all:    {op: filter, from: rows, with: {where: \"id <> 'c'\"}}
   same:   {op: filter, from: all, with: {where: \"id <> 'd'\"}}
   chunks: {op: chunk, from: same, with: {size: 1, count: words}}
-");
+",
+    );
     mill.run(&[]).exit(0);
     let artifacts = mill.artifacts();
     assert_eq!(artifacts["rows.rows"], artifacts["same.rows"], "all three are one artifact");
@@ -560,7 +563,8 @@ nodes:
     let told = json(&mill.call(&["trace", "chunks", "--json"]).exit(0));
     assert_eq!(told["steps"].as_array().expect("steps").len(), 4);
     let told = json(&mill.call(&["trace", "rows", "--down", "--row", "b", "--json"]).exit(0));
-    let nodes: Vec<&str> = told["tables"].as_array().expect("tables").iter().filter_map(|t| t["node"].as_str()).collect();
+    let nodes: Vec<&str> =
+        told["tables"].as_array().expect("tables").iter().filter_map(|t| t["node"].as_str()).collect();
     assert_eq!(nodes, ["all", "same", "chunks"]);
     let replayed = json(&audit(&mill, &["chunks", "--replay"], 0));
     assert_eq!(replayed["report"]["nodes"].as_array().expect("nodes").len(), 4);
@@ -569,4 +573,14 @@ nodes:
     let told = json(&mill.call(&["trace", "chunks", "--json"]).exit(0));
     let names: Vec<&str> = told["steps"].as_array().expect("steps").iter().filter_map(|s| s["node"].as_str()).collect();
     assert!(names.contains(&"rows") && names.contains(&"chunks"), "{names:?}");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_can_be_audited() {
+    let mill = ran();
+    std::fs::remove_dir_all(mill.store_path().join("tmp")).expect("removed");
+    mill.write(".searchmill/tmp", "no folder: nothing can be made below it");
+    let told = json(&audit(&mill, &["swift", "--replay", "--rollouts"], 0));
+    let nodes = told["report"]["nodes"].as_array().expect("nodes");
+    assert!(nodes.len() == 9 && nodes.iter().all(|node| node["outcome"] == "same"), "{told}");
 }
