@@ -227,17 +227,17 @@ fn missed(catchup: &str) -> (Mill, Value) {
     daemon.kill();
     let before = state(&mill).accounted.expect("ticks were counted");
     let start = Instant::now();
-    while std::time::SystemTime::now() < std::time::SystemTime::from(before) + Duration::from_secs(4) {
+    while std::time::SystemTime::now() < std::time::SystemTime::from(before) + Duration::from_secs(3) {
         assert!(start.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(50));
     }
     let daemon = Daemon::start(&mill);
     wait(&mill, "the new daemon has begun", |state| state.daemon.as_ref().is_some_and(|d| d.pid == daemon.child.id()));
     wait(&mill, "a tick has come in time", |state| {
-        state.accounted.is_some_and(|a| a > before + Duration::from_secs(5))
+        state.accounted.is_some_and(|a| a > before + Duration::from_secs(4))
     });
     let notice = events(&mill, "missed").first().cloned().unwrap_or_default();
-    assert!(notice["ticks"].as_u64().is_some_and(|ticks| ticks >= 3), "{notice}");
+    assert!(notice["ticks"].as_u64().is_some_and(|ticks| ticks >= 2), "{notice}");
     (mill, notice)
 }
 
@@ -351,24 +351,20 @@ fn a_run_that_died_with_its_daemon_is_lost_and_made_up_for() {
 
 #[test]
 fn a_tick_that_meets_a_run_does_as_the_overlap_says() {
-    let run = |overlap: &str, seconds: &str| {
-        let mill = project(&format!("{EVERY_SECOND}, overlap: {overlap}, grace: 1s"), seconds);
+    let start = |overlap: &str| {
+        let mill = project(&format!("{EVERY_SECOND}, overlap: {overlap}, grace: 1s"), "15");
         let daemon = Daemon::start(&mill);
         (mill, daemon)
     };
-    let (mill, skip) = run("skip", "15");
-    let state = wait(&mill, "ticks were passed over", |state| state.counts.skipped >= 2);
+    let [(skip, _one), (queue, _two), (allow, _three), (replace, _four)] =
+        ["skip", "queue", "allow", "replace"].map(start);
+    let state = wait(&skip, "ticks were passed over", |state| state.counts.skipped >= 2);
     assert_eq!((state.running.len(), state.waiting.len(), state.counts.started), (1, 0, 1));
-    drop(skip);
-    let (mill, queue) = run("queue", "15");
-    let state = wait(&mill, "ticks wait", |state| state.waiting.len() >= 2);
+    let state = wait(&queue, "ticks wait", |state| state.waiting.len() >= 2);
     assert_eq!((state.running.len(), state.counts.skipped), (1, 0));
-    drop(queue);
-    let (mill, allow) = run("allow", "15");
-    wait(&mill, "runs go side by side", |state| state.running.len() >= 2);
-    drop(allow);
-    let (mill, _replace) = run("replace", "15");
-    let state = wait(&mill, "a run was replaced", |state| state.ended.iter().any(|e| e.outcome == Outcome::Replaced));
+    wait(&allow, "runs go side by side", |state| state.running.len() >= 2);
+    let state =
+        wait(&replace, "a run was replaced", |state| state.ended.iter().any(|e| e.outcome == Outcome::Replaced));
     assert!(state.running.len() <= 1);
 }
 
