@@ -125,5 +125,6 @@ fn ended(notice: &Value) -> String {
         parts.push(format!("exit {exit}"));
     }
     parts.extend(notice["message"].as_str().map(str::to_owned));
+    parts.extend(notice["log"].as_str().map(|log| format!("log {log}")));
     format!("run {} {style}{outcome}{style:#}: {}", notice["id"], parts.join(" · "))
 }

@@ -12,8 +12,12 @@ use searchmill_engine::spec::Time;
 use searchmill_engine::store::{LogLock, Store};
 use serde_json::Value;
 
-use super::process::is_alive;
+use super::process::{find, is_alive};
 
+/// The tick that a run stands for, for its pipeline to use.
+const TICK: &str = "SEARCHMILL_TICK";
+/// The run's log, by which its process can be found.
+const LOG: &str = "SEARCHMILL_RUN_LOG";
 /// How often a run of an earlier daemon is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest message that is kept, in characters.
@@ -31,7 +35,13 @@ pub(super) struct Launch {
 
 impl Launch {
     /// Starts `searchmill run FILE`, its output going to the log.
-    pub(super) fn start(&self, file: &Path, tick: Time, log: File) -> std::io::Result<tokio::process::Child> {
+    pub(super) fn start(
+        &self,
+        file: &Path,
+        tick: Time,
+        log: File,
+        path: &Path,
+    ) -> std::io::Result<tokio::process::Child> {
         let errors = log.try_clone()?;
         let mut command = tokio::process::Command::new(&self.program);
         command.arg("run").arg(file).args(["--json", "--quiet", "--color", "never", "--store"]).arg(&self.store);
@@ -41,7 +51,7 @@ impl Launch {
         for params in &self.params {
             command.arg("--params").arg(params);
         }
-        command.env("SEARCHMILL_TICK", tick.to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
+        command.env(TICK, tick.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)).env(LOG, path);
         command.current_dir(&self.directory).process_group(0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn()
     }
@@ -73,6 +83,11 @@ pub(super) fn recorded(store: &Store, name: &str, ticket: u64) -> Option<Ending>
         ending.message = None;
     }
     ending.exit.is_some().then_some(ending)
+}
+
+/// The process of a run whose daemon was killed before it noted it.
+pub(super) fn unnoted(store: &Store, name: &str, ticket: u64) -> Option<Process> {
+    find(LOG, store.run_log(name, ticket).to_str()?)
 }
 
 /// Had that run begun, as far as its log says?

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use searchmill_engine::schedule::{Action, Daemon as Whereabouts, Ending, Event, Running, Ticket};
+use searchmill_engine::schedule::{Action, Daemon as Whereabouts, Ending, Event, Notice, Outcome, Running, Ticket};
 use searchmill_engine::spec::Time;
 use searchmill_engine::store::Store;
 use serde_json::{Value, json};
@@ -247,19 +247,29 @@ impl Daemon<'_> {
                 None
             }
             Action::Tell(notice) => {
-                if let Ok(notice) = serde_json::to_value(&notice) {
-                    self.say(&self.served[place].name, &notice);
-                }
+                self.tell(place, &notice);
                 None
             }
         }
+    }
+
+    fn tell(&self, place: usize, notice: &Notice) {
+        let name = &self.served[place].name;
+        let Ok(mut line) = serde_json::to_value(notice) else { return };
+        if let Notice::Ended { id, outcome, .. } = notice
+            && *outcome != Outcome::Succeeded
+        {
+            line["log"] = self.store.run_log(name, *id).display().to_string().into();
+        }
+        self.say(name, &line);
     }
 
     fn start(&mut self, place: usize, ticket: &Ticket) -> Event {
         let (name, id) = (self.served[place].name.clone(), ticket.id);
         let log = self.store.open_run_log(&name, id).map_err(|error| error.to_string());
         let started = log.and_then(|log| {
-            let started = self.launch.start(&self.served[place].file, ticket.tick, log);
+            let path = self.store.run_log(&name, id);
+            let started = self.launch.start(&self.served[place].file, ticket.tick, log, &path);
             started.map_err(|error| format!("cannot start {}: {error}", self.launch.program.display()))
         });
         let mut child = match started {

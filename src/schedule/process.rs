@@ -16,6 +16,31 @@ pub(super) fn identify(pid: u32) -> Process {
     Process { pid, began: began(pid).unwrap_or_default() }
 }
 
+/// The process that was given this variable: how a run is found whose daemon was killed before it noted the number.
+#[cfg(target_os = "linux")]
+pub(super) fn find(name: &str, value: &str) -> Option<Process> {
+    let wanted = format!("{name}={value}");
+    let mut pids: Vec<u32> = std::fs::read_dir("/proc").ok()?.filter_map(|entry| pid(&entry.ok()?.path())).collect();
+    // The run before what it may have started itself.
+    pids.sort_unstable();
+    let found = pids.into_iter().find(|pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    })?;
+    Some(identify(found))
+}
+
+#[cfg(target_os = "linux")]
+fn pid(path: &std::path::Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// Only Linux tells.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn find(_name: &str, _value: &str) -> Option<Process> {
+    None
+}
+
 /// Is that very process still there?
 pub(super) fn is_alive(process: &Process) -> bool {
     began(process.pid).is_some_and(|began| began == process.began)
@@ -68,9 +93,17 @@ mod tests {
 
     #[test]
     fn a_process_is_told_from_another_of_the_same_number() {
-        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("a child");
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .env("SEARCHMILL_TEST", format!("run of {}", std::process::id()))
+            .process_group(0)
+            .spawn()
+            .expect("a child");
         let process = identify(child.id());
         assert!(is_alive(&process));
+        #[cfg(target_os = "linux")]
+        assert_eq!(find("SEARCHMILL_TEST", &format!("run of {}", std::process::id())), Some(process.clone()));
+        assert_eq!(find("SEARCHMILL_TEST", "another run"), None);
         let earlier = Process { began: "earlier".to_owned(), ..process.clone() };
         assert!(!is_alive(&earlier));
         signal(&earlier, Signal::Kill).expect("nothing to tell");

@@ -65,7 +65,7 @@ impl Served {
     fn find(&self, running: &Running, store: &Store) -> Found {
         let (id, process) = (running.ticket.id, running.process.as_ref());
         if child::goes_on(store, &self.name, id, process) {
-            return Found::Alive(process.cloned());
+            return Found::Alive(process.cloned().or_else(|| child::unnoted(store, &self.name, id)));
         }
         match child::recorded(store, &self.name, id) {
             Some(ending) => Found::Ended(ending),

@@ -293,6 +293,30 @@ fn a_run_outlives_its_daemon_and_is_not_started_twice() {
     assert_eq!(daemon.end(), 0);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_whose_process_nobody_noted_is_found_and_kept_to_its_time() {
+    let mill = project(&far_away(), "20");
+    let daemon = Daemon::start(&mill);
+    wait(&mill, "the daemon is there", |state| state.daemon.is_some());
+    mill.call(&["schedule", "trigger", "nightly"]).exit(0);
+    wait(&mill, "the run has begun", |state| {
+        state.running.iter().any(|run| run.process.is_some()) && began(&mill) == 1
+    });
+    daemon.kill();
+    // As if it had been killed between the start and the note of it.
+    let mut left: Value = serde_json::from_str(&mill.read(".searchmill/schedule/nightly/state.json")).expect("JSON");
+    let process = std::mem::take(&mut left["running"][0]["process"]);
+    left["running"][0]["stage"] = "starting".into();
+    put(&mill, ".searchmill/schedule/nightly/state.json", &left.to_string());
+    put(&mill, "pipelines/nightly.yaml", &pipeline(&format!("{}, max_runtime: 1s, grace: 1s", far_away()), "20"));
+    let _daemon = Daemon::start(&mill);
+    let state = wait(&mill, "the run was found", |state| state.running.iter().any(|run| run.process.is_some()));
+    assert_eq!(serde_json::to_value(&state.running[0].process).expect("JSON"), process);
+    let state = wait(&mill, "the run was stopped", |state| !state.ended.is_empty());
+    assert_eq!((state.ended[0].outcome, state.ended[0].exit), (Outcome::Overran, Some(130)));
+}
+
 #[test]
 fn a_run_that_was_written_down_and_never_begun_begins() {
     let mill = project(&far_away(), "0");

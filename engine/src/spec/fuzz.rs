@@ -36,7 +36,7 @@ nodes:
       prompt: |
         several
         lines
-schedule: {cron: "0 3 * * *"}
+schedule: {cron: "0 3,14 * * MON-FRI", timezone: Europe/Berlin, overlap: queue, catchup: all, jitter: 5m, max_runtime: 6h}
 "#;
 
 /// Pieces that mutations put in.
