@@ -59,6 +59,16 @@ pub(crate) enum Command {
     Status(PipelineArgs),
     /// List the runs in the store.
     Runs(RunsArgs),
+    /// Start pipelines at the times that their `schedule:` says: a daemon, and what steers it.
+    ///
+    /// Without a subcommand, the daemon.
+    ///
+    /// It starts every pipeline at its times, each run as a process of its own (`searchmill run FILE --json`), and keeps
+    /// what it knows in the store: killed and started again, it knows what ran, what still runs and what was missed.
+    ///
+    /// First SIGTERM or Ctrl-C: start nothing more and wait for the runs. Second: tell the runs to stop. Third: leave, and
+    /// the runs to themselves; the next daemon finds them. A changed `schedule:` is taken up without a restart.
+    Schedule(ScheduleArgs),
     /// Show an artifact or a node's output: a table, JSON lines, a conversation.
     Show(ShowArgs),
     /// List operators, or print the reference page of one.
@@ -94,10 +104,10 @@ pub(crate) enum Command {
 pub(crate) struct PipelineArgs {
     /// The pipeline.
     pub(crate) file: PathBuf,
-    /// Set a param: `--set teacher.model=qwen3`. May be repeated; wins over --params.
+    /// Set a param: `--set teacher.model=qwen3`, `--set 'encoder={bert: {model: ./e5}}'`. May be repeated; wins over --params.
     #[arg(long, value_name = "PARAM=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Read params from a YAML or JSON file. May be repeated; later files win.
+    /// Read params from a YAML or JSON file, whose maps merge with those declared. May be repeated; later files win.
     #[arg(long, value_name = "FILE")]
     pub(crate) params: Vec<PathBuf>,
 }
@@ -122,14 +132,18 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Nodes at once.
-    #[arg(short, long, value_name = "N")]
-    pub(crate) jobs: Option<usize>,
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
     /// After a failure, run what does not depend on it.
     #[arg(short, long)]
     pub(crate) keep_going: bool,
     /// Run nodes even if their result is known: all with `-f`, one with `--force=NODE`.
     #[arg(short, long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub(crate) force: Vec<String>,
+    /// Read remote sources again, whose content may have changed under the same address. Where they give the same rows
+    /// as before, nothing that follows runs.
+    #[arg(long)]
+    pub(crate) refresh_sources: bool,
     /// Use no results and no rows of earlier runs (what is computed is still kept).
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -171,7 +185,7 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct WhyArgs {
     /// The node.
     pub(crate) node: String,
-    /// The pipeline; without it, that of the last run.
+    /// The pipeline; without it, that of the last run with what the run was given by --params, --set and --limit.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Compare with this run instead of the last one.
@@ -190,6 +204,56 @@ pub(crate) struct RunsArgs {
     /// How many, newest last.
     #[arg(short = 'n', long, default_value_t = 20)]
     pub(crate) count: usize,
+}
+
+#[derive(Arguments)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct ScheduleArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<ScheduleVerb>,
+    /// Pipelines with `schedule:`, or folders: of these, every pipeline that has one.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Set a param in all of them, as for `run`.
+    #[arg(long, value_name = "PARAM=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Read params from a file, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) params: Vec<PathBuf>,
+    /// Where `/healthz` (200 or 503) and `/status` (JSON) are served; port 0 takes a free one. Loopback only.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: std::net::SocketAddr,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ScheduleVerb {
+    /// List the schedules in the store: what runs, what comes next, how the last run ended.
+    List,
+    /// Show the next ticks.
+    Next(ScheduleNextArgs),
+    /// Start nothing by itself until `resume`. Works with and without a daemon; survives both.
+    Pause(ScheduleNamesArgs),
+    /// End a pause. Ticks that fell into it are not made up for.
+    Resume(ScheduleNamesArgs),
+    /// Ask the daemon for a run now, paused or not. It waits for its turn like any other.
+    Trigger(ScheduleNamesArgs),
+}
+
+#[derive(Arguments)]
+pub(crate) struct ScheduleNextArgs {
+    /// Names of schedules, or pipelines; without any, all schedules in the store.
+    #[arg(value_name = "NAME|FILE")]
+    pub(crate) names: Vec<String>,
+    /// How many ticks of each.
+    #[arg(short = 'n', long, default_value_t = 5)]
+    pub(crate) count: usize,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ScheduleNamesArgs {
+    /// Names of schedules, or pipelines.
+    #[arg(required = true, value_name = "NAME|FILE")]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Arguments)]

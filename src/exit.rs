@@ -28,6 +28,8 @@ pub enum Failure {
     },
     /// The store cannot be used.
     Store(StoreError),
+    /// Somebody else holds a lock.
+    Busy(String),
     /// Reading or showing something failed.
     Other(String),
 }
@@ -51,7 +53,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Self::Pipeline(..) | Self::Usage { .. } => USAGE,
-            Self::Store(_) => STORE,
+            Self::Store(_) | Self::Busy(_) => STORE,
             Self::Other(_) => FAILED,
         }
     }

@@ -6,6 +6,7 @@ pub mod display;
 mod exit;
 mod openlineage;
 mod pipeline;
+mod schedule;
 
 use std::process::ExitCode;
 

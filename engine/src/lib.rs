@@ -7,6 +7,7 @@ pub mod diagnostic;
 pub mod operator;
 pub mod spec;
 pub mod fingerprint;
+pub mod schedule;
 pub mod store;
 pub mod lineage;
 pub mod report;

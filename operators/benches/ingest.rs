@@ -1,4 +1,4 @@
-//! JSONL to Parquet through `read`, as one JSON line in the form of the peers' benchmarks (task `jsonl_to_parquet`).
+//! JSONL to a committed artifact (Parquet, zstd, flushed and digested) through `read`, as one JSON line in the form of the peers' benchmarks (task `jsonl_to_parquet`).
 //!
 //! `cargo bench -p searchmill-operators --bench ingest -- [--file F.jsonl] [--as table|document] [--mb 500] [--reps 5]`
 //!
@@ -9,11 +9,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
-use parquet::arrow::ArrowWriter;
+use indexmap::IndexMap;
 use searchmill_engine::operator::testing::Harness;
-use searchmill_engine::operator::{Inputs, Kernel, OperatorError, OutputSink, Outputs, entry};
+use searchmill_engine::operator::{Inputs, Kernel, Outputs, PortType, entry};
+use searchmill_engine::store::{Store, StoreSink};
 use searchmill_operators::read::Read;
+use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
@@ -51,56 +52,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Reads the file once into a Parquet file; gives the number of rows.
+/// Reads the file once into a new store, flushed to disk; gives the number of rows.
 fn pass(harness: &Harness, params: Value) -> Result<u64, Box<dyn std::error::Error>> {
+    let kind = if params["as"] == "document" { RecordKind::Document } else { RecordKind::Table };
     let bound = (entry::<Read>().bind)(params).map_err(|issue| issue.message)?;
     let (inputs, context) = (Inputs::new(), harness.context());
     let Kernel::Whole(kernel) = bound.open(&inputs, &context)? else { return Err("`read` is a whole kernel".into()) };
-    let mut sink = ParquetSink { path: harness.path().join("out.parquet"), writer: None, rows: 0, rejects: 0 };
+    let folder = tempfile::tempdir_in(harness.path())?;
+    let ports = [("rows".to_owned(), PortType::Rows(kind)), ("rejects".to_owned(), PortType::Rows(RecordKind::Reject))];
+    let mut sink = StoreSink::new(&Store::open(folder.path())?, IndexMap::from(ports))?;
     kernel.run(&inputs, &mut Outputs::new(&mut sink), &context)?;
-    if let Some(writer) = sink.writer {
-        writer.close()?;
+    let written = sink.commit()?;
+    match written.outputs["rejects"].rows {
+        0 => Ok(written.outputs["rows"].rows),
+        rejects => Err(format!("{rejects} rows were rejected").into()),
     }
-    if sink.rejects > 0 {
-        return Err(format!("{} rows were rejected", sink.rejects).into());
-    }
-    Ok(sink.rows)
-}
-
-/// Rows into one snappy Parquet file, as the peers write it.
-struct ParquetSink {
-    path: PathBuf,
-    writer: Option<ArrowWriter<File>>,
-    rows: u64,
-    rejects: u64,
-}
-
-impl OutputSink for ParquetSink {
-    fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
-        if port == "rejects" {
-            self.rejects += batch.num_rows() as u64;
-            return Ok(());
-        }
-        self.rows += batch.num_rows() as u64;
-        if self.writer.is_none() {
-            let snappy = parquet::basic::Compression::SNAPPY;
-            let properties = parquet::file::properties::WriterProperties::builder().set_compression(snappy);
-            let properties = properties.set_max_row_group_row_count(Some(131_072)).build();
-            self.writer = Some(ArrowWriter::try_new(File::create(&self.path)?, batch.schema(), Some(properties))?);
-        }
-        match &mut self.writer {
-            Some(writer) => Ok(writer.write(batch)?),
-            None => Ok(()),
-        }
-    }
-
-    fn tree(&mut self, _port: &str) -> Result<PathBuf, OperatorError> {
-        Ok(self.path.clone())
-    }
-
-    fn figure(&mut self, _name: &str, _value: f64) {}
-
-    fn summary(&mut self, _text: &str) {}
 }
 
 /// Rows of the peers' shape from real passages and questions, until there are that many megabytes.

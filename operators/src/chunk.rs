@@ -1,5 +1,6 @@
 //! `chunk`: cuts documents into the pieces that are indexed and retrieved.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::chunking::{
     Counter, Memo, Piece, Recursive, Sentences, TokenCounter, TokenWindow, TokenizerFault, tokenizer_file,
 };
+use crate::model::hub::{Hub, HubModel};
 
 /// A batch of chunks is handed on when its text reaches this size, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;
@@ -31,11 +33,34 @@ pub(crate) enum By {
     Sentence,
 }
 
-/// The path of a tokenizer; its content enters the key, its path does not.
+/// The path or address of a tokenizer; its content enters the key, where it lies does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("x-searchmill-key" = false))]
 pub(crate) struct TokenizerPath(pub(crate) String);
+
+/// The file of a model that tells its tokens.
+const TOKENIZER: &str = "tokenizer.json";
+
+impl TokenizerPath {
+    fn source(&self) -> Source {
+        match HubModel::parse(&self.0) {
+            Some(model) => {
+                let path = Hub::from_environment().place(&model, TOKENIZER);
+                Source::Fetched { path, address: model.to_string() }
+            }
+            None => Source::Path(tokenizer_file(&self.0)),
+        }
+    }
+
+    /// The file, fetched where it has to be.
+    fn file(&self, context: &Context) -> Result<PathBuf, OperatorError> {
+        match HubModel::parse(&self.0) {
+            Some(model) => Hub::from_environment().file(&model, TOKENIZER, context),
+            None => Ok(context.resolve(&tokenizer_file(&self.0))),
+        }
+    }
+}
 
 /// The unit of `size` and `overlap`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,7 +72,8 @@ pub(crate) enum Count {
     /// Unicode characters (scalar values).
     Characters,
     /// Tokens of a Hugging Face tokenizer, special tokens not added: the path of a `tokenizer.json`, or of the folder
-    /// that holds one (a downloaded model).
+    /// that holds one (a downloaded model), or a model of the Hub (`hf://ORG/NAME`, `hf://ORG/NAME@REVISION`), which a
+    /// run fetches once into the cache of the Hub's own tools.
     Tokenizer(TokenizerPath),
 }
 
@@ -137,13 +163,20 @@ impl Operator for Chunk {
 
     fn sources(params: &ChunkParams) -> Vec<Source> {
         match &params.count {
-            Count::Tokenizer(path) => vec![Source::Path(tokenizer_file(&path.0))],
+            Count::Tokenizer(path) => vec![path.source()],
             Count::Words | Count::Characters => Vec::new(),
         }
     }
 
+    fn fetch(params: &ChunkParams, context: &Context) -> Result<(), OperatorError> {
+        match &params.count {
+            Count::Tokenizer(path) => path.file(context).map(drop),
+            Count::Words | Count::Characters => Ok(()),
+        }
+    }
+
     fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-        let counter = counter(&params.count, context).map_err(fault)?;
+        let counter = counter(&params.count, context)?;
         Ok(Kernel::Map(Arc::new(Chunker {
             rule: rule(params),
             counter,
@@ -183,19 +216,24 @@ fn issues(params: &ChunkParams) -> Vec<ParamIssue> {
         _ => {}
     }
     if matches!(&params.count, Count::Tokenizer(path) if path.0.trim().is_empty()) {
-        let help = "give the path of a tokenizer.json, or of the folder that holds one";
+        let help = "give the path of a tokenizer.json, or of the folder that holds one, or `hf://ORG/NAME`";
         issue("count.tokenizer", "the path is empty".to_owned(), help);
+    }
+    if let Count::Tokenizer(path) = &params.count
+        && HubModel::is_meant(&path.0)
+        && HubModel::parse(&path.0).is_none()
+    {
+        let message = format!("`{}` names no model of the Hub", path.0);
+        issue("count.tokenizer", message, "write `hf://ORG/NAME` or `hf://ORG/NAME@REVISION`");
     }
     issues
 }
 
-fn counter(count: &Count, context: &Context) -> Result<Counter, TokenizerFault> {
+fn counter(count: &Count, context: &Context) -> Result<Counter, OperatorError> {
     Ok(match count {
         Count::Words => Counter::Words,
         Count::Characters => Counter::Characters,
-        Count::Tokenizer(path) => {
-            Counter::Tokens(Box::new(TokenCounter::load(&context.resolve(&tokenizer_file(&path.0)))?))
-        }
+        Count::Tokenizer(path) => Counter::Tokens(Box::new(TokenCounter::load(&path.file(context)?).map_err(fault)?)),
     })
 }
 

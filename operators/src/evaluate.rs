@@ -82,7 +82,7 @@ impl EvaluateParams {
 impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
     const EXAMPLES: &'static [Example] = &[

@@ -22,6 +22,7 @@ use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::row_kind::RowKind;
 use child::{Child, Program};
 
 /// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
@@ -43,7 +44,7 @@ pub struct Params {
     pub params: Map<String, Value>,
     /// Record kind of the output; its columns are checked. `table` allows any columns.
     #[serde(default, rename = "as")]
-    pub output: OutputKind,
+    pub output: RowKind,
     /// Environment variables that the program may see besides `PATH`, `HOME` and `LANG`. Their values are not part of
     /// the node's key: use them for credentials and caches, never for anything that changes the output.
     #[serde(default)]
@@ -52,50 +53,6 @@ pub struct Params {
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub timeout_seconds: u64,
-}
-
-/// Record kinds as the YAML names them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OutputKind {
-    /// A text with an id and a title.
-    Document,
-    /// A piece of a document.
-    Chunk,
-    /// A question with golden answers.
-    Question,
-    /// A retrieved chunk.
-    Hit,
-    /// A rollout.
-    Trajectory,
-    /// Answer metrics of a trajectory.
-    Score,
-    /// A training example.
-    Example,
-    /// An aggregated figure.
-    Metric,
-    /// A failed row.
-    Reject,
-    /// Any columns.
-    #[default]
-    Table,
-}
-
-impl OutputKind {
-    fn kind(self) -> RecordKind {
-        match self {
-            Self::Document => RecordKind::Document,
-            Self::Chunk => RecordKind::Chunk,
-            Self::Question => RecordKind::Question,
-            Self::Hit => RecordKind::Hit,
-            Self::Trajectory => RecordKind::Trajectory,
-            Self::Score => RecordKind::Score,
-            Self::Example => RecordKind::Example,
-            Self::Metric => RecordKind::Metric,
-            Self::Reject => RecordKind::Reject,
-            Self::Table => RecordKind::Table,
-        }
-    }
 }
 
 /// `exec`.
@@ -126,7 +83,7 @@ impl Operator for Exec {
     fn ports(params: &Params) -> Ports {
         Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "what the program reads on stdin").rows_out(
             "rows",
-            params.output.kind(),
+            RecordKind::from(params.output),
             "what the program writes to stdout",
         )
     }
@@ -186,7 +143,7 @@ impl WholeKernel for Runner {
         let program =
             Program { command: &params.command, given, allowed: &params.environment, seconds: params.timeout_seconds };
         let input = inputs.rows_optional("input");
-        let kind = params.output.kind();
+        let kind = RecordKind::from(params.output);
         Child::start(&program, context)?.converse(input, context, |stdout| receive(stdout, kind, outputs, context))
     }
 }

@@ -14,7 +14,8 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ROW, ResultKind, explain, numbered, require_columns};
+use crate::relation::{ROW, explain, numbered, require_columns};
+use crate::row_kind::RowKind;
 
 const LEFT: &str = "left";
 const RIGHT: &str = "right";
@@ -57,7 +58,7 @@ pub(crate) struct JoinParams {
     /// Kind of the rows that come out, where it is not that of `left`. All columns of `left` come out under their own
     /// names, so the rows stay of its kind.
     #[serde(rename = "as", default)]
-    pub(crate) kind: Option<ResultKind>,
+    pub(crate) kind: Option<RowKind>,
 }
 
 fn suffix() -> String {

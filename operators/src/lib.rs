@@ -29,6 +29,7 @@ mod evaluation;
 pub mod model;
 mod relation;
 pub mod retrieval;
+pub mod row_kind;
 mod shorthand;
 mod source;
 pub mod text;

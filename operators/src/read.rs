@@ -13,6 +13,7 @@ use searchmill_schemas::{RecordKind, Reject};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 
+use crate::row_kind::RowKind;
 use crate::source::decode::{Decoder, Direct, Mapped, Raw};
 use crate::source::format::{Compression, Format};
 use crate::source::hub::HubFile;
@@ -39,7 +40,7 @@ pub struct ReadParams {
     pub path: Paths,
     /// What the records are: the kind of the rows.
     #[serde(rename = "as", default)]
-    pub kind: Kind,
+    pub kind: RowKind,
     /// Format of the files; by their extension unless given.
     #[serde(default)]
     pub format: Format,
@@ -87,50 +88,6 @@ impl Paths {
     }
 }
 
-/// The kind of rows to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Texts with an id and a title.
-    Document,
-    /// Pieces of documents.
-    Chunk,
-    /// Questions with golden answers and evidence.
-    Question,
-    /// Retrieved chunks.
-    Hit,
-    /// Rollouts.
-    Trajectory,
-    /// Answer metrics of trajectories.
-    Score,
-    /// Training examples.
-    Example,
-    /// Aggregated figures.
-    Metric,
-    /// Failed rows.
-    Reject,
-    /// Any columns, as the files have them.
-    #[default]
-    Table,
-}
-
-impl Kind {
-    fn record(self) -> RecordKind {
-        match self {
-            Self::Document => RecordKind::Document,
-            Self::Chunk => RecordKind::Chunk,
-            Self::Question => RecordKind::Question,
-            Self::Hit => RecordKind::Hit,
-            Self::Trajectory => RecordKind::Trajectory,
-            Self::Score => RecordKind::Score,
-            Self::Example => RecordKind::Example,
-            Self::Metric => RecordKind::Metric,
-            Self::Reject => RecordKind::Reject,
-            Self::Table => RecordKind::Table,
-        }
-    }
-}
-
 impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
@@ -153,7 +110,7 @@ impl Operator for Read {
     ];
 
     fn ports(params: &ReadParams) -> Ports {
-        Ports::new().rows_out("rows", params.kind.record(), "the rows, in the order of the files")
+        Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files")
     }
 
     fn check(params: &ReadParams) -> Vec<ParamIssue> {
@@ -210,22 +167,22 @@ fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
     if !params.columns.is_empty() {
         return Some(ParamIssue::new("columns", "a layout knows its columns; leave out `layout` or `columns`"));
     }
-    if kinds.contains(&params.kind.record()) {
+    if kinds.contains(&RecordKind::from(params.kind)) {
         return None;
     }
     let names: Vec<_> = kinds.iter().map(|kind| format!("`as: {}`", kind.name())).collect();
-    let message = format!("this layout gives {}, not {} rows", names.join(" or "), params.kind.record());
+    let message = format!("this layout gives {}, not {} rows", names.join(" or "), RecordKind::from(params.kind));
     Some(ParamIssue::new("layout", message).with_help(format!("write {}", names.join(" or "))))
 }
 
 fn check_columns(params: &ReadParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
-    let schema = params.kind.record().schema();
+    let schema = RecordKind::from(params.kind).schema();
     for (name, origin) in &params.columns {
         let path = format!("columns.{name}");
-        if params.kind != Kind::Table && schema.field_with_name(name).is_err() {
+        if params.kind != RowKind::Table && schema.field_with_name(name).is_err() {
             let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let message = format!("{} rows have no column `{name}`", params.kind.record());
+            let message = format!("{} rows have no column `{name}`", RecordKind::from(params.kind));
             issues.push(ParamIssue::new(&path, message).with_help(format!("they have: {}", names.join(", "))));
         }
         if let Err(message) = Origin::parse(origin) {
@@ -242,7 +199,7 @@ struct ReadKernel {
 
 impl WholeKernel for ReadKernel {
     fn run(&self, _: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        if self.params.kind == Kind::Table && self.params.columns.is_empty() && self.all_parquet() {
+        if self.params.kind == RowKind::Table && self.params.columns.is_empty() && self.all_parquet() {
             return self.copy_parquet(outputs, context);
         }
         let decoder = self.decoder(context)?;
@@ -290,14 +247,14 @@ impl ReadKernel {
 
     fn rule(&self) -> Rule {
         match (self.params.kind, self.params.layout) {
-            (Kind::Table, _) => Rule::None,
-            (Kind::Document, Some(layout)) => layout.document_ids(),
+            (RowKind::Table, _) => Rule::None,
+            (RowKind::Document, Some(layout)) => layout.document_ids(),
             _ => Rule::Unique,
         }
     }
 
     fn decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {
-        let kind = self.params.kind.record();
+        let kind = RecordKind::from(self.params.kind);
         if let Some(layout) = self.params.layout {
             return Ok(Decoder::Layout(layout, kind));
         }
@@ -476,7 +433,7 @@ impl<'a, 'b> Sink<'a, 'b> {
 }
 
 fn nothing_readable(reject: &Reject, rejected: u64, kernel: &ReadKernel) -> OperatorError {
-    let kind = kernel.params.kind.record();
+    let kind = RecordKind::from(kernel.params.kind);
     let message =
         format!("none of the {rejected} records could be read as {kind} rows; {}: {}", reject.id, reject.message);
     let detail: String = reject.detail.as_deref().unwrap_or_default().chars().take(120).collect();

@@ -50,7 +50,7 @@ pub struct Retrieve;
 impl Operator for Retrieve {
     type Params = RetrieveParams;
     const NAME: &'static str = "retrieve";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Searches one or more indexes for each question and fuses their rankings.";
     const EXAMPLES: &'static [Example] = &[

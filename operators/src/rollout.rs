@@ -81,6 +81,7 @@ impl Operator for Rollout {
     const NAME: &'static str = "rollout";
     const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::External;
+    const OUTSIDE: Option<&'static str> = Some("endpoint");
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {

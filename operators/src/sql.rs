@@ -11,7 +11,8 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{ResultKind, check_query, explain, require_columns, require_repeatable_plan};
+use crate::relation::{check_query, explain, require_columns, require_repeatable_plan};
+use crate::row_kind::RowKind;
 
 /// Port of the result.
 const ROWS: &str = "rows";
@@ -29,7 +30,7 @@ pub(crate) struct SqlParams {
     pub(crate) query: String,
     /// Kind of the rows that come out. Any kind but `table` must have that kind's columns.
     #[serde(rename = "as", default)]
-    pub(crate) kind: ResultKind,
+    pub(crate) kind: RowKind,
 }
 
 impl Operator for Sql {

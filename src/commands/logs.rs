@@ -1,13 +1,16 @@
 //! `logs`: what a run told.
 
+use searchmill_engine::fingerprint::Reason;
+use searchmill_engine::report::Utc;
 use serde_json::Value;
 
 use super::Session;
 use crate::args::LogsArgs;
+use crate::display;
 use crate::exit::{Failure, OK};
 
 pub(super) fn logs(session: &Session<'_>, args: &LogsArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let ids = store.run_ids();
     let missing = || Failure::usage("there is no such run").with_help("`searchmill runs` lists them");
     let run = match &args.run {
@@ -24,16 +27,52 @@ pub(super) fn logs(session: &Session<'_>, args: &LogsArgs) -> Result<u8, Failure
     Ok(OK)
 }
 
+/// `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because it never ran`.
 fn plain(event: &Value) -> String {
+    let time = event["time"].as_f64().map(|time| Utc::of(time).to_string()).unwrap_or_default();
     let word = event["event"].as_str().unwrap_or("event").replace('_', " ");
-    let mut text = format!("{word:<14}");
-    for (key, value) in event.as_object().into_iter().flatten().filter(|(key, _)| *key != "event") {
-        match value {
-            Value::String(value) if key == "summary" => text.push_str(&format!("\n{value}")),
-            Value::String(value) => text.push_str(&format!(" {key}={value}")),
-            Value::Null => {}
-            value => text.push_str(&format!(" {key}={value}")),
+    let mut text = format!("{time:<24}  {word:<14}");
+    if let Some(node) = event["node"].as_str().filter(|node| !node.is_empty()) {
+        text.push_str(&format!(" node={}", display::quoted(node)));
+    }
+    for (key, value) in event.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("event" | "time" | "node", _) | (_, Value::Null) => {}
+            (key, Value::Number(value)) if key != "rows" && value.as_u64() == Some(0) => {}
+            ("summary", Value::String(value)) => text.push_str(&format!("\n{}", value.trim_end())),
+            ("line" | "message", Value::String(value)) => text.push_str(&format!(" {value}")),
+            ("reasons", value) => text.push_str(&because(value)),
+            ("seconds", Value::Number(value)) => {
+                text.push_str(&format!(" seconds={:.3}", value.as_f64().unwrap_or_default()));
+            }
+            (key, Value::String(value)) => text.push_str(&format!(" {key}={}", display::quoted(value))),
+            (key, value) => text.push_str(&format!(" {key}={value}")),
         }
     }
     text
+}
+
+fn because(reasons: &Value) -> String {
+    let reasons: Vec<Reason> = serde_json::from_value(reasons.clone()).unwrap_or_default();
+    let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    if words.is_empty() { String::new() } else { format!(" because {}", words.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_and_reasons_are_words() {
+        let started = json!({
+            "event": "node_started", "node": "chunks", "operator": "chunk", "time": 1_795_191_023.092_369,
+            "reasons": [{"reason": "param_changed", "path": "size", "from": 6, "to": 7}],
+        });
+        let wanted = "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because param `size` changed from 6 to 7";
+        assert_eq!(plain(&started), wanted);
+        let finished = json!({"event": "node_finished", "output": "chunk rows", "calls": 0, "seconds": 0.046_124, "summary": "a\nb\n"});
+        assert_eq!(plain(&finished), format!("{:24}  node finished  output=\"chunk rows\" seconds=0.046\na\nb", ""));
+    }
 }

@@ -14,6 +14,7 @@ mod pin;
 mod plan;
 mod run;
 mod runs;
+mod schedule;
 mod schema;
 mod show;
 mod status;
@@ -37,9 +38,33 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The store, made if it is not there.
+    /// The store, made if it is not there: for commands that write to it.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
         Ok(Store::open(&self.store)?)
+    }
+
+    /// The store as it is, for commands that only read. Where there is none, that is said, and it is empty.
+    pub(crate) fn store_if_any(&self) -> Result<Store, Failure> {
+        let store = Store::look(&self.store)?;
+        if !store.exists() {
+            self.terminal.note(&self.no_store());
+        }
+        Ok(store)
+    }
+
+    /// The store as it is, for commands that make no sense without one.
+    pub(crate) fn existing_store(&self) -> Result<Store, Failure> {
+        let store = Store::look(&self.store)?;
+        if store.exists() {
+            return Ok(store);
+        }
+        let help = "`searchmill run FILE` makes it; --store names another one, -C another folder";
+        Err(Failure::usage(self.no_store()).with_help(help))
+    }
+
+    fn no_store(&self) -> String {
+        let shown = self.store.strip_prefix(&self.directory).unwrap_or(&self.store);
+        format!("there is no store at {} yet", shown.display())
     }
 }
 
@@ -65,6 +90,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Why(args) => why::why(&session, &args),
         Command::Status(args) => status::status(&session, &args),
         Command::Runs(args) => runs::runs(&session, &args),
+        Command::Schedule(args) => schedule::schedule(&session, args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
         Command::Schema => Ok(schema::schema(&session)),

@@ -1,6 +1,5 @@
 //! `ops`: the list of operators, and the reference page of one.
 
-use searchmill_engine::operator::Effect;
 use serde_json::json;
 
 use super::Session;
@@ -13,11 +12,12 @@ pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> 
     let Some(name) = &args.name else {
         let rows: Vec<_> = registry
             .iter()
-            .map(|entry| vec![entry.name.to_owned(), effect(entry.effect).to_owned(), entry.about.to_owned()])
+            .map(|entry| vec![entry.name.to_owned(), entry.effect_words(), first_sentence(entry.about).to_owned()])
             .collect();
         if session.terminal.is_json() {
             for entry in registry.iter() {
-                let line = json!({"name": entry.name, "version": entry.version, "about": entry.about});
+                let (name, about, effect) = (entry.name, entry.about, entry.effect_words());
+                let line = json!({"name": name, "version": entry.version, "effect": effect, "about": about});
                 session.terminal.line(&line.to_string());
             }
         } else {
@@ -42,10 +42,7 @@ pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> 
     Ok(OK)
 }
 
-fn effect(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Pure => "pure",
-        Effect::Seeded => "seeded",
-        Effect::External => "external",
-    }
+/// The reference page has the rest.
+fn first_sentence(about: &str) -> &str {
+    about.find(". ").map_or(about, |end| &about[..=end])
 }

@@ -17,7 +17,7 @@ pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure
 
 /// Prints the plan; is there work to do?
 pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<bool, Failure> {
-    let store = session.store()?;
+    let store = session.store_if_any()?;
     let survey = survey(plan, &store, &session.directory, limit);
     let mut rows = Vec::new();
     let mut work = false;

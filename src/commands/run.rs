@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run as execute};
-use searchmill_engine::plan::{Plan, Selection, select};
+use searchmill_engine::operator::Source;
+use searchmill_engine::plan::{Plan, Selection, nearest, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::{openlineage, pipeline};
+
+/// Nodes that are listed where one was not found.
+const NAMED: usize = 20;
 
 pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
@@ -19,12 +23,16 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         return super::plan::show(session, &plan, args.limit).map(|_| crate::exit::OK);
     }
     check_force(&plan, &args.force)?;
+    let mut force: BTreeSet<String> = args.force.into_iter().collect();
+    if args.refresh_sources {
+        force.extend(with_remote_sources(&plan));
+    }
     let store = session.store()?;
     let machine = Machine::detect();
     let options = RunOptions {
-        jobs: args.jobs.unwrap_or(machine.threads),
+        jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
         keep_going: args.keep_going,
-        force: args.force.into_iter().collect(),
+        force,
         no_cache: args.no_cache,
         limit: args.limit,
         selected,
@@ -64,13 +72,24 @@ fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {
 }
 
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
-    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).take(20).collect();
-    Failure::usage(format!("there is no node `{id}`")).with_help(format!("nodes: {}", nodes.join(", ")))
+    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).collect();
+    let help = match nearest(id, nodes.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if nodes.len() > NAMED => format!("nodes: {}, … ({} in all)", nodes[..NAMED].join(", "), nodes.len()),
+        None => format!("nodes: {}", nodes.join(", ")),
+    };
+    Failure::usage(format!("there is no node `{id}`")).with_help(help)
 }
 
 fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {
     let unknown = force.iter().find(|id| *id != "*" && plan.node(id).is_none());
     unknown.map_or(Ok(()), |id| Err(unknown_node(plan, id)))
+}
+
+/// Nodes that read from other machines.
+fn with_remote_sources(plan: &Plan) -> impl Iterator<Item = String> {
+    let reads = plan.nodes().iter().filter(|node| node.sources.iter().any(Source::is_remote));
+    reads.map(|node| node.id().to_owned())
 }
 
 /// First Ctrl-C: finish what is in flight. Second: stop now.

@@ -7,7 +7,7 @@ use crate::args::RunsArgs;
 use crate::exit::{Failure, OK};
 
 pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.store_if_any()?;
     let ids = store.run_ids();
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
@@ -34,7 +34,10 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             count(NodeOutcome::Failed),
         ]);
     }
-    if !session.terminal.is_json() {
+    if ids.is_empty() && store.exists() {
+        session.terminal.note("there are no runs in the store");
+    }
+    if !session.terminal.is_json() && !rows.is_empty() {
         session.terminal.table(&["run", "pipeline", "end", "time", "cached", "ran", "failed"], &rows);
     }
     Ok(OK)

@@ -2,6 +2,7 @@
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
+use searchmill_engine::plan::nearest;
 use searchmill_engine::store::{ArtifactId, OutputRecord, Store};
 use searchmill_schemas::{RecordKind, Trajectory, from_batch, text_column};
 
@@ -11,7 +12,7 @@ use crate::display;
 use crate::exit::{Failure, OK};
 
 pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let (id, summary) = find(&store, args)?;
     match store.open_input(&id)? {
         InputArtifact::Tree(tree) => show_tree(session, &tree)?,
@@ -68,12 +69,24 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<ArtifactId, Failure> {
     found.dedup_by_key(|output| output.id);
     match found.as_slice() {
         [one] => Ok(one.id),
-        [] => Err(Failure::usage(format!("there is no node and no artifact `{prefix}` in the store"))
-            .with_help("`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts")),
+        [] => {
+            let failure = Failure::usage(format!("there is no node and no artifact `{prefix}` in the store"));
+            let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
+            Err(match near_node(store, prefix) {
+                Some(near) => failure.with_help(format!("did you mean `{near}`? {all}")),
+                None => failure.with_help(all),
+            })
+        }
         _ => {
             Err(Failure::usage(format!("`{prefix}` begins more than one artifact's id")).with_help("write more of it"))
         }
     }
+}
+
+/// The node of the newest run with a similar name.
+fn near_node(store: &Store, name: &str) -> Option<String> {
+    let nodes = store.run_nodes(store.run_ids().last()?);
+    nearest(name, nodes.iter().map(|done| done.node.as_str())).map(str::to_owned)
 }
 
 fn show_tree(session: &Session<'_>, tree: &TreeInput) -> Result<(), Failure> {
@@ -123,6 +136,7 @@ fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result
                 }
             }
         }
+        ShowFormat::Table if shown == 0 => {}
         ShowFormat::Table => {
             let (header, body) = display::preview(&chosen);
             let header: Vec<&str> = header.iter().map(String::as_str).collect();

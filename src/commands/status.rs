@@ -10,7 +10,7 @@ use crate::{display, pipeline};
 
 pub(super) fn status(session: &Session<'_>, args: &PipelineArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.file, &args.set, &args.params, &session.directory)?;
-    let store = session.store()?;
+    let store = session.store_if_any()?;
     let survey = survey(&plan, &store, &session.directory, None);
     let mut rows = Vec::new();
     for (node, status) in plan.nodes().iter().zip(&survey.nodes) {

@@ -4,22 +4,20 @@ use std::path::PathBuf;
 
 use searchmill_engine::execute::{NodeStatus, survey};
 use searchmill_engine::fingerprint::diff;
+use searchmill_engine::store::{RunRecord, Store};
 use serde_json::json;
 
 use super::Session;
 use crate::args::WhyArgs;
 use crate::exit::{Failure, OK};
-use crate::pipeline;
+use crate::{display, pipeline};
 
 pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
-    let file = match &args.file {
-        Some(file) => file.clone(),
-        None => last_file(&store)?,
-    };
-    let plan = pipeline::plan(&file, &args.set, &args.params, &session.directory)?;
+    let store = if args.file.is_some() { session.store_if_any()? } else { session.existing_store()? };
+    let asked = asked(session, args, &store)?;
+    let plan = pipeline::plan(&asked.file, &asked.set, &asked.params, &session.directory)?;
     let (place, node) = plan.node(&args.node).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
-    let status = &survey(&plan, &store, &session.directory, None).nodes[place];
+    let status = &survey(&plan, &store, &session.directory, asked.limit).nodes[place];
     let mut lines = Vec::new();
     match (status, &args.against) {
         (NodeStatus::Cached { key, .. } | NodeStatus::Run { key, .. }, Some(run)) => {
@@ -61,9 +59,65 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
     Ok(OK)
 }
 
-fn last_file(store: &searchmill_engine::store::Store) -> Result<PathBuf, Failure> {
+/// The run that is asked about.
+struct Asked {
+    file: PathBuf,
+    set: Vec<String>,
+    params: Vec<PathBuf>,
+    limit: Option<u64>,
+}
+
+/// What was written, or without a file what the last run was given, what was written on top of it.
+fn asked(session: &Session<'_>, args: &WhyArgs, store: &Store) -> Result<Asked, Failure> {
+    let (set, params) = (args.set.clone(), args.params.clone());
+    if let Some(file) = &args.file {
+        return Ok(Asked { file: file.clone(), set, params, limit: None });
+    }
+    let last = last_run(store)?;
+    session.terminal.note(&format!("as in the last run: {}", written(&last)));
+    Ok(Asked {
+        file: PathBuf::from(last.file),
+        set: [last.set, set].concat(),
+        params: [last.params_files, params].concat(),
+        limit: last.limit,
+    })
+}
+
+/// The pipeline of a run and what changed it, as on the command line.
+fn written(run: &RunRecord) -> String {
+    let mut words = vec![display::quoted(&run.file)];
+    words.extend(run.params_files.iter().map(|file| format!("--params {}", display::quoted(&file.to_string_lossy()))));
+    words.extend(run.set.iter().map(|text| format!("--set {}", display::quoted(text))));
+    words.extend(run.limit.map(|rows| format!("--limit {rows}")));
+    words.join(" ")
+}
+
+fn last_run(store: &Store) -> Result<RunRecord, Failure> {
     let runs = store.run_ids();
-    let record = runs.iter().rev().find_map(|id| store.run(id));
     let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
-    record.map(|record| PathBuf::from(record.file)).ok_or_else(missing)
+    runs.iter().rev().find_map(|id| store.run(id)).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_written_as_it_was_called() {
+        let run = RunRecord {
+            id: "1".to_owned(),
+            pipeline: "p".to_owned(),
+            file: "pipelines/p.yaml".to_owned(),
+            params: serde_json::Value::Null,
+            set: vec!["teacher.model=q 3".to_owned()],
+            params_files: vec!["small.yaml".into()],
+            limit: Some(9),
+            started: 0.0,
+            finished: None,
+            exit: None,
+            nodes: 1,
+        };
+        let wanted = "pipelines/p.yaml --params small.yaml --set \"teacher.model=q 3\" --limit 9";
+        assert_eq!(written(&run), wanted);
+    }
 }

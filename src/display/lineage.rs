@@ -144,20 +144,25 @@ fn branch<'a>(
         told.iter().take(1 + LINES).chain(rest).for_each(|line| text.push_str(&format!("{indent}{line}\n")));
         for (place, input) in step.inputs.iter().enumerate().rev() {
             let last = place + 1 == step.inputs.len();
+            // What has one input stays where it is: long chains do not wander off to the right.
+            let (branch, below) = match (step.inputs.len(), last) {
+                (1, _) => ("←", indent.clone()),
+                (_, true) => ("└─", format!("{indent}   ")),
+                (_, false) => ("├─", format!("{indent}│  ")),
+            };
             let maker = input.made_by.and_then(|key| steps.get(&key));
-            let below = format!("{indent}{}", if last { "   " } else { "│  " });
             match maker {
                 Some(maker) => pending.push(Pending::Step(maker, below)),
                 None => pending.push(Pending::Line(format!("{below}{ERROR}no record says what made it{ERROR:#}\n"))),
             }
-            let name = maker.map_or_else(String::new, |maker| {
-                let port = input.made_at.as_deref().unwrap_or_default();
-                format!(" ← {STRONG}{}.{port}{STRONG:#}", maker.node)
-            });
-            let (port, kind) = (&input.port, &input.artifact_type);
-            let branch = if last { "└─" } else { "├─" };
-            let artifact = short(&input.artifact);
-            pending.push(Pending::Line(format!("{indent}{branch} {port}{name}  {kind}  {DIM}{artifact}{DIM:#}\n")));
+            let name = maker.map_or_else(
+                || short(&input.artifact),
+                |maker| format!("{}.{}", maker.node, input.made_at.as_deref().unwrap_or_default()),
+            );
+            let (port, kind, artifact) = (&input.port, &input.artifact_type, short(&input.artifact));
+            let line =
+                format!("{indent}{branch} {STRONG}{name}{STRONG:#}  {kind} as `{port}`  {DIM}{artifact}{DIM:#}\n");
+            pending.push(Pending::Line(line));
         }
     }
 }

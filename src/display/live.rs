@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,11 +10,15 @@ use searchmill_engine::plan::Plan;
 use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::store::Store;
 
+use super::ending;
 use super::table::{bytes, duration};
 use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN, err, out};
 
 /// Cached nodes that are listed one by one; beyond that they are only counted.
 const LISTED: usize = 40;
+
+/// Without a terminal, a node under way tells about itself this often.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows the events of a run.
 pub(crate) struct Live {
@@ -26,15 +30,107 @@ pub(crate) struct Live {
 
 #[derive(Default)]
 struct State {
-    running: BTreeMap<String, (ProgressBar, Instant)>,
+    running: BTreeMap<String, Running>,
     cached: usize,
     summaries: Vec<(String, String)>,
     delivered: Vec<(String, String)>,
     name_width: usize,
 }
 
+/// A node under way.
+struct Running {
+    /// Its line, on a terminal.
+    bar: Option<ProgressBar>,
+    start: Instant,
+    /// When it was last told of, without a terminal.
+    told: Instant,
+    progress: Option<Advance>,
+}
+
+/// How far a node is.
+struct Advance {
+    done: u64,
+    total: u64,
+    unit: String,
+    cached: u64,
+}
+
+impl Advance {
+    /// `120/300 rows · 40/s · 4.5 s left`.
+    fn words(&self, elapsed: Duration) -> String {
+        let Self { done, total, unit, cached } = self;
+        let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
+        let mut words = if *total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
+        words.push_str(&if rate < 10.0 { format!(" · {rate:.1}/s") } else { format!(" · {rate:.0}/s") });
+        if total > done && rate > 0.0 {
+            words.push_str(&format!(" · {} left", duration((total - done) as f64 / rate)));
+        }
+        if *cached > 0 {
+            words.push_str(&format!(" · {:.0} % cached", 100.0 * *cached as f64 / (*done).max(1) as f64));
+        }
+        words
+    }
+}
+
+impl Running {
+    fn new(bar: Option<ProgressBar>, now: Instant) -> Self {
+        Self { bar, start: now, told: now, progress: None }
+    }
+
+    /// What there is to tell of it once in a while.
+    fn line(&mut self, now: Instant) -> Option<String> {
+        if self.bar.is_some() || now.saturating_duration_since(self.told) < TOLD_EVERY {
+            return None;
+        }
+        self.told = now;
+        let elapsed = now.saturating_duration_since(self.start);
+        let since = format!("for {}", duration(elapsed.as_secs_f64()));
+        Some(self.progress.as_ref().map_or(since.clone(), |progress| format!("{} · {since}", progress.words(elapsed))))
+    }
+}
+
+/// Tells of long nodes from a thread of its own, since a node may have nothing to report for minutes. It ends when the
+/// run does.
+fn tell_of_long_nodes(live: Weak<Live>) {
+    let watch = move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let Some(live) = live.upgrade() else { return };
+            let lines = live.state().long_nodes(Instant::now());
+            for line in lines {
+                live.print(&line);
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("progress".to_owned()).spawn(watch) {
+        tracing::debug!("long nodes will not be told of: {error}");
+    }
+}
+
+impl State {
+    fn long_nodes(&mut self, now: Instant) -> Vec<String> {
+        let width = self.name_width;
+        let told = self.running.iter_mut().filter_map(|(node, running)| Some((node, running.line(now)?)));
+        told.map(|(node, words)| line(HELP, "running", node, width, &words)).collect()
+    }
+}
+
+/// A line about a node.
+fn line(style: anstyle::Style, word: &str, node: &str, width: usize, rest: &str) -> String {
+    format!("{style}{word:<8}{style:#} {node:<width$} {rest}")
+}
+
 impl Live {
-    pub(crate) fn new(plan: &Plan, json: bool, quiet: bool) -> Self {
+    /// Starts to show a run.
+    pub(crate) fn start(plan: &Plan, json: bool, quiet: bool) -> Arc<Self> {
+        let live = Arc::new(Self::new(plan, json, quiet));
+        if !json && !quiet && live.bars.is_none() {
+            tell_of_long_nodes(Arc::downgrade(&live));
+        }
+        live
+    }
+
+    fn new(plan: &Plan, json: bool, quiet: bool) -> Self {
         let live = !json && !quiet && std::io::stderr().is_terminal();
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
         let name_width = plan.nodes().iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
@@ -46,18 +142,22 @@ impl Live {
         if self.json {
             return;
         }
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        for (node, text) in &state.summaries {
-            out(&format!("\n{STRONG}{node}{STRONG:#}\n{}", text.trim_end()));
+        let state = self.state();
+        for text in ending::summaries(&state.summaries) {
+            out(&text);
         }
         for (node, destination) in &state.delivered {
             out(&format!("{STRONG}{node}{STRONG:#} → {destination}"));
         }
-        out(&balance(summary));
+        out(&ending::balance(summary));
         if !self.quiet {
             let shown = store.root().strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(store.root());
             err(&format!("{DIM}run {} in {}{DIM:#}", summary.run, shown.display()));
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn print(&self, line: &str) {
@@ -67,37 +167,32 @@ impl Live {
         }
     }
 
-    fn start(&self, state: &mut State, node: &str, operator: &str) {
-        let Some(bars) = &self.bars else { return };
-        let bar = bars.add(ProgressBar::no_length());
-        let width = state.name_width;
-        let template = format!("{{spinner:.cyan}} {{prefix:{width}}} {{msg}}");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
+    fn begin(&self, state: &mut State, node: &str, operator: &str) {
+        let bar = self.bars.as_ref().map(|bars| bars.add(ProgressBar::no_length()));
+        if let Some(bar) = &bar {
+            let width = state.name_width;
+            let template = format!("{{spinner:.cyan}} {{prefix:{width}}} {{msg}}");
+            if let Ok(style) = ProgressStyle::with_template(&template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(node.to_owned());
+            bar.set_message(operator.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(120));
         }
-        bar.set_prefix(node.to_owned());
-        bar.set_message(operator.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(120));
-        state.running.insert(node.to_owned(), (bar, Instant::now()));
+        state.running.insert(node.to_owned(), Running::new(bar, Instant::now()));
     }
 
-    fn advance(state: &State, node: &str, done: u64, total: u64, unit: &str, cached: u64) {
-        let Some((bar, start)) = state.running.get(node) else { return };
-        let seconds = start.elapsed().as_secs_f64().max(1e-9);
-        let rate = done.saturating_sub(cached) as f64 / seconds;
-        let mut message = if total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
-        message.push_str(&format!(" · {rate:.0}/s"));
-        if total > done && rate > 0.0 {
-            message.push_str(&format!(" · {} left", duration((total - done) as f64 / rate)));
+    fn advance(state: &mut State, node: &str, advance: Advance) {
+        let Some(running) = state.running.get_mut(node) else { return };
+        if let Some(bar) = &running.bar {
+            bar.set_message(advance.words(running.start.elapsed()));
         }
-        if cached > 0 {
-            message.push_str(&format!(" · {:.0} % cached", 100.0 * cached as f64 / done.max(1) as f64));
-        }
-        bar.set_message(message);
+        running.progress = Some(advance);
     }
 
     fn clear(&self, state: &mut State, node: &str) {
-        if let (Some(bars), Some((bar, _))) = (&self.bars, state.running.remove(node)) {
+        let bar = state.running.remove(node).and_then(|running| running.bar);
+        if let (Some(bars), Some(bar)) = (&self.bars, bar) {
             bar.finish_and_clear();
             bars.remove(&bar);
         }
@@ -105,9 +200,7 @@ impl Live {
 
     fn text(&self, state: &mut State, event: &Event) -> Option<String> {
         let width = state.name_width;
-        let line = |style: anstyle::Style, word: &str, node: &str, rest: &str| {
-            Some(format!("{style}{word:<8}{style:#} {node:<width$} {rest}"))
-        };
+        let line = |style, word: &str, node: &str, rest: &str| Some(line(style, word, node, width, rest));
         match event {
             Event::RunStarted { run, pipeline, nodes, .. } => {
                 Some(format!("{STRONG}{pipeline}{STRONG:#} {DIM}{nodes} nodes · run {run}{DIM:#}"))
@@ -119,13 +212,14 @@ impl Live {
                     .then(|| line(DIM, "cached", node, &format!("{}{rejects}", amount(output, *rows, *bytes))))?
             }
             Event::NodeStarted { node, operator, reasons, .. } => {
-                self.start(state, node, operator);
+                self.begin(state, node, operator);
                 let why = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 line(HELP, "start", node, &format!("{DIM}{operator}: {why}{DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "another run computes it"),
             Event::NodeProgress { node, done, total, unit, cached } => {
-                Self::advance(state, node, *done, *total, unit, *cached);
+                let advance = Advance { done: *done, total: *total, unit: unit.clone(), cached: *cached };
+                Self::advance(state, node, advance);
                 None
             }
             Event::NodeLog { node, line: text } if node.is_empty() => Some(format!("{WARN}{text}{WARN:#}")),
@@ -192,45 +286,49 @@ fn amount(output: &str, rows: u64, size: u64) -> String {
     if output.ends_with("rows") { format!("{rows} {output}") } else { format!("{output} of {}", bytes(size)) }
 }
 
-fn balance(summary: &RunSummary) -> String {
-    let mut parts = vec![format!("{} cached", summary.cached), format!("{} ran", summary.finished)];
-    if summary.failed > 0 {
-        parts.push(format!("{ERROR}{} failed{ERROR:#}", summary.failed));
-    }
-    if summary.skipped > 0 {
-        parts.push(format!("{} skipped", summary.skipped));
-    }
-    if summary.dead_letters > 0 {
-        parts
-            .push(format!("{WARN}{} rows failed{WARN:#} (see `searchmill show NODE --rejects`)", summary.dead_letters));
-    }
-    if summary.calls > 0 {
-        let tokens = summary.prompt_tokens + summary.completion_tokens;
-        parts.push(format!("{} calls, {tokens} tokens", summary.calls));
-    }
-    let word = match summary {
-        _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
-        _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
-        _ => format!("{GOOD}done{GOOD:#}"),
-    };
-    format!("{word} in {}: {}", duration(summary.seconds), parts.join(" · "))
-}
-
 impl Reporter for Live {
     fn event(&self, event: &Event) {
         if self.json {
+            // Progress is for those who watch.
+            if self.quiet && matches!(event, Event::NodeProgress { .. }) {
+                return;
+            }
             if let Ok(line) = serde_json::to_string(event) {
                 out(&line);
             }
             return;
         }
-        let text = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            self.text(&mut state, event)
-        };
+        let text = self.text(&mut self.state(), event);
         let Some(text) = text else { return };
         if !self.quiet || matches!(event, Event::NodeFailed { .. }) {
             self.print(&text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_node_is_told_of_every_ten_seconds() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut node = Running::new(None, start);
+        assert_eq!(node.line(at(9)), None);
+        assert_eq!(node.line(at(11)).as_deref(), Some("for 11.0 s"), "it has not reported anything yet");
+        node.progress = Some(Advance { done: 600, total: 3000, unit: "rows".to_owned(), cached: 150 });
+        assert_eq!(node.line(at(20)), None, "it was told of nine seconds ago");
+        let told = "600/3000 rows · 15/s · 2:40 min left · 25 % cached · for 30.0 s";
+        assert_eq!(node.line(at(30)).as_deref(), Some(told));
+        node.progress = Some(Advance { done: 7, total: 0, unit: "documents".to_owned(), cached: 0 });
+        assert_eq!(node.line(at(70)).as_deref(), Some("7 documents · 0.1/s · for 1:10 min"));
+    }
+
+    #[test]
+    fn on_a_terminal_the_bar_is_enough() {
+        let start = Instant::now();
+        let mut node = Running::new(Some(ProgressBar::hidden()), start);
+        assert_eq!(node.line(start + Duration::from_mins(1)), None);
     }
 }

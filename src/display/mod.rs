@@ -3,9 +3,11 @@
 pub(crate) mod audit;
 mod conversation;
 pub mod diagnostic;
+mod ending;
 pub(crate) mod lineage;
 mod live;
 mod reference;
+mod schedule;
 mod table;
 mod terminal;
 
@@ -13,4 +15,8 @@ pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;
+<<<<<<< HEAD
 pub(crate) use table::{bytes, duration, json_lines, preview};
+=======
+pub(crate) use table::{bytes, json_lines, preview, quoted};
+>>>>>>> main

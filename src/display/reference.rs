@@ -12,9 +12,11 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
     let schema = (entry.schema)();
     page.heading(1, entry.name);
     page.paragraph(entry.about);
-    if let Some(about) = schema["description"].as_str().filter(|about| *about != entry.about) {
+    let about = schema["description"].as_str().map(|about| without_title(about, entry.name)).unwrap_or_default();
+    if !about.is_empty() && about != entry.about {
         page.paragraph(about);
     }
+    page.paragraph(&format!("Effect: {}. Version {}.", entry.effect_words(), entry.version));
     if let Some(ports) = ports(entry) {
         page.ports(&ports);
     }
@@ -26,6 +28,12 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
         page.code(example.yaml);
     }
     page.text.trim_end().to_owned()
+}
+
+/// What a params type says beyond being the params of its operator.
+fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
+    let titles = ["Params", "Parameters"].map(|word| format!("{word} of `{name}`."));
+    titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
 /// Ports under default params, or under those of the first example that binds.

@@ -57,6 +57,12 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// A word as it is, anything else in quotes: for lines of `key=value` and for command lines to repeat.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |ch: char| ch.is_alphanumeric() || "-_./:=,@+%#".contains(ch);
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
+}
+
 /// Rows as JSON, one object a line.
 pub(crate) fn json_lines(batches: &[RecordBatch]) -> Result<Vec<String>, String> {
     let mut text = Vec::new();
@@ -108,6 +114,7 @@ mod tests {
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(duration(0.0123), "12 ms");
         assert_eq!(duration(75.0), "1:15 min");
+        assert_eq!([quoted("out/a-1.jsonl"), quoted("a b"), quoted("")], ["out/a-1.jsonl", "\"a b\"", "\"\""]);
         let table = text_table(&["a", "long"], &[vec!["xyz".into(), "é".into()]], None);
         assert_eq!(table, "a    long\nxyz  é");
     }

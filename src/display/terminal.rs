@@ -9,6 +9,7 @@ use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
 use searchmill_engine::plan::Plan;
+use searchmill_engine::spec::Time;
 
 use super::live::Live;
 use super::table::text_table;
@@ -39,6 +40,11 @@ impl Terminal {
             ColorWhen::Never => ColorChoice::Never,
         };
         choice.write_global();
+        // The live lines have a switch of their own.
+        if color != ColorWhen::Auto {
+            console::set_colors_enabled(color == ColorWhen::Always);
+            console::set_colors_enabled_stderr(color == ColorWhen::Always);
+        }
         Self { quiet, json }
     }
 
@@ -100,15 +106,24 @@ impl Terminal {
             }
             Failure::Usage { message, help } => error(message, help.as_deref()),
             Failure::Store(problem) => error(&problem.to_string(), None),
-            Failure::Other(message) => error(message, None),
+            Failure::Busy(message) | Failure::Other(message) => error(message, None),
         }
         failure.code()
+    }
+
+    /// A line of a daemon's log: on stderr, with its time; as JSON on stdout when asked.
+    pub(crate) fn journal(&self, now: Time, schedule: &str, notice: &serde_json::Value) {
+        if self.json {
+            out(&super::schedule::json_line(now, schedule, notice));
+        } else if !self.quiet || super::schedule::is_trouble(notice) {
+            err(&super::schedule::text_line(now, schedule, notice));
+        }
     }
 
     /// Where the events of a run go.
     #[must_use]
     pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
-        Arc::new(Live::new(plan, self.json, self.quiet))
+        Live::start(plan, self.json, self.quiet)
     }
 }
 

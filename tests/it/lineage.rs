@@ -178,13 +178,19 @@ fn a_trace_is_told_to_people() {
         assert!(text.contains(word), "{word}: {text}");
     }
     let text = mill.call(&["trace", "swift"]).exit(0).stdout;
-    for word in ["swift.examples", "← balanced.", "← bm25.index", "as above", "documents.jsonl", "questions.jsonl"]
-    {
+    for word in [
+        "swift.examples",
+        "← balanced.rows",
+        "─ bm25.index  index as `search`",
+        "as above",
+        "documents.jsonl",
+        "questions.jsonl",
+    ] {
         assert!(text.contains(word), "{word}: {text}");
     }
     // The file that was written holds what `swift` made.
     let text = mill.call(&["trace", "out/train.jsonl"]).exit(0).stdout;
-    assert!(text.contains("train_file.") && text.contains("← swift.examples"), "{text}");
+    assert!(text.contains("train_file.") && text.contains("← swift.examples  example rows as `input`"), "{text}");
     let text = mill.call(&["trace", "out/train.jsonl", "--row", &example.id]).exit(0).stdout;
     assert!(text.contains(&format!("example {}", example.id)), "{text}");
     for (format, word) in [("mermaid", "flowchart TD"), ("dot", "digraph lineage {")] {
@@ -530,4 +536,41 @@ nodes:
     assert_eq!(mill.read("ran"), "x", "nothing ran");
     audit(&mill, &["latest", "--replay", "--allow-programs"], 0);
     assert_eq!(mill.read("ran"), "xx");
+}
+
+#[test]
+fn nodes_that_change_nothing_are_passed_through() {
+    let mill = Mill::new();
+    mill.write("rows.jsonl", "{\"id\": \"a\", \"text\": \"one two\"}\n{\"id\": \"b\", \"text\": \"three\"}\n");
+    mill.write(
+        "pipeline.yaml",
+        "\
+name: through
+nodes:
+  rows:   {op: read, with: {path: rows.jsonl, as: document}}
+  all:    {op: filter, from: rows, with: {where: \"id <> 'c'\"}}
+  same:   {op: filter, from: all, with: {where: \"id <> 'd'\"}}
+  chunks: {op: chunk, from: same, with: {size: 1, count: words}}
+",
+    );
+    mill.run(&[]).exit(0);
+    let artifacts = mill.artifacts();
+    assert_eq!(artifacts["rows.rows"], artifacts["same.rows"], "all three are one artifact");
+    let told = json(&mill.call(&["trace", "chunks", "--row", "a#1", "--json"]).exit(0));
+    let places = told["rows"][1]["places"].as_array().expect("places");
+    let nodes: Vec<&str> = places.iter().filter_map(|place| place["node"].as_str()).collect();
+    assert_eq!(nodes, ["same", "all", "rows"]);
+    let told = json(&mill.call(&["trace", "chunks", "--json"]).exit(0));
+    assert_eq!(told["steps"].as_array().expect("steps").len(), 4);
+    let told = json(&mill.call(&["trace", "rows", "--down", "--row", "b", "--json"]).exit(0));
+    let nodes: Vec<&str> =
+        told["tables"].as_array().expect("tables").iter().filter_map(|t| t["node"].as_str()).collect();
+    assert_eq!(nodes, ["all", "same", "chunks"]);
+    let replayed = json(&audit(&mill, &["chunks", "--replay"], 0));
+    assert_eq!(replayed["report"]["nodes"].as_array().expect("nodes").len(), 4);
+    // Cached and computed anew in another order: the bytes are the same, the source is still found.
+    mill.run(&["--force=rows"]).exit(0);
+    let told = json(&mill.call(&["trace", "chunks", "--json"]).exit(0));
+    let names: Vec<&str> = told["steps"].as_array().expect("steps").iter().filter_map(|s| s["node"].as_str()).collect();
+    assert!(names.contains(&"rows") && names.contains(&"chunks"), "{names:?}");
 }

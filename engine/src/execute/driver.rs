@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
+use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::identity::{Known, Parts};
@@ -15,12 +16,20 @@ use super::resolve::{Lookup, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
+<<<<<<< HEAD
 use crate::fingerprint::{NodeKey, Reason, SourceDigests};
 use crate::lineage::civil;
 use crate::operator::{Blame, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
+=======
+use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
+use crate::operator::{Blame, Context, OperatorError, SecretLookup};
+use crate::plan::{Node, Plan};
+use crate::report::{Event, Reporter, RunSummary, Utc};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
+>>>>>>> main
 
 /// How to run.
 #[derive(Clone)]
@@ -136,6 +145,9 @@ impl Driver {
             pipeline: plan.name().to_owned(),
             file: plan.file().display().to_string(),
             params: plan.params().clone(),
+            set: plan.overrides().set.clone(),
+            params_files: plan.overrides().params_files.clone(),
+            limit: options.limit,
             started,
             finished: None,
             exit: None,
@@ -223,11 +235,9 @@ impl Driver {
         if let Some((key, outputs)) = self.frozen(node) {
             return self.cached(place, key, outputs).map(Some);
         }
-        let gathered = Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit);
-        let parts = match gathered {
-            Ok(Some(parts)) => parts,
-            Ok(None) => return self.fail(place, &OperatorError::engine("its inputs are not known")).map(Some),
-            Err(problem) => return self.fail(place, &OperatorError::pipeline(problem.to_string())).map(Some),
+        let parts = match self.parts(node) {
+            Ok(parts) => parts,
+            Err(error) => return self.fail(place, &error).map(Some),
         };
         let (key, preimage) = parts.key(node);
         let forced = self.options.force.contains(node.id()) || self.options.force.contains("*");
@@ -255,6 +265,30 @@ impl Driver {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         self.start_node(place, parts, why);
         Ok(None)
+    }
+
+    /// What the node's key is made of; files that it fetches are fetched for that.
+    fn parts(&mut self, node: &Node) -> Result<Parts, OperatorError> {
+        let mut gathered = self.gather(node);
+        if matches!(gathered, Err(SourceProblem::NotFetched { .. })) {
+            let context = self.context(node);
+            tokio::task::block_in_place(|| node.operator.fetch(&context))?;
+            gathered = self.gather(node);
+        }
+        match gathered {
+            Ok(Some(parts)) => Ok(parts),
+            Ok(None) => Err(OperatorError::engine("its inputs are not known")),
+            Err(problem) => Err(OperatorError::pipeline(problem.to_string())),
+        }
+    }
+
+    fn gather(&mut self, node: &Node) -> Result<Option<Parts>, SourceProblem> {
+        Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit)
+    }
+
+    /// For work outside the node's own run.
+    fn context(&self, node: &Node) -> Context {
+        super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http)
     }
 
     fn start_node(&self, place: usize, parts: Parts, why: Vec<Reason>) {
@@ -322,8 +356,7 @@ impl Driver {
         if !node.outputs.values().any(|port| matches!(port, crate::operator::PortType::Tree(_))) {
             return Ok(());
         }
-        let context =
-            super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http);
+        let context = self.context(node);
         // Remote destinations wait for the network.
         let deliver = || super::deliver::deliver(node, outputs, &self.store, &context);
         let delivered = tokio::task::block_in_place(deliver)?;
@@ -515,11 +548,9 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
 }
 
 fn run_id(started: f64) -> String {
-    let (days, seconds) = ((started / 86_400.0) as i64, started as u64 % 86_400);
-    let (year, month, day) = civil(days);
+    let Utc { year, month, day, hour, minute, second, .. } = Utc::of(started.floor());
     // Ids sort by time within the second too; the process keeps ids of the same moment apart.
     let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
 }
 
@@ -529,12 +560,28 @@ struct Recorded {
     ledger: Arc<Mutex<RunWriter>>,
 }
 
+/// An event with its time, where it has none of its own.
+#[derive(Serialize)]
+struct Timed<'e> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<f64>,
+    #[serde(flatten)]
+    event: &'e Event,
+}
+
+impl<'e> Timed<'e> {
+    fn now(event: &'e Event) -> Self {
+        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
+        Self { time: (!has_time).then(unix_time), event }
+    }
+}
+
 impl Reporter for Recorded {
     fn event(&self, event: &Event) {
         self.inner.event(event);
         if !matches!(event, Event::NodeProgress { .. }) {
             let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = ledger.event(event) {
+            if let Err(error) = ledger.event(&Timed::now(event)) {
                 tracing::warn!("an event could not be recorded: {error}");
             }
         }

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::fingerprint::{
-    InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
+    Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
 };
 use crate::operator::{Effect, PortType};
 use crate::plan::Node;
@@ -63,6 +63,12 @@ impl Parts {
         NodeIdentity { params: &node.row_params, ..self.identity(node, inputs) }
     }
 
+    /// What all parts of the row input have in common; `inputs` leaves that input out.
+    pub(super) fn block_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        self.identity(node, &side).key().0.0
+    }
+
     fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
         NodeIdentity {
             operator: node.entry.name,
@@ -105,7 +111,7 @@ fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
 }
 
 /// Remote files are identified by their address: a URL that changes its content must change its name (a revision, a
-/// version) to be read again.
+/// version), or the node must be told to run, to be read again.
 #[expect(clippy::unnecessary_wraps, reason = "the signature that `SourceDigests::identify` takes")]
 fn remote(url: &str) -> Result<SourceIdentity, SourceProblem> {
     Ok(SourceIdentity { name: url.to_owned(), content: url.to_owned() })

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::driver::Stop;
-use super::map::run_map;
+use super::map::{MapJob, run_map};
 use super::progress::NodeProgress;
 use super::query::run_query;
 use super::rows::{RowsJob, RowsRun, run_rows};
-use crate::fingerprint::RowKeys;
+use crate::fingerprint::{Digest, RowKeys};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
 use crate::spec::OnError;
-use crate::store::{Memo, Store, StoreSink};
+use crate::store::{Blocks, Memo, Store, StoreSink};
 
 /// What a kernel's run needs beside its inputs.
 pub(super) struct KernelRun {
@@ -19,6 +19,8 @@ pub(super) struct KernelRun {
     pub(super) context: Context,
     /// Identity without the row input, with the columns still to be named.
     pub(super) row_keys: Box<dyn Fn(Vec<String>) -> RowKeys + Send + Sync>,
+    /// Identity without the row input: what the parts of that input have in common.
+    pub(super) block_base: Digest,
     /// Look remembered rows up? (New ones are always remembered.)
     pub(super) recall: bool,
     pub(super) on_error: OnError,
@@ -34,14 +36,23 @@ pub(super) fn run_kernel(
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let kernel = operator.open(&run.inputs, &run.context)?;
-    let outputs = &mut Outputs::new(sink);
     let main = run.main_port.as_deref().unwrap_or_default();
     match kernel {
-        Kernel::Whole(kernel) => kernel.run(&run.inputs, outputs, &run.context)?,
-        Kernel::Map(kernel) => run_map(&kernel, run.inputs.rows(main)?, outputs, &run.context)?,
+        Kernel::Whole(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
+        Kernel::Map(kernel) => {
+            let rows = run.inputs.rows(main)?;
+            let blocks = Blocks::open(&run.store, &run.block_base, run.recall)?;
+            let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
+            return Ok(RowsRun::known(run_map(&job, sink)?));
+        }
         Kernel::Query(kernel) => {
+<<<<<<< HEAD
             let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
             return Ok(RowsRun::of_query(columns));
+=======
+            let outputs = &mut Outputs::new(sink);
+            run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
+>>>>>>> main
         }
         Kernel::RowMap(kernel) => {
             let keys = (run.row_keys)(kernel.reads());
@@ -50,16 +61,20 @@ pub(super) fn run_kernel(
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
-                keys: Some(keys),
+                keys,
                 memo,
                 on_error: run.on_error,
                 context: run.context.clone(),
                 stop: run.stop.clone(),
                 progress: Arc::clone(&run.progress),
             };
+<<<<<<< HEAD
             let mut done = run.context.block_on(run_rows(job, outputs))?;
             done.memo = Some(base);
             return Ok(done);
+=======
+            return run.context.block_on(run_rows(job, &mut Outputs::new(sink)));
+>>>>>>> main
         }
     }
     Ok(RowsRun::default())

@@ -1,4 +1,5 @@
-//! Runs a row-wise kernel over batches in parallel; output stays in input order.
+//! Runs a row-wise kernel over batches in parallel; output stays in input order. Parts of the input that were mapped
+//! before are not mapped again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use arrow::array::RecordBatch;
 use searchmill_schemas::to_batch;
 
+use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{Context, MapKernel, MapOutput, OperatorError, Outputs, RowsInput};
+use crate::store::{Block, Blocks, StoreSink};
 
 /// Most rows that one task maps.
 const SLICE_ROWS: usize = 1024;
@@ -15,17 +18,29 @@ const SLICE_ROWS: usize = 1024;
 const LEAST_SLICE_ROWS: usize = 16;
 
 type Mapped = Result<(usize, MapOutput), OperatorError>;
-type Slot = Receiver<Mapped>;
+
+/// What the writing thread gets, in the order of the input.
+enum Slot {
+    /// Rows being mapped.
+    Piece(Receiver<Mapped>),
+    /// So many rows of one part are complete; what they gave can be used again under the key.
+    End(RowKey, u64),
+    /// What a part gave before, and the part's number.
+    Known(RowKey, Block, usize),
+}
+
+/// A kernel and its input.
+pub(super) struct MapJob<'a> {
+    pub(super) kernel: Arc<dyn MapKernel>,
+    pub(super) rows: &'a RowsInput,
+    pub(super) blocks: &'a Blocks,
+    pub(super) context: &'a Context,
+}
 
 /// A reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few pieces a thread are
-/// in flight.
-pub(super) fn run_map(
-    kernel: &Arc<dyn MapKernel>,
-    rows: &RowsInput,
-    outputs: &mut Outputs<'_>,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    let threads = context.threads();
+/// in flight. Gives the number of rows that were known.
+pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
+    let threads = job.context.threads();
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
@@ -33,44 +48,65 @@ pub(super) fn run_map(
     let abandoned = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (slots, ordered) = sync_channel::<Slot>(threads * 3);
-        let batches = rows.batches();
-        let slice = slice_rows(rows.rows, threads);
-        let (pool, abandoned) = (&pool, &abandoned);
-        scope.spawn(move || feed(kernel, batches, slice, pool, &slots, abandoned));
-        let written = write_in_order(&ordered, rows.rows, outputs, context);
+        let feed = Feed { job, pool: &pool, slots, abandoned: &abandoned, slice: slice_rows(job.rows.rows, threads) };
+        scope.spawn(move || feed.all());
+        let written = Writing { job, sink, done: 0, known: 0 }.all(&ordered);
         abandoned.store(true, Ordering::Relaxed);
         drop(ordered);
         written
     })
 }
 
-fn feed(
-    kernel: &Arc<dyn MapKernel>,
-    batches: impl Iterator<Item = Result<RecordBatch, OperatorError>>,
-    slice: usize,
-    pool: &rayon::ThreadPool,
-    slots: &SyncSender<Slot>,
-    abandoned: &AtomicBool,
-) {
-    for batch in batches {
-        for piece in pieces(batch, slice) {
-            let (sender, slot) = sync_channel(1);
-            if abandoned.load(Ordering::Relaxed) || slots.send(slot).is_err() {
-                return;
-            }
-            let kernel = Arc::clone(kernel);
-            pool.spawn(move || {
-                // The receiver is gone only when the node has already failed.
-                drop(sender.send(map_piece(kernel.as_ref(), piece)));
-            });
-        }
-    }
-}
-
 /// Small tables are cut small, so that all threads have work and progress is seen; the rows that come out are the same.
 fn slice_rows(rows: u64, threads: usize) -> usize {
     let share = usize::try_from(rows).unwrap_or(usize::MAX) / (threads * 8);
     share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
+}
+
+struct Feed<'a> {
+    job: &'a MapJob<'a>,
+    pool: &'a rayon::ThreadPool,
+    slots: SyncSender<Slot>,
+    abandoned: &'a AtomicBool,
+    slice: usize,
+}
+
+impl Feed<'_> {
+    fn all(&self) {
+        for part in 0..self.job.rows.parts().len() {
+            let key =
+                self.job.rows.part_digest(part).and_then(Digest::parse).map(|digest| self.job.blocks.key(&digest));
+            let sent = match key.and_then(|key| Some((key, self.job.blocks.find(&key)?))) {
+                Some((key, block)) => self.send(Slot::Known(key, block, part)),
+                None => self.part(part, key),
+            };
+            if sent.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` when nobody listens any more.
+    fn send(&self, slot: Slot) -> Option<()> {
+        if self.abandoned.load(Ordering::Relaxed) { None } else { self.slots.send(slot).ok() }
+    }
+
+    fn part(&self, part: usize, key: Option<RowKey>) -> Option<()> {
+        let mut rows = 0;
+        for batch in self.job.rows.part_batches(part) {
+            rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+            for piece in pieces(batch, self.slice) {
+                let (sender, slot) = sync_channel(1);
+                self.send(Slot::Piece(slot))?;
+                let kernel = Arc::clone(&self.job.kernel);
+                self.pool.spawn(move || {
+                    // The receiver is gone only when the node has already failed.
+                    drop(sender.send(map_piece(kernel.as_ref(), piece)));
+                });
+            }
+        }
+        key.map_or(Some(()), |key| self.send(Slot::End(key, rows)))
+    }
 }
 
 fn pieces(batch: Result<RecordBatch, OperatorError>, slice: usize) -> Vec<Result<RecordBatch, OperatorError>> {
@@ -90,26 +126,54 @@ fn map_piece(kernel: &dyn MapKernel, piece: Result<RecordBatch, OperatorError>) 
     Ok((piece.num_rows(), output))
 }
 
-fn write_in_order(
-    ordered: &Receiver<Slot>,
-    total: u64,
-    outputs: &mut Outputs<'_>,
-    context: &Context,
-) -> Result<(), OperatorError> {
-    let progress = context.progress();
-    let mut done = 0;
-    for slot in ordered {
-        context.check_cancelled()?;
-        let died = |_| OperatorError::engine("a worker thread died: this is a defect of the operator");
-        let (rows, output) = slot.recv().map_err(died)??;
+struct Writing<'a, 's> {
+    job: &'a MapJob<'a>,
+    sink: &'s mut StoreSink,
+    done: u64,
+    known: u64,
+}
+
+impl Writing<'_, '_> {
+    fn all(mut self, ordered: &Receiver<Slot>) -> Result<u64, OperatorError> {
+        for slot in ordered {
+            self.job.context.check_cancelled()?;
+            match slot {
+                Slot::Piece(piece) => {
+                    let died = |_| OperatorError::engine("a worker thread died: this is a defect of the operator");
+                    let (rows, output) = piece.recv().map_err(died)??;
+                    self.write(&output)?;
+                    self.done += rows as u64;
+                }
+                Slot::End(key, rows) => self.sink.end_block(key, rows)?,
+                Slot::Known(key, block, part) => self.known(key, &block, part)?,
+            }
+            self.job.context.progress().set(self.done, self.job.rows.rows, "rows");
+        }
+        Ok(self.known)
+    }
+
+    fn write(&mut self, output: &MapOutput) -> Result<(), OperatorError> {
+        let mut outputs = Outputs::new(self.sink);
         for (port, batch) in &output.batches {
             outputs.write(port, batch)?;
         }
         if !output.rejects.is_empty() {
             outputs.write("rejects", &to_batch(&output.rejects)?)?;
         }
-        done += rows as u64;
-        progress.set(done, total, "rows");
+        Ok(())
     }
-    Ok(())
+
+    fn known(&mut self, key: RowKey, block: &Block, part: usize) -> Result<(), OperatorError> {
+        self.done += block.rows;
+        if self.sink.adopt_block(key, block)? {
+            self.known += block.rows;
+            return Ok(());
+        }
+        // Its columns are not those of the rows before it: made anew, it fails or fits as it would have without the memo.
+        for batch in self.job.rows.part_batches(part) {
+            let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
+            self.write(&output)?;
+        }
+        self.sink.end_block(key, block.rows)
+    }
 }

@@ -14,7 +14,7 @@ use crate::fingerprint::{NodeKey, Reason, RowKeys};
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -112,9 +112,13 @@ fn compute(
     if rows.stopped {
         return Err(OperatorError::cancelled());
     }
-    let written = sink.commit()?;
+    let mut written = sink.commit()?;
+    let blocks = std::mem::take(&mut written.blocks);
     let result = node_result(job, key, preimage, written, &rows, start);
     job.store.record(&result)?;
+    if !blocks.is_empty() {
+        Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+    }
     Ok((result, rows))
 }
 
@@ -169,12 +173,14 @@ fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun,
     let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
     let side = parts.side_inputs(main_port.as_deref());
     let row_keys = Box::new(move |columns| RowKeys::new(&parts.row_identity(&plan.nodes()[place], &side), columns));
+    let block_base = job.parts.block_base(node);
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
         inputs,
         main_port,
         context,
         row_keys,
+        block_base,
         recall: job.recall,
         on_error: node.spec.on_error,
         stop: job.stop.clone(),
@@ -207,7 +213,7 @@ fn context_parts(
     }
 }
 
-/// A context for work after the node's own run (delivering outputs): no scratch folder of its own.
+/// A context for work outside the node's own run (fetching sources, delivering outputs): no scratch folder of its own.
 pub(super) fn bare_context(
     node: &Node,
     options: &RunOptions,

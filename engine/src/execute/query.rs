@@ -1,6 +1,10 @@
 //! Runs a relational plan: one partition, a memory pool, spill to scratch.
 
+<<<<<<< HEAD
 use std::collections::BTreeMap;
+=======
+use std::path::PathBuf;
+>>>>>>> main
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
@@ -21,7 +25,13 @@ use crate::store::ColumnLineage;
 /// Memory of one query before it spills, unless the node says otherwise.
 const QUERY_MEMORY: usize = 512 << 20;
 
+<<<<<<< HEAD
 /// Runs the query; gives the column lineage of its outputs.
+=======
+/// A table of one file of at most so many bytes is read before the query starts.
+const SMALL_BYTES: u64 = 256 << 10;
+
+>>>>>>> main
 pub(super) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,
@@ -85,9 +95,15 @@ fn session(context: &Context) -> Result<SessionContext, OperatorError> {
     Ok(SessionContext::new_with_state(state))
 }
 
+/// Small tables are read at once: planning a scan of files costs more than reading them.
+fn is_small(rows: &RowsInput) -> bool {
+    let size = |path: &PathBuf| std::fs::metadata(path).map_or(u64::MAX, |file| file.len());
+    rows.parts().len() <= 1 && rows.parts().iter().all(|path| size(path) <= SMALL_BYTES)
+}
+
 async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Result<(), OperatorError> {
     let table = TableReference::bare(name.to_owned());
-    if rows.parts().is_empty() {
+    if is_small(rows) {
         let batches = rows.batches().collect::<Result<Vec<_>, _>>()?;
         let memory = datafusion::datasource::MemTable::try_new(Arc::clone(&rows.schema), vec![batches])?;
         session.register_table(table, Arc::new(memory))?;

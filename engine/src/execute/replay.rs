@@ -12,7 +12,7 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
-use crate::fingerprint::{NodeIdentity, RowKeys, identity_params};
+use crate::fingerprint::{Digest, NodeIdentity, RowKeys, identity_params};
 use crate::lineage::{
     Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
     source_state, sources,
@@ -311,6 +311,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         main_port: rerun.main_port.clone(),
         context: rerun.context.clone(),
         row_keys: Box::new(row_keys),
+        block_base: Digest::from_bytes([0; 32]),
         recall: false,
         on_error: OnError::DeadLetter,
         stop: Stop::default(),

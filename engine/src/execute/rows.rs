@@ -39,9 +39,15 @@ pub(super) struct RowsRun {
 }
 
 impl RowsRun {
+<<<<<<< HEAD
     /// Of a query, of which nothing else is known.
     pub(super) fn of_query(columns: BTreeMap<String, ColumnLineage>) -> Self {
         Self { columns, ..Self::default() }
+=======
+    /// Nothing was paid, and so many rows were known.
+    pub(super) fn known(cached_rows: u64) -> Self {
+        Self { cached_rows, ..Self::default() }
+>>>>>>> main
     }
 }
 
@@ -49,7 +55,7 @@ impl RowsRun {
 pub(super) struct RowsJob<'a> {
     pub(super) kernel: Arc<dyn RowKernel>,
     pub(super) rows: &'a RowsInput,
-    pub(super) keys: Option<RowKeys>,
+    pub(super) keys: RowKeys,
     pub(super) memo: Memo,
     pub(super) on_error: OnError,
     pub(super) context: Context,
@@ -59,7 +65,7 @@ pub(super) struct RowsJob<'a> {
 
 struct Done {
     place: usize,
-    key: Option<RowKey>,
+    key: RowKey,
     row_id: String,
     result: Result<RowOutput, RowFailure>,
     cached: bool,
@@ -142,15 +148,14 @@ fn recall(
     place: usize,
     row: &RecordBatch,
     sample: u32,
-) -> Result<Result<Done, Option<RowKey>>, OperatorError> {
-    let Some(keys) = &job.keys else { return Ok(Err(None)) };
-    let key = keys.key(row, sample).map_err(OperatorError::data)?;
+) -> Result<Result<Done, RowKey>, OperatorError> {
+    let key = job.keys.key(row, sample).map_err(OperatorError::data)?;
     Ok(match job.memo.get(&key) {
         Some(entry) => {
             let (row_id, result) = (row_id(row, place), Ok(entry.output));
-            Ok(Done { place, key: Some(key), row_id, result, cached: true })
+            Ok(Done { place, key, row_id, result, cached: true })
         }
-        None => Err(Some(key)),
+        None => Err(key),
     })
 }
 
@@ -159,7 +164,7 @@ fn launch(
     place: usize,
     row: RecordBatch,
     sample: u32,
-    key: Option<RowKey>,
+    key: RowKey,
 ) -> tokio::task::JoinHandle<Done> {
     let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone());
     tokio::spawn(async move {
@@ -169,8 +174,8 @@ fn launch(
 }
 
 fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {
-    match (&done.key, &done.result) {
-        (Some(key), Ok(output)) if !done.cached => Ok(memo.put(key, output)?),
+    match &done.result {
+        Ok(output) if !done.cached => Ok(memo.put(&done.key, output)?),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::driver::last_nodes;
 use super::identity::{Known, Parts};
 use super::resolve::{Lookup, lookup, reasons};
-use crate::fingerprint::{NodeKey, Reason, SourceDigests};
+use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::plan::{Node, Plan};
 use crate::store::{NodeResult, NodeRun, Store};
 
@@ -28,10 +28,10 @@ pub enum NodeStatus {
         /// Why.
         reasons: Vec<Reason>,
     },
-    /// It depends on nodes that would run: its key is not known before. If they give the same bytes as last time, it
-    /// will not run.
+    /// It depends on nodes that would run, or on a file that is still to be fetched: its key is not known before. If
+    /// they give the same bytes as last time, it will not run.
     Unknown {
-        /// Nodes it waits for.
+        /// What it waits for.
         waits_for: Vec<String>,
     },
     /// A source cannot be read.
@@ -68,6 +68,9 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
             continue;
         }
         let status = match Parts::gather(node, &known, &mut sources, directory, limit) {
+            Err(SourceProblem::NotFetched { address }) => {
+                NodeStatus::Unknown { waits_for: vec![format!("`{address}`, which a run fetches")] }
+            }
             Err(problem) => NodeStatus::Broken { problem: problem.to_string() },
             Ok(None) => {
                 let unknown = node.inputs.iter().filter(|input| !known.contains_key(&input.node));

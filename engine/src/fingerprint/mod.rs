@@ -1,5 +1,6 @@
 //! The only code that hashes: content digests, canonical encoding, node keys, row keys, and the difference of two keys.
 
+mod boundary;
 mod canonical;
 mod diff;
 mod digest;
@@ -10,12 +11,17 @@ mod row_key;
 mod sha256;
 mod source;
 
+pub use boundary::is_boundary;
 pub use canonical::encode;
 pub use diff::{Reason, diff};
 pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};
 pub use node_key::{InputIdentity, KEY_FORMAT, NodeIdentity, NodeKey, OutputIdentity, SourceIdentity};
 pub use preimage::Preimage;
+<<<<<<< HEAD
 pub use row_key::{RowKey, RowKeys};
 pub use sha256::{sha256_bytes, sha256_file};
+=======
+pub use row_key::{RowKey, RowKeys, block_key};
+>>>>>>> main
 pub use source::{Located, SourceDigests, SourceProblem, StatRecord};

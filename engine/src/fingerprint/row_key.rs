@@ -1,4 +1,5 @@
-//! Row keys: a node's identity without its row input, and the columns of one row that the operator reads.
+//! Row and block keys: a node's identity without its row input, and the columns of one row that the operator reads, or
+//! the digest of one part of the input.
 
 use arrow::array::{Array, RecordBatch};
 use arrow::json::writer::{LineDelimited, WriterBuilder};
@@ -52,6 +53,15 @@ impl RowKeys {
         bytes.extend(content);
         Ok(RowKey(hash_bytes(&bytes)))
     }
+}
+
+/// The key of what a node makes of one part of its row input: `base` is the node's identity without that input.
+#[must_use]
+pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
+    let mut bytes = b"block/1".to_vec();
+    bytes.extend(base.as_bytes());
+    bytes.extend(part.as_bytes());
+    RowKey(hash_bytes(&bytes))
 }
 
 fn as_json(row: &RecordBatch) -> Result<Value, String> {

@@ -21,6 +21,11 @@ pub enum SourceProblem {
         /// As written.
         path: String,
     },
+    /// It has not been fetched yet.
+    NotFetched {
+        /// Where it comes from.
+        address: String,
+    },
     /// It is there but cannot be read.
     Unreadable {
         /// As written.
@@ -34,6 +39,7 @@ impl std::fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotFound { path } => write!(f, "`{path}` is not there"),
+            Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
             Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
         }
     }
@@ -97,7 +103,11 @@ impl SourceDigests {
             Source::Identity(text) => {
                 Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()])
             }
-            Source::Path(url) if url.contains("://") && !url.starts_with("file://") => Ok(vec![remote(url)?.into()]),
+            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?.into()]),
+            Source::Fetched { path, address } if !path.is_file() => {
+                Err(SourceProblem::NotFetched { address: address.clone() })
+            }
+            Source::Fetched { path, address } => Ok(vec![self.identify_file(address, &file_name(path), path)?]),
             Source::Path(path) => {
                 let files = local_files(path, directory)?;
                 files.iter().map(|(name, file)| self.identify_file(path, name, file)).collect()

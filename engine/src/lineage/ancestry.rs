@@ -71,11 +71,17 @@ pub struct ParentLink {
     pub missing: Option<String>,
 }
 
+/// An artifact as one result gave it: equal bytes may have been passed on by several nodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct At {
+    artifact: ArtifactId,
+    maker: Option<Port>,
+}
+
 struct Walk<'a> {
     store: &'a Store,
     closure: &'a Closure,
     by_key: BTreeMap<NodeKey, &'a Step>,
-    makers: BTreeMap<ArtifactId, Port>,
     tables: BTreeMap<ArtifactId, Option<RowsInput>>,
     found: Ancestry,
     known: BTreeMap<(ArtifactId, u64), usize>,
@@ -92,55 +98,48 @@ pub fn ancestry(
     id: &str,
 ) -> Result<Ancestry, OperatorError> {
     let mut walk = Walk::new(store, closure);
-    if let Some(key) = start.1 {
-        walk.choose(start.0, key);
-    }
+    let start = walk.start(start.0, start.1);
     let wanted = BTreeSet::from([id.to_owned()]);
-    let mut found = match walk.table(&start.0) {
-        Some(table) => in_table(start.0, &table, &wanted)?,
-        None => walk.behind(&[start.0], None, &wanted)?,
+    let mut found = match walk.table(&start.artifact) {
+        Some(table) => in_table(&start, &table, &wanted)?,
+        None => walk.behind(&start, None, &wanted)?,
     };
-    let (artifact, place) =
-        found.remove(id).ok_or_else(|| OperatorError::data(format!("no row has the id `{id}` there")))?;
-    let mut pending = VecDeque::from([walk.add(artifact, place)?]);
+    let (at, place) = found.remove(id).ok_or_else(|| OperatorError::data(format!("no row has the id `{id}` there")))?;
+    let mut pending = VecDeque::from([walk.add(at, place)?]);
     while let Some(row) = pending.pop_front() {
         pending.extend(walk.parents(row)?);
     }
     Ok(walk.found)
 }
 
-type Found = BTreeMap<String, (ArtifactId, RowPlace)>;
+type Found = BTreeMap<String, (At, RowPlace)>;
 
 impl<'a> Walk<'a> {
     fn new(store: &'a Store, closure: &'a Closure) -> Self {
         let by_key = closure.steps.iter().map(|step| (step.key, step)).collect();
-        let mut makers = BTreeMap::new();
-        for step in &closure.steps {
-            for (port, output) in &step.result.outputs {
-                makers.entry(output.id).or_insert_with(|| Port { key: step.key, port: port.clone() });
-            }
-            for input in &step.inputs {
-                if let Some(maker) = &input.maker {
-                    makers.insert(input.id, maker.clone());
-                }
-            }
-        }
         let (tables, known) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, closure, by_key, makers, tables, found: Ancestry::default(), known }
+        Self { store, closure, by_key, tables, found: Ancestry::default(), known }
     }
 
-    /// Equal bytes were made in several ways: this result is the one that is meant.
-    fn choose(&mut self, artifact: ArtifactId, key: NodeKey) {
-        let outputs = self.by_key.get(&key).map(|step| &step.result.outputs);
-        let port = outputs.and_then(|outputs| outputs.iter().find(|(_, output)| output.id == artifact));
-        if let Some((port, _)) = port {
-            self.makers.insert(artifact, Port { key, port: port.clone() });
-        }
+    /// The artifact as that result gave it, or as the last one of the closure did that has it.
+    fn start(&self, artifact: ArtifactId, key: Option<NodeKey>) -> At {
+        let port = |step: &Step| {
+            let (port, _) = step.result.outputs.iter().find(|(_, output)| output.id == artifact)?;
+            Some(Port { key: step.key, port: port.clone() })
+        };
+        let meant = key.and_then(|key| self.by_key.get(&key)).and_then(|step| port(step));
+        let maker = meant.or_else(|| self.closure.steps.iter().rev().find_map(port));
+        At { artifact, maker }
     }
 
-    fn maker(&self, artifact: &ArtifactId) -> Option<(&'a Step, &Port)> {
-        let port = self.makers.get(artifact)?;
-        Some((self.by_key.get(&port.key)?, port))
+    fn maker(&self, at: &At) -> Option<&'a Step> {
+        self.by_key.get(&at.maker.as_ref()?.key).copied()
+    }
+
+    /// What the result took that gave this.
+    fn inputs(&self, at: &At) -> Vec<At> {
+        let inputs = self.maker(at).map(|step| step.inputs.as_slice()).unwrap_or_default();
+        inputs.iter().map(|input| At { artifact: input.id, maker: input.maker.clone() }).collect()
     }
 
     /// The table of an artifact; `None` for folders and for what is gone.
@@ -152,88 +151,83 @@ impl<'a> Walk<'a> {
         self.tables.entry(*id).or_insert_with(open).clone()
     }
 
-    /// Rows of a kind in the tables behind these artifacts, the nearest table first.
+    /// Rows of a kind in the tables behind an artifact, the nearest table first.
     fn behind(
         &mut self,
-        artifacts: &[ArtifactId],
+        at: &At,
         kind: Option<RecordKind>,
         wanted: &BTreeSet<String>,
     ) -> Result<Found, OperatorError> {
         let mut found = Found::new();
         let mut missing = wanted.clone();
-        let mut seen: BTreeSet<ArtifactId> = artifacts.iter().copied().collect();
-        let mut pending: VecDeque<ArtifactId> = artifacts.iter().copied().collect();
-        while let Some(artifact) = pending.pop_front() {
-            for input in self.maker(&artifact).map(|(step, _)| step.inputs.as_slice()).unwrap_or_default() {
-                if !seen.insert(input.id) {
+        let mut seen = BTreeSet::from([at.clone()]);
+        let mut pending = VecDeque::from([at.clone()]);
+        while let Some(at) = pending.pop_front().filter(|_| !missing.is_empty()) {
+            for input in self.inputs(&at) {
+                if !seen.insert(input.clone()) {
                     continue;
                 }
-                pending.push_back(input.id);
-                let Some(table) = self.table(&input.id) else { continue };
+                pending.push_back(input.clone());
+                let Some(table) = self.table(&input.artifact) else { continue };
                 if kind.is_none_or(|kind| kind == table.kind) {
-                    found.extend(in_table(input.id, &table, &missing)?);
+                    found.extend(in_table(&input, &table, &missing)?);
                     missing.retain(|id| !found.contains_key(id));
                 }
-            }
-            if missing.is_empty() {
-                break;
             }
         }
         Ok(found)
     }
 
     /// Takes a row in: itself, and where it stood before. Gives its place among the rows.
-    fn add(&mut self, artifact: ArtifactId, place: RowPlace) -> Result<usize, OperatorError> {
-        if let Some(known) = self.known.get(&(artifact, place.row)) {
+    fn add(&mut self, at: At, place: RowPlace) -> Result<usize, OperatorError> {
+        if let Some(known) = self.known.get(&(at.artifact, place.row)) {
             return Ok(*known);
         }
-        let kind = self.table(&artifact).map_or(RecordKind::Table, |table| table.kind);
+        let kind = self.table(&at.artifact).map_or(RecordKind::Table, |table| table.kind);
         let id = place.id.clone().unwrap_or_else(|| place.matched.clone());
         let number = self.found.rows.len();
         self.found.rows.push(Ancestor { kind: kind.name().to_owned(), id, places: Vec::new(), parents: Vec::new() });
-        let mut next = Some((artifact, place));
+        let mut next = Some((at, place));
         let mut after: Option<RecordBatch> = None;
         let mut seen = BTreeSet::new();
         // Records that were forged could go round in a circle.
-        while let Some((artifact, place)) = next.take().filter(|(artifact, place)| seen.insert((*artifact, place.row)))
-        {
-            self.known.entry((artifact, place.row)).or_insert(number);
-            let row = self.table(&artifact).map(|table| read_row(&table, place.row)).transpose()?.flatten();
+        while let Some((at, place)) = next.take().filter(|(at, place)| seen.insert((at.clone(), place.row))) {
+            self.known.entry((at.artifact, place.row)).or_insert(number);
+            let row = self.table(&at.artifact).map(|table| read_row(&table, place.row)).transpose()?.flatten();
             if let (Some(after), Some(row), Some(last)) = (&after, &row, self.found.rows[number].places.last_mut()) {
                 last.changed = differing(after, row);
             }
             let id = place.id.clone().unwrap_or_else(|| place.matched.clone());
-            let before = self.before(artifact, kind, &id)?;
-            let (node, port, key) = self.made_by(&artifact);
-            let place = Place { artifact, row: place.row, id, node, port, key, changed: Vec::new() };
+            next = self.before(&at, kind, &id)?;
+            let place = self.stands(at, &place, id);
             self.found.rows[number].places.push(place);
-            (after, next) = (row, before);
+            after = row;
         }
         Ok(number)
     }
 
-    fn made_by(&self, artifact: &ArtifactId) -> (Option<String>, Option<String>, Option<NodeKey>) {
-        match self.maker(artifact) {
-            Some((step, port)) => (Some(step.name().to_owned()), Some(port.port.clone()), Some(step.key)),
-            None => (None, None, None),
+    fn stands(&self, at: At, place: &RowPlace, id: String) -> Place {
+        Place {
+            artifact: at.artifact,
+            row: place.row,
+            id,
+            node: self.maker(&at).map(|step| step.name().to_owned()),
+            key: at.maker.as_ref().map(|maker| maker.key),
+            port: at.maker.map(|maker| maker.port),
+            changed: Vec::new(),
         }
     }
 
     /// The same row in a table that the maker of this one took: by its id, or by the id that it had before it was
     /// repeated.
-    fn before(
-        &mut self,
-        artifact: ArtifactId,
-        kind: RecordKind,
-        id: &str,
-    ) -> Result<Option<(ArtifactId, RowPlace)>, OperatorError> {
-        let inputs = self.maker(&artifact).map(|(step, _)| step.inputs.as_slice()).unwrap_or_default();
+    fn before(&mut self, at: &At, kind: RecordKind, id: &str) -> Result<Option<(At, RowPlace)>, OperatorError> {
+        let inputs = self.inputs(at);
         let ids: Vec<String> = [Some(id), repeated_id(id)].into_iter().flatten().map(str::to_owned).collect();
         for id in ids {
             let wanted = BTreeSet::from([id]);
-            for input in inputs {
-                let Some(table) = self.table(&input.id).filter(|table| table.kind == kind) else { continue };
-                if let Some((_, found)) = in_table(input.id, &table, &wanted)?.pop_first() {
+            for input in &inputs {
+                let Some(table) = self.table(&input.artifact).filter(|table| table.kind == kind) else { continue };
+                if let Some((_, found)) = in_table(input, &table, &wanted)?.pop_first() {
                     return Ok(Some(found));
                 }
             }
@@ -246,6 +240,8 @@ impl<'a> Walk<'a> {
         let Some(place) = self.found.rows[number].places.last().cloned() else { return Ok(Vec::new()) };
         let Some(table) = self.table(&place.artifact) else { return Ok(Vec::new()) };
         let Some(row) = read_row(&table, place.row)? else { return Ok(Vec::new()) };
+        let maker = place.key.zip(place.port).map(|(key, port)| Port { key, port });
+        let standing = At { artifact: place.artifact, maker };
         let mut fresh = Vec::new();
         for column in table.kind.parents() {
             let mut ids: IndexMap<&str, Vec<Vec<usize>>> = IndexMap::new();
@@ -253,12 +249,12 @@ impl<'a> Walk<'a> {
                 ids.entry(id).or_default().extend((!at.is_empty()).then_some(at));
             }
             let wanted = ids.keys().map(|id| (*id).to_owned()).collect();
-            let mut found = self.behind(&[place.artifact], column.kind, &wanted)?;
+            let mut found = self.behind(&standing, column.kind, &wanted)?;
             for (id, at) in ids {
                 let before = self.found.rows.len();
-                let row = found.remove(id).map(|(artifact, place)| self.add(artifact, place)).transpose()?;
+                let row = found.remove(id).map(|(at, place)| self.add(at, place)).transpose()?;
                 fresh.extend(row.filter(|row| *row >= before));
-                let missing = row.is_none().then(|| self.why_missing(&place.artifact, column.kind));
+                let missing = row.is_none().then(|| self.why_missing(&standing, column.kind));
                 let link = ParentLink { column: column.path.join("."), id: id.to_owned(), at, row, missing };
                 self.found.rows[number].parents.push(link);
             }
@@ -266,9 +262,9 @@ impl<'a> Walk<'a> {
         Ok(fresh)
     }
 
-    fn why_missing(&self, artifact: &ArtifactId, kind: Option<RecordKind>) -> String {
+    fn why_missing(&self, at: &At, kind: Option<RecordKind>) -> String {
         let kind = kind.map_or_else(String::new, |kind| format!("{kind} "));
-        let Some((step, _)) = self.maker(artifact) else {
+        let Some(step) = self.maker(at) else {
             return "no record in the store says what this table was made from".to_owned();
         };
         let gone = self.closure.steps.iter().flat_map(|step| &step.inputs).find(|input| {
@@ -283,10 +279,10 @@ impl<'a> Walk<'a> {
 }
 
 /// The first row of each id in a table.
-fn in_table(artifact: ArtifactId, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
+fn in_table(at: &At, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
     let mut found = Found::new();
     for place in rows_with(table, &["id"], wanted)? {
-        found.entry(place.matched.clone()).or_insert((artifact, place));
+        found.entry(place.matched.clone()).or_insert((at.clone(), place));
     }
     Ok(found)
 }

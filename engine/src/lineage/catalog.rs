@@ -138,18 +138,34 @@ impl Catalog {
         self.names.get(key).map(String::as_str)
     }
 
-    /// Who made an artifact: a result of `preferred` if one did, else the newest one that was finished by then (`by`,
-    /// Unix time), else the oldest. Where no whole record says so, a damaged one that claims it.
+    /// Who made an artifact that `user` took, or that is asked for by itself.
+    ///
+    /// Equal bytes may have been made in several ways, and a node that changes nothing makes what it takes. Of the
+    /// results that were finished when the user started, the newest one of `preferred` (the keys of a run) is taken,
+    /// else the newest one. Where the clock says otherwise: one that did not take the artifact itself. Where no whole
+    /// record says so, a damaged one that claims it.
     #[must_use]
-    pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, by: Option<f64>) -> Option<&Port> {
-        let makers = self.makers(id);
+    pub fn maker(
+        &self,
+        id: &ArtifactId,
+        preferred: &BTreeSet<NodeKey>,
+        user: Option<&NodeResult>,
+    ) -> Option<&Port> {
         let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
-        let newest = |one: &&Port, other: &&Port| finished(one).total_cmp(&finished(other));
-        makers
-            .iter()
-            .find(|port| preferred.contains(&port.key))
-            .or_else(|| makers.iter().filter(|port| by.is_none_or(|by| finished(port) <= by)).max_by(newest))
-            .or_else(|| makers.iter().min_by(newest))
+        let rank = |port: &&Port| (preferred.contains(&port.key), finished(port));
+        let newest = |one: &&Port, other: &&Port| {
+            let (one, other) = (rank(one), rank(other));
+            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+        };
+        // Times are rounded on their way through the record.
+        let started = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
+        let others = || self.makers(id).iter().filter(|port| user.is_none_or(|user| user.key != port.key));
+        let takes_it = |port: &&Port| self.users(id).iter().any(|user| user.key == port.key);
+        others()
+            .filter(|port| finished(port) <= started)
+            .max_by(newest)
+            .or_else(|| others().filter(|port| !takes_it(port)).max_by(newest))
+            .or_else(|| others().max_by(newest))
             .or_else(|| self.claims.get(id))
     }
 }

@@ -100,7 +100,7 @@ fn step(catalog: &Catalog, key: NodeKey, preferred: &BTreeSet<NodeKey>) -> Optio
             port: input.port.clone(),
             artifact_type: input.artifact_type.clone(),
             id,
-            maker: catalog.maker(&id, preferred, Some(result.finished)).cloned(),
+            maker: catalog.maker(&id, preferred, Some(&result)).cloned(),
         }
     };
     let inputs = preimage.inputs.iter().map(input).collect();

@@ -55,7 +55,7 @@ pub fn descent(
         if known.is_empty() {
             continue;
         }
-        for (port, output) in step.result.outputs.iter().filter(|(_, output)| output.id != start) {
+        for (port, output) in &step.result.outputs {
             let mut ids = known.clone();
             if let Some(table) = table(store, &output.id) {
                 let rows = made_from(&table, &known)?;
@@ -67,7 +67,9 @@ pub fn descent(
                 let (artifact, of) = (output.id, table.rows);
                 found.push(Descendants { artifact, kind, node, port: port.clone(), ids: rows, of });
             }
-            behind.insert(output.id, ids);
+            // A node that changes nothing gives what it took.
+            let all = behind.entry(output.id).or_default();
+            ids.into_iter().for_each(|(kind, ids)| all.entry(kind).or_default().extend(ids));
         }
     }
     Ok(found)

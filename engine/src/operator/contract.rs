@@ -22,6 +22,18 @@ pub enum Effect {
     External,
 }
 
+impl Effect {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Seeded => "seeded",
+            Self::External => "external",
+        }
+    }
+}
+
 /// A kind of step. See CONTRIBUTING.md for a worked example.
 pub trait Operator: Send + Sync + 'static {
     /// Parameters (the YAML under `with:`). Doc comments become the reference page and the editor's help.
@@ -33,6 +45,8 @@ pub trait Operator: Send + Sync + 'static {
     const VERSION: u32;
     /// What running it twice gives.
     const EFFECT: Effect;
+    /// For an external operator that asks the outside world only with certain params: which, in a word or two.
+    const OUTSIDE: Option<&'static str> = None;
     /// One sentence for the reference page.
     const ABOUT: &'static str;
     /// Complete pipelines or node snippets for the reference page; each is bound by a test.
@@ -53,6 +67,15 @@ pub trait Operator: Send + Sync + 'static {
     /// Files and URLs outside the pipeline that it reads: their content is part of the node's key.
     fn sources(_params: &Self::Params) -> Vec<Source> {
         Vec::new()
+    }
+
+    /// Brings its [`Source::Fetched`] files into place. Called by a run before the node's key is made, when one of them
+    /// is missing; never by `plan` or `validate`, which are offline.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(_params: &Self::Params, _context: &Context) -> Result<(), OperatorError> {
+        Ok(())
     }
 
     /// Opens the kernel on the worker: load tokenizers, open side inputs, connect.
@@ -104,6 +127,22 @@ pub enum Source {
     /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
     /// working directory. A folder stands for all files below it. Its content enters the key.
     Path(String),
+    /// A file that [`Operator::fetch`] brings from `address` to `path`, outside the store. Its content enters the key,
+    /// which is not known until it is there.
+    Fetched {
+        /// Where it lies once it was fetched.
+        path: PathBuf,
+        /// Where it comes from, for messages.
+        address: String,
+    },
     /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
     Identity(String),
+}
+
+impl Source {
+    /// Does it lie on another machine? Then it is identified by its address alone.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Path(path) if path.contains("://") && !path.starts_with("file://"))
+    }
 }

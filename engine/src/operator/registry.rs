@@ -24,6 +24,8 @@ pub struct OperatorEntry {
     pub version: u32,
     /// What running it twice gives.
     pub effect: Effect,
+    /// With which params an external operator asks the outside world, where that is not always so.
+    pub outside: Option<&'static str>,
     /// Does it run programs that its params name?
     pub runs_programs: bool,
     /// One sentence.
@@ -36,6 +38,17 @@ pub struct OperatorEntry {
     pub bind: fn(Value) -> Result<Box<dyn BoundOperator>, ParamIssue>,
 }
 
+impl OperatorEntry {
+    /// `pure`, `seeded`, `external`, or `external (endpoint)` where it is that only with some params.
+    #[must_use]
+    pub fn effect_words(&self) -> String {
+        match self.outside {
+            Some(which) => format!("{} ({which})", self.effect.name()),
+            None => self.effect.name().to_owned(),
+        }
+    }
+}
+
 /// An operator with its params.
 pub trait BoundOperator: Send + Sync {
     /// Types in, types out.
@@ -46,6 +59,11 @@ pub trait BoundOperator: Send + Sync {
     fn sources(&self) -> Vec<Source>;
     /// Params after defaults.
     fn params(&self) -> Value;
+    /// Brings fetched sources into place.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError>;
     /// Opens the kernel.
     ///
     /// # Errors
@@ -86,6 +104,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
         self.value.clone()
     }
 
+    fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        O::fetch(&self.params, context)
+    }
+
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         O::open(&self.params, inputs, context)
     }
@@ -106,6 +128,7 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         name: O::NAME,
         version: O::VERSION,
         effect: O::EFFECT,
+        outside: O::OUTSIDE,
         runs_programs: O::RUNS_PROGRAMS,
         about: O::ABOUT,
         examples: O::EXAMPLES,

@@ -25,6 +25,7 @@ pub struct RowsInput {
     /// Content digest of the artifact (hex): for identities, never for hashing anew.
     pub digest: String,
     parts: Vec<PathBuf>,
+    part_digests: Vec<String>,
     memory: Arc<Vec<RecordBatch>>,
 }
 
@@ -32,20 +33,46 @@ impl RowsInput {
     /// Rows in Parquet files.
     #[must_use]
     pub fn from_parts(kind: RecordKind, schema: SchemaRef, rows: u64, digest: String, parts: Vec<PathBuf>) -> Self {
-        Self { kind, schema, rows, digest, parts, memory: Arc::default() }
+        Self { kind, schema, rows, digest, parts, part_digests: Vec::new(), memory: Arc::default() }
     }
 
     /// Rows in memory.
     #[must_use]
     pub fn from_batches(kind: RecordKind, schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-        Self { kind, schema, rows, digest: String::new(), parts: Vec::new(), memory: Arc::new(batches) }
+        Self {
+            kind,
+            schema,
+            rows,
+            digest: String::new(),
+            parts: Vec::new(),
+            part_digests: Vec::new(),
+            memory: Arc::new(batches),
+        }
     }
 
     /// The Parquet files, in order (empty for rows in memory).
     #[must_use]
     pub fn parts(&self) -> &[PathBuf] {
         &self.parts
+    }
+
+    /// With the content digests (hex) of the parts, in their order.
+    #[must_use]
+    pub fn with_part_digests(mut self, digests: Vec<String>) -> Self {
+        self.part_digests = digests;
+        self
+    }
+
+    /// Content digest (hex) of a part, where it is known.
+    #[must_use]
+    pub fn part_digest(&self, part: usize) -> Option<&str> {
+        self.part_digests.get(part).map(String::as_str)
+    }
+
+    /// The rows of one part, in order, at most 8,192 at a time.
+    pub fn part_batches(&self, part: usize) -> impl Iterator<Item = Result<RecordBatch, OperatorError>> + Send + use<> {
+        self.parts.get(part).cloned().into_iter().flat_map(read_part)
     }
 
     /// The rows, in order, at most 8,192 at a time.

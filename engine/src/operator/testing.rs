@@ -143,6 +143,7 @@ impl Harness {
         if let Some(issue) = bound.check().into_iter().next() {
             return Err(OperatorError::pipeline(format!("{}: {}", issue.path, issue.message)));
         }
+        bound.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(bound.as_ref(), inputs, &mut sink)?;
         bound.deliver(&sink.outcome.trees, &self.context())?;

@@ -335,5 +335,6 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
         });
     }
     let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
-    Plan { name: spec.name, file: file.to_owned(), params: spec.params, nodes, graph, by_id }
+    let (name, file, schedule) = (spec.name, file.to_owned(), spec.schedule);
+    Plan { name, file, params: spec.params, overrides: spec.overrides, schedule, nodes, graph, by_id }
 }

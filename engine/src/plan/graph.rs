@@ -8,7 +8,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
 use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
-use crate::spec::NodeSpec;
+use crate::spec::{NodeSpec, Overrides, Schedule};
 
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct Plan {
     pub(super) name: String,
     pub(super) file: PathBuf,
     pub(super) params: Value,
+    pub(super) overrides: Overrides,
+    pub(super) schedule: Option<Schedule>,
     pub(super) nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
@@ -93,6 +95,18 @@ impl Plan {
     #[must_use]
     pub fn params(&self) -> &Value {
         &self.params
+    }
+
+    /// What the command line changed in them.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    /// When it runs by itself.
+    #[must_use]
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_ref()
     }
 
     /// The nodes.

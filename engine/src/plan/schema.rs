@@ -48,8 +48,36 @@ fn top() -> Value {
                 "type": "object", "description": "The steps, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
-            "schedule": {"type": "object", "description": "When to run: cron, timezone, overlap, catchup."},
+            "schedule": schedule_schema(),
             "tests": {"description": "Given rows and expected rows."},
+        },
+    })
+}
+
+fn schedule_schema() -> Value {
+    let duration = |description: &str| json!({"$ref": "#/$defs/duration", "description": description});
+    json!({
+        "type": "object",
+        "description": "When `searchmill schedule` starts it.",
+        "additionalProperties": false,
+        "required": ["cron"],
+        "properties": {
+            "cron": {
+                "type": "string",
+                "description": "`minute hour day month weekday`, or six fields with seconds first: `0 3 * * *` is every night at three.",
+            },
+            "timezone": {"type": "string", "description": "IANA name: `Europe/Berlin`. Default: UTC."},
+            "overlap": {
+                "enum": ["skip", "queue", "replace", "allow"],
+                "description": "What a tick does that comes while a run is going: nothing, wait, stop the run, start beside it. Default: skip.",
+            },
+            "catchup": {
+                "enum": ["none", "latest", "all", null],
+                "description": "What becomes of ticks that nobody was there for: nothing, the last of them runs, all run one after another. Default: latest.",
+            },
+            "jitter": duration("Each tick starts later by a share of this, the same share whenever it is asked. Default: none."),
+            "max_runtime": duration("A run that takes longer is told to finish what is in flight, and stopped. Default: no limit."),
+            "grace": duration("Time that such a run has to finish. Default: 60 s."),
         },
     })
 }

@@ -8,6 +8,7 @@ use super::include;
 use super::node;
 use super::pipeline::{NodeSpec, Overrides, Spec};
 use super::reference;
+use super::schedule::{self, Schedule};
 use super::scope::{Scope, Shared};
 use super::set;
 use super::syntax;
@@ -15,7 +16,6 @@ use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "tests"];
-const SCHEDULE_KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup"];
 
 /// One file, read: its own nodes and those of what it includes.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Fragment {
     description: Option<String>,
     pub(super) nodes: Vec<NodeSpec>,
     params: Option<Spanned>,
-    schedule: Option<Spanned>,
+    schedule: Option<Schedule>,
     tests: Option<Spanned>,
 }
 
@@ -55,6 +55,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         secrets: secrets(&root.nodes, shared),
         nodes: root.nodes,
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
+        overrides: overrides.clone(),
         schedule: root.schedule,
         tests: root.tests,
     })
@@ -108,10 +109,8 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     fragment.name = field("name", shared).and_then(|v| field::text(&v, "`name`", &mut shared.problems));
     let description = field("description", shared);
     fragment.description = description.and_then(|v| field::text(&v, "`description`", &mut shared.problems));
-    fragment.schedule = field("schedule", shared);
-    if let Some(schedule) = &fragment.schedule {
-        check_schedule(schedule, shared);
-    }
+    let written = field("schedule", shared);
+    fragment.schedule = written.and_then(|written| schedule::read(written, shared));
     fragment.tests = field("tests", shared);
     if let Some(tests) = &fragment.tests {
         check_tests(tests, shared);
@@ -127,19 +126,6 @@ fn no_nodes(file: FileId) -> Diagnostic {
     Diagnostic::error("missing-key", "the pipeline has no `nodes:`")
         .at(Span::new(file, 0, 0), "")
         .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
-}
-
-fn check_schedule(schedule: &Spanned, shared: &mut Shared<'_>) {
-    let known = shared.problems.len();
-    let mut fields = field::fields(schedule.clone(), "`schedule`", SCHEDULE_KEYS, &mut shared.problems);
-    match take(&mut fields, "cron") {
-        Some(cron) => drop(field::text(&cron, "`cron`", &mut shared.problems)),
-        None if shared.problems.len() == known => {
-            let fault = Diagnostic::error("missing-key", "`schedule` does not say when").at(schedule.span, "");
-            shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
-        }
-        None => {}
-    }
 }
 
 fn check_tests(tests: &Spanned, shared: &mut Shared<'_>) {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod budget;
+mod cadence;
 mod field;
 #[cfg(test)]
 mod fuzz;
@@ -13,6 +14,7 @@ mod pipeline;
 mod reference;
 mod resolved;
 mod scalar;
+mod schedule;
 mod scope;
 mod set;
 mod source;
@@ -28,8 +30,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use arguments::arguments;
+pub use cadence::{Cadence, Time};
 pub use pipeline::{Binding, NodeSpec, OnError, Overrides, Reference, Resources, Spec};
 pub use resolved::resolved_yaml;
+pub use schedule::{Catchup, Overlap, Schedule};
 pub(crate) use suggest::advice;
 pub use value::{Key, Spanned, Value, locate};
 

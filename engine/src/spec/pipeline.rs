@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
 use crate::operator::RetryPolicy;
@@ -18,10 +19,12 @@ pub struct Spec {
     pub nodes: Vec<NodeSpec>,
     /// Params after overrides, every `${…}` resolved (secrets stay references).
     pub params: serde_json::Value,
+    /// What the command line changed in them.
+    pub overrides: Overrides,
     /// Names of all secrets referred to.
     pub secrets: BTreeSet<String>,
-    /// `schedule:` as written, its shape checked.
-    pub schedule: Option<Spanned>,
+    /// When it runs by itself.
+    pub schedule: Option<Schedule>,
     /// `tests:` as written, its shape checked.
     pub tests: Option<Spanned>,
 }

@@ -352,7 +352,7 @@ fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> 
 }
 
 /// Where a part of a string's value stands in the file.
-fn part_span(sources: &SourceMap, span: Span, value: &str, range: &std::ops::Range<usize>) -> Span {
+pub(super) fn part_span(sources: &SourceMap, span: Span, value: &str, range: &std::ops::Range<usize>) -> Span {
     let written = sources.text(span);
     if written == value {
         return span.part(range.start, range.end);

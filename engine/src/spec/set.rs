@@ -6,6 +6,7 @@ use super::pipeline::Overrides;
 use super::scalar;
 use super::scope::{Shared, param_advice};
 use super::source;
+use super::suggest;
 use super::syntax;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
@@ -40,13 +41,14 @@ fn read_file(path: &Path, shared: &mut Shared<'_>) -> Option<Spanned> {
     }
 }
 
-/// Lays one map over another: maps merge, anything else replaces. A param that was not declared is an error.
+/// Lays one map over another: maps merge, anything else replaces. A param that was not declared is an error. Of two
+/// different choices (see [`choice`]) the new one replaces the old one.
 pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
     let Value::Map(new) = over.value else { return };
     for (key, value) in new {
         path.push(key.text.clone());
         match slot(params, &key.text, path.len() > 1) {
-            Some(old) if is_open_map(old) && matches!(value.value, Value::Map(_)) => lay(old, value, path, shared),
+            Some(old) if merges(old, &value) => lay(old, value, path, shared),
             Some(old) => *old = value,
             None => shared.report(undeclared(params, path, key.span)),
         }
@@ -54,8 +56,18 @@ pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, s
     }
 }
 
-fn is_open_map(value: &Spanned) -> bool {
-    matches!(&value.value, Value::Map(entries) if !entries.is_empty())
+fn merges(old: &Spanned, new: &Spanned) -> bool {
+    let is_other_choice = choice(old).zip(choice(new)).is_some_and(|(old, new)| old != new);
+    !old.entries().is_empty() && matches!(new.value, Value::Map(_)) && !is_other_choice
+}
+
+/// The name in `{bert: {model: …}}`: a map whose only entry is a map again is how one of several options is written.
+/// Params have no schema, so this form is all there is to go by.
+fn choice(value: &Spanned) -> Option<&str> {
+    match value.entries() {
+        [(name, options)] if matches!(options.value, Value::Map(_)) => Some(&name.text),
+        _ => None,
+    }
 }
 
 /// The place of a param; below the top, an empty map takes any key.
@@ -98,13 +110,27 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shar
     let mut here = params;
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {
-            shared.report(undeclared(here, &path[..=depth], span));
+            let fault = undeclared(here, &path[..=depth], span);
+            shared.report(match choice_advice(here, path, depth) {
+                Some(help) => fault.help(help),
+                None => fault,
+            });
             return;
         }
         let Some(next) = slot(here, &path[depth], depth > 0) else { return };
         here = next;
     }
     *here = value;
+}
+
+/// Another option of a choice is not known here, so a path cannot lead into it.
+fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
+    let (chosen, wanted) = (choice(here)?, &path[depth]);
+    let is_slip = suggest::closest(wanted, [chosen]).is_some();
+    let around = path[..depth].join(".");
+    let advice =
+        || format!("`{around}` is `{chosen}`; to choose another, write `--set '{around}={{{wanted}: {{…}}}}'`");
+    (depth > 0 && depth + 1 < path.len() && !is_slip).then(advice)
 }
 
 /// Lists, maps and quoted strings are YAML; anything else is one plain scalar, whatever it holds.

@@ -55,6 +55,33 @@ fn files_of_params_are_laid_over_in_order() {
 }
 
 #[test]
+fn another_choice_replaces_and_the_same_one_merges() {
+    let text =
+        "params: {encoder: {hashing: {dimensions: 64, seed: 1}}, teacher: {model: m, key: k}}\nnodes: {a: {op: x}}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("over.yaml");
+    let laid = |over: &str| {
+        std::fs::write(&file, over).unwrap();
+        spec(text, &Overrides { set: Vec::new(), params_files: vec![file.clone()] }).params["encoder"].clone()
+    };
+    let bert = json!({"bert": {"model": "e5", "pooling": "cls"}});
+    assert_eq!(laid("encoder: {bert: {model: e5, pooling: cls}}"), bert);
+    assert_eq!(laid("encoder: {hashing: {dimensions: 8}}"), json!({"hashing": {"dimensions": 8, "seed": 1}}));
+    assert_eq!(laid("encoder: hashing"), json!("hashing"));
+    assert_eq!(spec(text, &set(&["encoder={bert: {model: e5, pooling: cls}}"])).params["encoder"], bert);
+    let told = |overrides: &Overrides| {
+        let found = load_text(Path::new("p.yaml"), text, overrides, &mut SourceMap::new()).unwrap_err();
+        (found[0].message.clone(), found[0].help.clone().unwrap_or_default())
+    };
+    let (message, help) = told(&set(&["encoder.bert.model=e5"]));
+    assert_eq!(message, "there is no param `encoder.bert`");
+    assert_eq!(help, "`encoder` is `hashing`; to choose another, write `--set 'encoder={bert: {…}}'`");
+    std::fs::write(&file, "teacher: {modle: x}").unwrap();
+    let (message, _) = told(&Overrides { set: Vec::new(), params_files: vec![file.clone()] });
+    assert_eq!(message, "there is no param `teacher.modle`", "a map with one entry that is no map is no choice");
+}
+
+#[test]
 fn included_nodes_take_params_and_a_prefix() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("part")).unwrap();

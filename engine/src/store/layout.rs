@@ -8,8 +8,13 @@
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
 //!   memo/ab/<base>/*.rows        results of single external rows
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
+<<<<<<< HEAD
 //!   pins/<name>.json             what is kept whatever happens
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
+=======
+//!   leases/<key>                 held while a process computes a node
+//!   schedule/<name>/             what the daemon of `schedule` keeps
+>>>>>>> main
 //!   tmp/                         unfinished work
 //!   sources.json                 digests of outside files by (size, mtime, inode)
 //! ```
@@ -27,6 +32,11 @@ use crate::fingerprint::{NodeKey, StatRecord};
 /// Version of this layout.
 pub const STORE_FORMAT: u32 = 1;
 
+/// What a store's folder holds, beside single files.
+const FOLDERS: [&str; 6] = ["results", "artifacts", "memo", "runs", "leases", "tmp"];
+/// The file that says that a folder is a store, written last.
+const FORMAT: &str = "format";
+
 /// A store in a local folder. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -40,37 +50,52 @@ impl Store {
     /// # Errors
     /// When it cannot be made or has another format.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
+        let looked = Self::look(root)?;
+        if !looked.exists() {
+            refuse_strangers(root)?;
+        }
+        for folder in FOLDERS {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
+        }
+        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
+        let store = Self { root: Arc::new(root), ..looked };
+        if !store.exists() {
+            // Tools that walk projects leave the store alone.
+            store.write_file(&store.root.join(".gitignore"), b"*\n")?;
+            store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
+        }
+        store.sweep();
+        Ok(store)
+    }
+
+    /// The store at `root` as it is, for reading: nothing is made or removed. Where there is none, it is empty.
+    ///
+    /// # Errors
+    /// When it has another format, or the place cannot be read.
+    pub fn look(root: &Path) -> Result<Self, StoreError> {
         if root.to_string_lossy().contains("://") {
             let message =
                 format!("`{}` is no local folder: stores on object storage are not supported yet", root.display());
             return Err(StoreError::Location(message));
         }
-        for folder in ["results", "artifacts", "memo", "runs", "leases", "tmp"] {
-            let path = root.join(folder);
-            fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
+        let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let store = Self { root: Arc::new(whole), serial: Arc::default() };
+        let path = store.root.join(FORMAT);
+        match fs::read_to_string(&path) {
+            Ok(found) if found.trim() != STORE_FORMAT.to_string() => {
+                let found = found.trim().to_owned();
+                Err(StoreError::Format { path: store.root.to_path_buf(), found, wanted: STORE_FORMAT })
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("read", &path)(error)),
+            _ => Ok(store),
         }
-        let root = root.canonicalize().map_err(StoreError::io("open", root))?;
-        let store = Self { root: Arc::new(root), serial: Arc::default() };
-        store.check_format()?;
-        store.sweep();
-        Ok(store)
     }
 
-    fn check_format(&self) -> Result<(), StoreError> {
-        let path = self.root.join("format");
-        match fs::read_to_string(&path) {
-            Ok(found) if found.trim() == STORE_FORMAT.to_string() => Ok(()),
-            Ok(found) => {
-                let found = found.trim().to_owned();
-                Err(StoreError::Format { path: self.root.to_path_buf(), found, wanted: STORE_FORMAT })
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // Tools that walk projects leave the store alone.
-                self.write_file(&self.root.join(".gitignore"), b"*\n")?;
-                self.write_file(&path, format!("{STORE_FORMAT}\n").as_bytes())
-            }
-            Err(error) => Err(StoreError::io("read", &path)(error)),
-        }
+    /// Is there a store?
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.root.join(FORMAT).is_file()
     }
 
     /// Removes what dead processes left under `tmp/`.
@@ -196,6 +221,23 @@ impl Store {
     }
 }
 
+/// A folder of something else does not become a store: half of a new one may be there, and nothing more.
+fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StoreError::io("open", root)(error)),
+    };
+    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| !FOLDERS.contains(&name.as_str()) && name != ".gitignore").min() {
+        None => Ok(()),
+        Some(stranger) => Err(StoreError::Location(format!(
+            "{} is no store and holds other things (`{stranger}`): name a folder of its own with --store",
+            root.display()
+        ))),
+    }
+}
+
 fn sync_folder(path: &Path) -> Result<(), StoreError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("flush", path))
 }
@@ -208,4 +250,38 @@ fn is_alive(pid: u32) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn is_alive(_pid: u32) -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_makes_nothing_and_opening_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("a/store");
+        let looked = Store::look(&root).unwrap();
+        assert!(!looked.exists() && looked.run_ids().is_empty() && looked.known_sources().is_empty());
+        assert!(!folder.path().join("a").exists());
+        assert!(Store::open(&root).unwrap().exists() && looked.exists() && Store::look(&root).unwrap().exists());
+        fs::write(root.join("format"), "99").unwrap();
+        for refused in [Store::look(&root), Store::open(&root)] {
+            assert!(refused.unwrap_err().to_string().contains("has format 99"));
+        }
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("thesis.tex"), "").unwrap();
+        let refused = Store::open(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("`thesis.tex`") && refused.contains("--store"), "{refused}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let file = folder.path().join("thesis.tex");
+        assert!(Store::open(&file).is_err() && Store::look(&file).is_err(), "a file is no folder");
+        // A process that was killed while it made the store leaves it without `format`.
+        let half = folder.path().join("half");
+        fs::create_dir_all(half.join("results")).unwrap();
+        assert!(Store::open(&half).unwrap().exists());
+    }
 }

@@ -37,11 +37,14 @@ struct Head {
     completion_tokens: u64,
 }
 
+/// File, and bounds of the payload there.
+type Place = (usize, usize, usize);
+
 /// The memo of one node identity.
 #[derive(Debug)]
 pub struct Memo {
     folder: PathBuf,
-    known: BTreeMap<RowKey, (usize, usize, usize)>,
+    known: BTreeMap<RowKey, Vec<Place>>,
     files: Vec<Vec<u8>>,
     own: Option<File>,
     own_path: PathBuf,
@@ -85,7 +88,7 @@ impl Memo {
         let file = self.files.len();
         let mut at = 0;
         while let Some((key, start, end)) = record_at(&bytes, at) {
-            self.known.entry(key).or_insert((file, start, end));
+            self.known.entry(key).or_default().push((file, start, end));
             at = end;
         }
         self.files.push(bytes);
@@ -112,8 +115,13 @@ impl Memo {
     /// The kept result of a row. One that cannot be read counts as unknown.
     #[must_use]
     pub fn get(&self, key: &RowKey) -> Option<MemoEntry> {
-        let (file, start, end) = *self.known.get(key)?;
-        decode(&self.files[file][start..end])
+        self.payloads(key).find_map(decode)
+    }
+
+    /// All that is kept under a key.
+    pub(super) fn payloads(&self, key: &RowKey) -> impl Iterator<Item = &[u8]> {
+        let places = self.known.get(key).into_iter().flatten();
+        places.filter_map(|(file, start, end)| self.files[*file].get(*start..*end))
     }
 
     /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.
@@ -121,10 +129,14 @@ impl Memo {
     /// # Errors
     /// When it cannot be written.
     pub fn put(&mut self, key: &RowKey, output: &RowOutput) -> Result<(), StoreError> {
-        let payload = encode(output).map_err(StoreError::Location)?;
+        self.keep(key, &encode(output).map_err(StoreError::Location)?)
+    }
+
+    /// Keeps bytes under a key.
+    pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
         let mut record = Vec::with_capacity(HEADER + payload.len());
         record.extend(u32::try_from(payload.len()).map_err(|e| StoreError::Location(e.to_string()))?.to_le_bytes());
-        record.extend(checksum(&key.0, &payload));
+        record.extend(checksum(&key.0, payload));
         record.extend(key.0.as_bytes());
         record.extend(payload);
         let path = self.own_path.clone();

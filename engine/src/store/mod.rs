@@ -4,8 +4,12 @@
 //! files under `tmp/`, which the next run sweeps.
 
 mod artifact;
+<<<<<<< HEAD
 mod collect;
 mod columns;
+=======
+mod block;
+>>>>>>> main
 mod error;
 mod layout;
 mod lease;
@@ -13,15 +17,25 @@ mod intake;
 mod makers;
 mod manifest;
 mod memo;
+<<<<<<< HEAD
 mod pins;
+=======
+mod part;
+>>>>>>> main
 mod reader;
 mod results;
 mod runs;
+mod schedules;
+mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
+<<<<<<< HEAD
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
+=======
+pub use block::{Block, Blocks};
+>>>>>>> main
 pub use error::StoreError;
 pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
@@ -33,4 +47,5 @@ pub use pins::Pin;
 pub use reader::Damage;
 pub use results::RecordState;
 pub use runs::{NodeOutcome, NodeRun, RunRecord, RunWriter};
+pub use schedules::{LogLock, ScheduleLease, Switch};
 pub use writer::{StoreSink, Written, as_stored};

@@ -112,6 +112,7 @@ impl Store {
                 reader.map_err(damaged)?.schema().clone()
             }
         };
-        Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts))
+        let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();
+        Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))
     }
 }

@@ -24,6 +24,15 @@ pub struct RunRecord {
     pub file: String,
     /// Params after overrides.
     pub params: Value,
+    /// What was given with `--set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// What was given with `--params`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub params_files: Vec<PathBuf>,
+    /// What was given with `--limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Unix time (seconds) of the start.
     pub started: f64,
     /// Unix time (seconds) of the end; missing when it was killed.

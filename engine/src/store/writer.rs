@@ -1,35 +1,27 @@
 //! Writes the outputs of one node and commits them.
-//!
-//! Tables become Parquet parts with fixed settings, cut by their rows alone: the same rows give the same bytes however
-//! the kernel cut its batches.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::{BatchCoalescer, cast};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use indexmap::IndexMap;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::{RecordKind, conform};
 
 use super::artifact::{Artifact, ArtifactType, Part};
+use super::block::{Block, part_path};
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
-use crate::fingerprint::hash_file;
+use super::part::file_part;
+use super::table::{PART_LEAST_ROWS, TableWriter};
+use crate::fingerprint::RowKey;
 use crate::operator::{OperatorError, OutputSink, PortType};
-
-/// Rows are handed to the Parquet writer in batches of this size.
-const BATCH_ROWS: usize = 2048;
-/// A row group ends after so many encoded bytes.
-const ROW_GROUP_BYTES: usize = 32 << 20;
-/// A part ends after so many rows.
-const PART_ROWS: u64 = 1 << 20;
 
 /// What a node wrote.
 #[derive(Debug, Default)]
@@ -40,6 +32,15 @@ pub struct Written {
     pub figures: BTreeMap<String, f64>,
     /// Text for people.
     pub summary: String,
+    /// What was made of each part of the row input, where that can be used again.
+    pub blocks: Vec<(RowKey, Block)>,
+}
+
+/// Parts of each port that one block made.
+struct OpenBlock {
+    key: RowKey,
+    rows: u64,
+    parts: BTreeMap<String, Range<usize>>,
 }
 
 /// The outputs of one node while it runs.
@@ -52,6 +53,11 @@ pub struct StoreSink {
     written: Written,
     limit: Option<u64>,
     limit_reached: bool,
+    blocks: Vec<OpenBlock>,
+    /// Parts of each port before the current block.
+    block_start: BTreeMap<String, usize>,
+    /// Parts of the tables committed so far.
+    committed: BTreeMap<String, Vec<Part>>,
 }
 
 impl StoreSink {
@@ -64,7 +70,20 @@ impl StoreSink {
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let (tables, trees) = (BTreeMap::new(), BTreeMap::new());
         let (store, written) = (store.clone(), Written::default());
-        Ok(Self { store, folder, ports, tables, trees, written, limit: None, limit_reached: false })
+        let (blocks, block_start, committed) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self {
+            store,
+            folder,
+            ports,
+            tables,
+            trees,
+            written,
+            limit: None,
+            limit_reached: false,
+            blocks,
+            block_start,
+            committed,
+        })
     }
 
     /// Takes at most so many rows for each table: once the first one is full, writing it fails.
@@ -90,6 +109,64 @@ impl StoreSink {
         Ok(path)
     }
 
+    /// Ends what is made of one part of the row input: the outputs are cut here, and can be used again under `key`.
+    ///
+    /// # Errors
+    /// When an output cannot be written.
+    pub fn end_block(&mut self, key: RowKey, rows: u64) -> Result<(), OperatorError> {
+        let mut refitted = false;
+        let mut parts = BTreeMap::new();
+        for (port, table) in &mut self.tables {
+            table.cut()?;
+            refitted |= table.take_refitted();
+            let start = self.block_start.insert(port.clone(), table.part_count()).unwrap_or_default();
+            parts.insert(port.clone(), start..table.part_count());
+        }
+        // A batch that was made to fit the one before it would not have the same bytes elsewhere.
+        if !refitted && rows >= PART_LEAST_ROWS as u64 {
+            self.blocks.push(OpenBlock { key, rows, parts });
+        }
+        Ok(())
+    }
+
+    /// Takes over what was made of a part of the row input before; false when the outputs differ in their columns, and
+    /// nothing was done.
+    ///
+    /// # Errors
+    /// When a file is gone.
+    pub fn adopt_block(&mut self, key: RowKey, block: &Block) -> Result<bool, OperatorError> {
+        if !self.block_fits(block)? {
+            return Ok(false);
+        }
+        for (port, parts) in &block.outputs {
+            for (artifact, part) in parts {
+                let path = part_path(&self.store, artifact, part);
+                if let Some(table) = self.tables.get_mut(port) {
+                    table.adopt(&path, part)?;
+                }
+            }
+        }
+        self.end_block(key, block.rows)?;
+        Ok(true)
+    }
+
+    /// Do the block's parts have the columns of the outputs? Opens outputs that nothing was written to.
+    fn block_fits(&mut self, block: &Block) -> Result<bool, OperatorError> {
+        for (port, parts) in &block.outputs {
+            let Some((artifact, part)) = parts.first() else { continue };
+            let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
+            let schema = read_schema(&part_path(&self.store, artifact, part))?;
+            match self.tables.get(port) {
+                Some(table) if table.schema().fields() != schema.fields() => return Ok(false),
+                Some(_) => {}
+                None => {
+                    self.tables.insert(port.clone(), TableWriter::new(self.folder.join(port), *kind, &schema)?);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Flushes everything to disk and moves it to its place. Nothing is visible before.
     ///
     /// # Errors
@@ -103,7 +180,18 @@ impl StoreSink {
             };
             self.written.outputs.insert(port.clone(), record);
         }
+        self.written.blocks =
+            std::mem::take(&mut self.blocks).into_iter().map(|block| self.close_block(block)).collect();
         Ok(std::mem::take(&mut self.written))
+    }
+
+    fn close_block(&self, block: OpenBlock) -> (RowKey, Block) {
+        let parts_of = |(port, range): (String, Range<usize>)| {
+            let id = self.written.outputs[&port].id;
+            let parts = &self.committed[&port][range];
+            (port, parts.iter().map(|part| (id, part.clone())).collect())
+        };
+        (block.key, Block { rows: block.rows, outputs: block.parts.into_iter().map(parts_of).collect() })
     }
 
     fn commit_table(&mut self, port: &str, kind: RecordKind) -> Result<OutputRecord, OperatorError> {
@@ -111,8 +199,9 @@ impl StoreSink {
             Some(table) => table,
             None => TableWriter::new(self.folder.join(port), kind, &kind.schema())?,
         };
-        let folder = table.folder.clone();
+        let folder = table.folder().to_owned();
         let parts = table.finish()?;
+        self.committed.insert(port.to_owned(), parts.clone());
         self.place(&folder, Artifact { artifact_type: (&PortType::Rows(kind)).into(), parts })
     }
 
@@ -164,9 +253,9 @@ impl OutputSink for StoreSink {
             }
         };
         let Some(limit) = self.limit else { return table.write(port, &batch) };
-        let room = limit.saturating_sub(table.rows);
+        let room = limit.saturating_sub(table.rows());
         table.write(port, &batch.slice(0, batch.num_rows().min(usize::try_from(room).unwrap_or(usize::MAX))))?;
-        let all_full = || self.tables.values().all(|table| table.rows >= limit);
+        let all_full = || self.tables.values().all(|table| table.rows() >= limit);
         if room < batch.num_rows() as u64 && self.ports.len() <= self.tables.len() + 1 && all_full() {
             self.limit_reached = true;
             return Err(OperatorError::cancelled());
@@ -248,108 +337,9 @@ fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-fn properties() -> WriterProperties {
-    WriterProperties::builder()
-        .set_created_by("searchmill".to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_write_batch_size(BATCH_ROWS)
-        .build()
-}
-
-struct TableWriter {
-    folder: PathBuf,
-    kind: RecordKind,
-    schema: SchemaRef,
-    coalescer: BatchCoalescer,
-    writer: Option<ArrowWriter<File>>,
-    rows: u64,
-    part_rows: u64,
-    parts: Vec<(String, u64)>,
-}
-
-impl TableWriter {
-    fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Result<Self, OperatorError> {
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-        let coalescer = BatchCoalescer::new(Arc::clone(schema), BATCH_ROWS);
-        let schema = Arc::clone(schema);
-        Ok(Self { folder, kind, schema, coalescer, writer: None, rows: 0, part_rows: 0, parts: Vec::new() })
-    }
-
-    fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
-        let batch = self.fit(port, batch)?;
-        self.rows += batch.num_rows() as u64;
-        self.coalescer.push_batch(batch)?;
-        while let Some(full) = self.coalescer.next_completed_batch() {
-            self.append(&full)?;
-        }
-        Ok(())
-    }
-
-    /// All batches of a port have the columns of its first one; nullability may differ.
-    fn fit(&self, port: &str, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-        if batch.schema().fields() == self.schema.fields() {
-            return Ok(batch.clone());
-        }
-        RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()).map_err(|_| {
-            let names = |schema: &Schema| {
-                let field = |field: &Arc<Field>| format!("{} {}", field.name(), field.data_type());
-                schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
-            };
-            let (first, now) = (names(&self.schema), names(&batch.schema()));
-            OperatorError::engine(format!("output `{port}` changed its columns: first {first}; now {now}"))
-        })
-    }
-
-    fn append(&mut self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        if self.writer.is_none() {
-            let name = format!("part-{:05}.parquet", self.parts.len());
-            let path = self.folder.join(&name);
-            let file = File::create(&path).map_err(StoreError::io("create", &path))?;
-            self.writer = Some(ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties()))?);
-            self.parts.push((name, 0));
-        }
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.write(batch)?;
-        self.part_rows += batch.num_rows() as u64;
-        if writer.in_progress_size() >= ROW_GROUP_BYTES {
-            writer.flush()?;
-        }
-        if self.part_rows >= PART_ROWS { self.close_part() } else { Ok(()) }
-    }
-
-    fn close_part(&mut self) -> Result<(), OperatorError> {
-        if let Some(writer) = self.writer.take() {
-            let file = writer.into_inner()?;
-            file.sync_data()?;
-            if let Some(part) = self.parts.last_mut() {
-                part.1 = self.part_rows;
-            }
-            self.part_rows = 0;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
-        self.coalescer.finish_buffered_batch()?;
-        while let Some(last) = self.coalescer.next_completed_batch() {
-            self.append(&last)?;
-        }
-        if self.parts.is_empty() && self.kind == RecordKind::Table && !self.schema.fields().is_empty() {
-            // An open table without rows still has columns.
-            self.append(&RecordBatch::new_empty(Arc::clone(&self.schema)))?;
-        }
-        self.close_part()?;
-        let part = |(name, rows): &(String, u64)| file_part(&self.folder, name, *rows);
-        self.parts.iter().map(part).collect()
-    }
-}
-
-fn file_part(folder: &Path, name: &str, rows: u64) -> Result<Part, OperatorError> {
-    let path = folder.join(name);
-    let digest = hash_file(&path).map_err(StoreError::io("read", &path))?;
-    let bytes = fs::metadata(&path).map_err(StoreError::io("read", &path))?.len();
-    Ok(Part { name: name.to_owned(), digest, bytes, rows })
+fn read_schema(path: &Path) -> Result<SchemaRef, OperatorError> {
+    let file = File::open(path).map_err(StoreError::io("open", path))?;
+    Ok(Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file)?.schema()))
 }
 
 fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
@@ -373,7 +363,7 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
         }
     }
     names.sort();
-    names.iter().map(|name| file_part(folder, name, 0)).collect()
+    names.into_iter().map(|name| file_part(folder, name, 0)).collect()
 }
 
 fn write_description(folder: &Path, artifact: &Artifact) -> Result<(), OperatorError> {
@@ -394,6 +384,7 @@ impl std::fmt::Debug for StoreSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::InputArtifact;
     use searchmill_schemas::{Document, to_batch};
 
     fn sink(store: &Store) -> StoreSink {
@@ -421,6 +412,50 @@ mod tests {
         assert_eq!(whole.outputs["rows"], pieces.outputs["rows"]);
         assert_eq!(whole.outputs["rows"].rows, 10_000);
         assert!(store.verify(&whole.outputs["rows"].id).is_ok());
+    }
+
+    #[test]
+    fn parts_are_cut_by_the_rows_alone() {
+        let rows = 40_000;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let mut artifacts = Vec::new();
+        for (step, changed) in [(rows, rows), (611, rows), (5000, 20_000)] {
+            let row = |i: usize| Document {
+                id: format!("d{i}"),
+                title: (i == changed).then(|| "changed".to_owned()),
+                text: format!("{i} ").repeat(i % 10),
+                metadata: None,
+            };
+            let batch = to_batch(&(0..rows).map(row).collect::<Vec<_>>()).unwrap();
+            let mut cut = sink(&store);
+            for start in (0..rows).step_by(step) {
+                cut.write("rows", &batch.slice(start, step.min(rows - start))).unwrap();
+            }
+            let id = cut.commit().unwrap().outputs["rows"].id;
+            let InputArtifact::Rows(read) = store.open_input(&id).unwrap() else { panic!("a table") };
+            let read: Vec<_> = read.batches().map(Result::unwrap).collect();
+            assert_eq!(arrow::compute::concat_batches(&batch.schema(), &read).unwrap().columns(), batch.columns());
+            artifacts.push(store.artifact(&id).unwrap());
+        }
+        assert_eq!(artifacts[0], artifacts[1]);
+        let parts = artifacts[0].parts.len();
+        assert!((3..20).contains(&parts), "{parts}");
+        let same = artifacts[2].parts.iter().filter(|part| artifacts[0].parts.contains(part)).count();
+        assert_eq!(same, parts - 1, "one row changed");
+    }
+
+    #[test]
+    fn parts_with_large_rows_end_by_their_bytes() {
+        let row = |i: usize| Document { id: format!("d{i}"), title: None, text: "long ".repeat(4000), metadata: None };
+        let batch = to_batch(&(0..5000).map(row).collect::<Vec<_>>()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let mut large = sink(&store);
+        large.write("rows", &batch).unwrap();
+        let id = large.commit().unwrap().outputs["rows"].id;
+        let rows: Vec<u64> = store.artifact(&id).unwrap().parts.iter().map(|part| part.rows).collect();
+        assert_eq!(rows, [2048, 2048, 904]);
     }
 
     #[test]

@@ -12,14 +12,17 @@ use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
 use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run};
 use searchmill_engine::operator::{Registry, entry};
 use searchmill_engine::plan::{Plan, bind};
-use searchmill_engine::report::{Event, Reporter};
+use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::spec::{Overrides, load};
 use searchmill_engine::store::Store;
 
 fn main() -> ExitCode {
     let file = std::env::args().nth(1).unwrap_or_else(|| "pipeline.yaml".to_owned());
-    match run_pipeline(Path::new(&file)) {
-        Ok(code) => ExitCode::from(code),
+    match std::env::current_dir().map_err(Into::into).and_then(|here| run_pipeline(Path::new(&file), &here)) {
+        Ok(summary) => {
+            println!("{} cached, {} ran, {} failed", summary.cached, summary.finished, summary.failed);
+            ExitCode::from(u8::try_from(exit_code(&summary)).unwrap_or(1))
+        }
         Err(problem) => {
             eprintln!("{problem}");
             ExitCode::from(2)
@@ -27,9 +30,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_pipeline(file: &Path) -> Result<u8, Box<dyn Error>> {
-    let directory = std::env::current_dir()?;
-    let plan = read(file, &directory)?;
+/// Runs a pipeline; its store and its relative paths start at `directory`.
+pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, Box<dyn Error>> {
+    let plan = read(file, directory)?;
     let store = Store::open(&directory.join(".searchmill"))?;
     let machine = Machine::detect();
     let options = RunOptions {
@@ -39,14 +42,12 @@ fn run_pipeline(file: &Path) -> Result<u8, Box<dyn Error>> {
         no_cache: false,
         limit: None,
         selected: (0..plan.nodes().len()).collect(),
-        directory,
+        directory: directory.to_owned(),
         machine,
         secrets: Arc::new(|name| std::env::var(name).ok()),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let summary = runtime.block_on(run(Arc::new(plan), store, options, Arc::new(Lines), Stop::default()))?;
-    println!("{} cached, {} ran, {} failed", summary.cached, summary.finished, summary.failed);
-    Ok(u8::try_from(exit_code(&summary)).unwrap_or(1))
+    Ok(runtime.block_on(run(Arc::new(plan), store, options, Arc::new(Lines), Stop::default()))?)
 }
 
 /// YAML to a checked plan. The registry decides which operators there are.
@@ -79,7 +80,7 @@ impl Reporter for Lines {
         match event {
             Event::NodeCached { node, rows, .. } => println!("cached {node}: {rows} rows"),
             Event::NodeFinished { node, rows, rejects, .. } => {
-                println!("ran    {node}: {rows} rows, {rejects} rejects")
+                println!("ran    {node}: {rows} rows, {rejects} rejects");
             }
             Event::NodeFailed { node, message, .. } => println!("failed {node}: {message}"),
             Event::Delivered { node, destination } => println!("wrote  {node}: {destination}"),

@@ -196,6 +196,7 @@ fn wrong_params_say_where_and_why() {
         (json!({"by": "sentence", "min_characters": 5}), "min_characters: "),
         (json!({"min_characters": 0}), "min_characters: must be at least 1"),
         (json!({"count": {"tokenizer": ""}}), "count.tokenizer: the path is empty"),
+        (json!({"count": {"tokenizer": "hf://a/b/c"}}), "count.tokenizer: `hf://a/b/c` names no model of the Hub"),
         (json!({"count": "letters"}), "count: unknown variant"),
         (json!({"chunk_size": 5}), "unknown field `chunk_size`"),
         (json!({"size": -1}), "size: "),
@@ -211,7 +212,7 @@ fn wrong_params_say_where_and_why() {
 fn a_missing_tokenizer_says_how_to_mend_it() {
     let error = fails(json!({"count": {"tokenizer": "intfloat/e5-base-v2"}}));
     assert!(error.message.contains("intfloat/e5-base-v2/tokenizer.json"), "{}", error.message);
-    assert!(error.help.expect("help").contains("download its tokenizer.json first"));
+    assert!(error.help.expect("help").contains("`hf://ORG/NAME`"));
 }
 
 #[test]

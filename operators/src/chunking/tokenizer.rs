@@ -162,7 +162,7 @@ fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
     let help = if folder.is_dir() {
         "give the path of a Hugging Face tokenizer.json, or of the folder that holds one"
     } else {
-        "give a local path: a model id is not looked up here, download its tokenizer.json first"
+        "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give a path that is there"
     };
     TokenizerFault::new(format!("cannot read the tokenizer {}: {error}", file.display()), help)
 }
@@ -187,6 +187,8 @@ mod tests {
         random["model"]["dropout"] = serde_json::json!(0.1);
         assert!(fault(random.to_string().as_bytes()).message.contains("dropout"));
         let missing = TokenCounter::load(Path::new("intfloat/e5-base-v2/tokenizer.json")).err().unwrap();
-        assert!(missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("download"));
+        assert!(
+            missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("hf://ORG/NAME")
+        );
     }
 }

@@ -229,7 +229,32 @@ fn retrieval_without_trajectories() {
     assert!(!outcome.rows.contains_key("scores"));
     let json = figures(&outcome);
     assert_eq!(json["retrieval"]["questions_without_evidence"], 28);
-    assert!(html(&outcome).contains("first k hits") && outcome.summary.contains("Retrieval"));
+    let page = html(&outcome);
+    assert!(page.contains("first k hits") && outcome.summary.contains("Retrieval"));
+    for absent in ["Exact match", "Best constant", "Success", "no-retrieval", "±", "NaN"] {
+        assert!(!page.contains(absent) && !outcome.summary.contains(absent), "{absent} in a report of lists alone");
+    }
+    assert_eq!(page.matches("class=\"card\"").count(), 4);
+    assert!(page.contains("<td>recall@5</td><td>1.000</td><td>1.000</td>"), "a constant has no interval to show");
+}
+
+#[test]
+fn a_group_without_rows_has_no_figures() {
+    let rows: Vec<_> = (0..6).map(|i| trajectory(&format!("q{i}"), 0, "x", "x")).collect();
+    let outcome = run(json!({}), &[("trajectories", rows_input(&rows))]);
+    let json = figures(&outcome);
+    assert_eq!(json["failure_count"], 0);
+    assert_eq!(json["metrics"]["f1"]["success"], json!({"mean": 1.0, "stdev": 0.0}));
+    for group in [&json["metrics"]["f1"], &json["rounds"], &json["tokens_last_turn"]["prompt"]] {
+        assert_eq!(group["failure"], json!({"mean": null, "stdev": null}));
+    }
+    assert_eq!(json["reasoning"], json!({"mean": null, "stdev": null, "count": 0}));
+    let row = outcome.summary.lines().find(|line| line.contains("F1") && line.contains('±')).unwrap();
+    assert_eq!(row.split('│').map(str::trim).collect::<Vec<_>>()[1..5], ["F1", "1.000 ± 0.000", "1.000 ± 0.000", "–"]);
+    assert!(!outcome.summary.contains("0.000 ± 0.000") && !outcome.summary.contains("1.000 – 1.000"));
+    let page = html(&outcome);
+    assert!(page.contains("<td>1.000 ± 0.000</td><td>–</td>") && !page.contains("1.000 – 1.000"));
+    assert!(!page.contains("c5\"></i>Failure"), "no bars and no legend for a group without rows");
 }
 
 #[test]

@@ -128,18 +128,18 @@ mod tests {
         let lost = Scored::of(&trajectory("b", 0, "x", "y"), 0.8);
         let dynamics = Dynamics::of(&[won, lost]);
         assert_eq!(dynamics.total, ByOutcome { all: 2, success: 1, failure: 1 });
-        assert_eq!(dynamics.rounds.all.mean, 1.5);
-        assert!((dynamics.rounds.all.stdev - 0.5_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(dynamics.rounds.success, Spread { mean: 2.0, stdev: 0.0 });
+        assert_eq!(dynamics.rounds.all.mean, Some(1.5));
+        assert!((dynamics.rounds.all.stdev.unwrap() - 0.5_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(dynamics.rounds.success, Spread { mean: Some(2.0), stdev: Some(0.0) });
         assert_eq!(dynamics.tool_call_total.all, 1);
         assert_eq!(dynamics.round_distribution.failure, Distribution::from([(1, 1)]));
-        assert_eq!(dynamics.all_tokens.total.all.mean, 120.0);
+        assert_eq!(dynamics.all_tokens.total.all.mean, Some(120.0));
         assert_eq!((dynamics.f1_histogram[0], dynamics.f1_histogram[9]), (1, 1));
         assert_eq!(dynamics.reasoning_rows.all, 0);
     }
 
     #[test]
-    fn nothing_gives_zeros() {
-        assert_eq!(Dynamics::of(&[]).metrics[0], ByOutcome::default());
+    fn nothing_has_no_mean() {
+        assert_eq!(Dynamics::of(&[]).metrics[0].all, Spread { mean: None, stdev: None });
     }
 }

@@ -57,6 +57,11 @@ impl Evaluation {
         self.all().questions
     }
 
+    /// Are answers what this is about? (Not where ranked lists alone were scored.)
+    pub(crate) fn has_answers(&self) -> bool {
+        self.questions() > 0 && (self.has_trajectories || self.retrieval.is_none())
+    }
+
     /// Every figure as a row: groups in order, each with its measures, its baselines and its retrieval figures.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut rows = Vec::new();
@@ -87,7 +92,7 @@ impl Evaluation {
             "questions_without_trajectory": self.unanswered,
             "groups": self.groups.iter().map(group_json).collect::<Vec<_>>(),
             "baselines": {
-                "best_constant": {"answer": self.baselines.constant},
+                "best_constant": {"answer": Some(&self.baselines.constant).filter(|answer| !answer.is_empty())},
                 "majority_by_type": {"answers": self.baselines.majority},
             },
             "retrieval": self.retrieval.as_ref().map(retrieval_json),

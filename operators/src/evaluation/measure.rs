@@ -158,7 +158,8 @@ fn measure_baselines<'a>(
     let measure = |which: usize| {
         let rows = known.iter().map(|(id, scores)| (*id, scores[which].values().into_iter().map(Some).collect()));
         let estimates = Clusters::new(AnswerScores::NAMES.len(), rows).estimates(bootstrap, stream);
-        AnswerScores::NAMES.iter().map(|name| (*name).to_owned()).zip(estimates).collect()
+        let named = AnswerScores::NAMES.iter().map(|name| (*name).to_owned()).zip(estimates);
+        named.filter(|(_, estimate)| estimate.count > 0).collect()
     };
     (0..BASELINES.len()).map(measure).collect()
 }

@@ -8,7 +8,7 @@ use super::figures::Evaluation;
 use super::measure::Group;
 use super::plot::{Plot, Series, Unit, escape};
 use super::scored::GroupBy;
-use super::terminal::{HEADLINE, Table, notes, percent, share, tables};
+use super::terminal::{HEADLINE, Table, interval, notes, percent, share, tables};
 use crate::text::answer_metrics::AnswerScores;
 
 const STYLE: &str = include_str!("page.css");
@@ -31,9 +31,11 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
         tables(evaluation).into_iter().partition(|table| table.title == HEADLINE);
     out.extend(first.iter().map(html_table));
     out.push_str(&plots(evaluation));
-    out.push_str("<h2>Tables</h2><div class=\"tables\">");
-    out.extend(others.iter().map(html_table));
-    out.push_str("</div>");
+    if !others.is_empty() {
+        out.push_str("<h2>Tables</h2><div class=\"tables\">");
+        out.extend(others.iter().map(html_table));
+        out.push_str("</div>");
+    }
     out.push_str(&conversations(evaluation));
     out.push_str(&method(evaluation));
     out.push_str("</main></body></html>\n");
@@ -42,33 +44,44 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
 
 /// The figures that a reader looks for first.
 fn cards(evaluation: &Evaluation) -> String {
-    let cards =
-        answer_cards(evaluation).into_iter().chain(baseline_cards(evaluation)).chain(retrieval_card(evaluation));
+    let mut cards = Vec::new();
+    if evaluation.has_answers() {
+        cards.extend(answer_cards(evaluation));
+        cards.extend(baseline_cards(evaluation));
+    }
+    cards.extend(retrieval_cards(evaluation));
+    if cards.is_empty() {
+        return String::new();
+    }
     let card = |Card(title, value, detail): Card| {
         let (value, detail) = (escape(&value), escape(&detail));
         format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
     };
-    format!("<div class=\"cards\">{}</div>", cards.map(card).collect::<Vec<_>>().concat())
+    format!("<div class=\"cards\">{}</div>", cards.into_iter().map(card).collect::<Vec<_>>().concat())
 }
 
 /// Title, figure, and what it is.
-struct Card(&'static str, String, String);
+struct Card(String, String, String);
 
 fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
     let all = evaluation.all();
     let score = |(name, title): (&str, &'static str)| {
         let estimate = all.measure(name)?;
-        let range = estimate.low.zip(estimate.high).map(|(low, high)| format!("{low:.3} – {high:.3}"));
-        Some(Card(title, format!("{:.3}", estimate.value), range.unwrap_or_default()))
+        let range = interval(&estimate).filter(|range| range.contains(' '));
+        Some(Card(title.to_owned(), format!("{:.3}", estimate.value), range.unwrap_or_default()))
     };
     let mut cards: Vec<_> = [("f1", "F1"), ("em", "Exact match")].into_iter().filter_map(score).collect();
     let total = &evaluation.dynamics.total;
-    if evaluation.has_trajectories {
-        cards.push(Card("Success", share(total.success, total.all), format!("{} of {}", total.success, total.all)));
+    if total.all > 0 {
+        cards.push(Card(
+            "Success".into(),
+            share(total.success, total.all),
+            format!("{} of {}", total.success, total.all),
+        ));
     }
     if let Some(estimate) = all.measure("grounded") {
         let value = format!("{:.1}%", estimate.value * 100.0);
-        cards.push(Card("Grounded", value, "evidence or answer seen".into()));
+        cards.push(Card("Grounded".into(), value, "evidence or answer seen".into()));
     }
     cards
 }
@@ -77,21 +90,35 @@ fn baseline_cards(evaluation: &Evaluation) -> Vec<Card> {
     let constant = format!("F1 of “{}”", evaluation.baselines.constant);
     let titled = [("Best constant", constant), ("Majority by type", "F1, no retrieval".to_owned())];
     let card = |(which, (title, detail)): (usize, (&'static str, String))| {
-        let estimate = evaluation.all().baseline(which, "f1").filter(|estimate| estimate.count > 0)?;
-        Some(Card(title, format!("{:.3}", estimate.value), detail))
+        let estimate = evaluation.all().baseline(which, "f1")?;
+        Some(Card(title.to_owned(), format!("{:.3}", estimate.value), detail))
     };
     titled.into_iter().enumerate().filter_map(card).collect()
 }
 
-fn retrieval_card(evaluation: &Evaluation) -> Option<Card> {
-    let (name, estimate) = evaluation.retrieval.as_ref()?.groups.first()?.measures.last()?;
-    let detail = name.replace("all_found@", "all documents in top ");
-    Some(Card("Retrieval", format!("{:.3}", estimate.value), detail))
+/// Beside answers one figure of the lists; where the lists are all there is, those that matter most.
+fn retrieval_cards(evaluation: &Evaluation) -> Vec<Card> {
+    let groups = evaluation.retrieval.iter().filter_map(|retrieval| retrieval.groups.first());
+    let measures: Vec<_> = groups.flat_map(|group| &group.measures).collect();
+    let last = |kind: &str| measures.iter().rev().find(|(name, _)| name.starts_with(kind)).copied();
+    let card = |(kind, title, detail): (&str, &str, &str)| {
+        let (name, estimate) = last(kind)?;
+        let detail = format!("{detail} in the top {}", name.trim_start_matches(kind));
+        Some(Card(format!("Retrieval: {title}"), format!("{:.3}", estimate.value), detail))
+    };
+    let kinds = [
+        ("all_found@", "all found", "all supporting documents"),
+        ("recall@", "recall", "supporting documents"),
+        ("hits@", "hits", "a supporting fact"),
+        ("mrr@", "MRR", "1 / rank of the first fact"),
+    ];
+    let shown = if evaluation.has_answers() { 1 } else { kinds.len() };
+    kinds.into_iter().filter_map(card).take(shown).collect()
 }
 
 fn plots(evaluation: &Evaluation) -> String {
     let mut figures = Vec::new();
-    if evaluation.questions() > 0 {
+    if evaluation.has_answers() {
         figures.push(score_plot(evaluation));
         figures.extend(group_plots(evaluation));
     }
@@ -122,7 +149,7 @@ fn compared<'a>(cells: impl Iterator<Item = (&'a Group, &'a str)> + Clone) -> Ve
     let names = ["Score", "Best constant", "Majority by type"];
     let series = names.iter().zip(COMPARED).zip(values);
     let made = series.map(|((name, class), values)| Series { name: (*name).to_owned(), class, values });
-    made.filter(|series| series.values.iter().any(Option::is_some)).collect()
+    made.filter(|series| !series.is_empty()).collect()
 }
 
 fn score_plot(evaluation: &Evaluation) -> String {
@@ -174,13 +201,13 @@ fn distribution_plot(title: &str, x_title: &str, counts: &ByOutcome<Distribution
     let values: Vec<i32> = counts.all.keys().copied().collect();
     let series = OUTCOMES.iter().zip(counts.parts()).map(|((name, class), part)| {
         let whole: usize = part.values().sum();
-        let share = |value: &i32| part.get(value).copied().unwrap_or(0) as f64 / whole.max(1) as f64;
+        let share = |value: &i32| (whole > 0).then(|| part.get(value).copied().unwrap_or(0) as f64 / whole as f64);
         Series::plain(name, class, values.iter().map(share))
     });
     Plot {
         title: format!("{title} (share of each group)"),
         categories: values.iter().map(i32::to_string).collect(),
-        series: series.collect(),
+        series: series.filter(|series| !series.is_empty()).collect(),
         unit: Unit::Share,
         x_title: x_title.into(),
     }
@@ -201,7 +228,7 @@ fn token_plot(evaluation: &Evaluation) -> String {
     Plot {
         title: "Tokens (mean), last turn and all turns".into(),
         categories: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        series: series.collect(),
+        series: series.filter(|series| !series.is_empty()).collect(),
         unit: Unit::Count,
         x_title: "tokens".into(),
     }
@@ -255,21 +282,28 @@ fn conversations(evaluation: &Evaluation) -> String {
 /// How the figures were made.
 fn method(evaluation: &Evaluation) -> String {
     let bootstrap = &evaluation.bootstrap;
+    let mut lines = vec![format!(
+        "Intervals: percentile bootstrap over questions, {} resamples, {}, seed {}. A single value instead of an interval: \
+         all resamples agree, because all questions score the same.",
+        bootstrap.resamples,
+        percent(bootstrap.confidence),
+        bootstrap.seed
+    )];
+    if evaluation.has_answers() {
+        lines.extend(answer_method(evaluation));
+    }
+    format!("<h2>How to read this</h2>{}", list(&lines))
+}
+
+fn answer_method(evaluation: &Evaluation) -> [String; 4] {
     let majority: Vec<_> =
         evaluation.baselines.majority.iter().map(|(kind, answer)| format!("{kind}: “{answer}”")).collect();
-    let lines = [
-        format!(
-            "Intervals: percentile bootstrap over questions, {} resamples, {}, seed {}.",
-            bootstrap.resamples,
-            percent(bootstrap.confidence),
-            bootstrap.seed
-        ),
+    [
         "Answer metrics are FlashRAG's; each takes its best over the golden answers.".to_owned(),
         format!("Best constant: the golden answer with the highest mean F1 (“{}”).", evaluation.baselines.constant),
         format!("Majority by type: the most frequent golden answer of each question type ({}).", majority.join(", ")),
         "Both baselines see the golden answers of the evaluated questions and nothing else: a score below them shows no retrieval at work.".to_owned(),
-    ];
-    format!("<h2>How to read this</h2>{}", list(&lines))
+    ]
 }
 
 /// Remarks as a list; nothing where there are none.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::statistics::Estimate;
+use super::terminal::interval;
 
 /// Text that is safe in HTML and SVG, in content and in quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
@@ -33,10 +34,19 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Values without intervals.
-    pub(crate) fn plain(name: &str, class: &'static str, values: impl IntoIterator<Item = f64>) -> Self {
-        let estimate = |value| Some(Estimate { value, ..Estimate::default() });
+    /// Values without intervals; none where nothing is to be drawn.
+    pub(crate) fn plain<V: Into<Option<f64>>>(
+        name: &str,
+        class: &'static str,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let estimate = |value: V| value.into().map(|value| Estimate { value, ..Estimate::default() });
         Self { name: name.to_owned(), class, values: values.into_iter().map(estimate).collect() }
+    }
+
+    /// Is there anything to draw?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.iter().all(Option::is_none)
     }
 }
 
@@ -169,9 +179,9 @@ impl Plot {
     }
 
     fn label(&self, estimate: Estimate) -> String {
-        match (self.unit, estimate.low.zip(estimate.high)) {
-            (Unit::Score, Some((low, high))) => format!("{:.3} ({low:.3} – {high:.3})", estimate.value),
-            (Unit::Score, None) => format!("{:.3}", estimate.value),
+        match (self.unit, interval(&estimate)) {
+            (Unit::Score, Some(range)) if range.contains(' ') => format!("{:.3} ({range})", estimate.value),
+            (Unit::Score, _) => format!("{:.3}", estimate.value),
             (Unit::Share, _) => format!("{:.1}%", estimate.value * 100.0),
             (Unit::Count, _) => format!("{:.0}", estimate.value),
         }

@@ -6,13 +6,13 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// Mean and sample standard deviation (n − 1; 0 when there are fewer than two values).
+/// Mean and sample standard deviation. Of no values there is neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// Arithmetic mean, 0 over nothing.
-    pub(crate) mean: f64,
-    /// Sample standard deviation.
-    pub(crate) stdev: f64,
+    /// Arithmetic mean.
+    pub(crate) mean: Option<f64>,
+    /// Sample standard deviation (n − 1), 0 of a single value.
+    pub(crate) stdev: Option<f64>,
 }
 
 impl Spread {
@@ -25,7 +25,7 @@ impl Spread {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let stdev = if values.len() < 2 { 0.0 } else { (squares / (values.len() - 1) as f64).sqrt() };
-        Self { mean, stdev }
+        Self { mean: Some(mean), stdev: Some(stdev) }
     }
 }
 
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn spread_is_the_sample_standard_deviation() {
         let spread = Spread::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
-        assert_eq!(spread.mean, 5.0);
-        assert!((spread.stdev - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Spread::of([3.0]), Spread { mean: 3.0, stdev: 0.0 });
-        assert_eq!(Spread::of([]), Spread::default());
+        assert_eq!(spread.mean, Some(5.0));
+        assert!((spread.stdev.unwrap() - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of([3.0]), Spread { mean: Some(3.0), stdev: Some(0.0) });
+        assert_eq!(serde_json::json!(Spread::of([])), serde_json::json!({"mean": null, "stdev": null}));
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy
 /// Title of the table that stands first.
 pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 
+/// Stands where there is no figure.
+pub(crate) const NOTHING: &str = "–";
+
 /// A titled table of text cells.
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -87,18 +90,24 @@ pub(crate) fn summary(evaluation: &Evaluation) -> String {
     out
 }
 
-/// The tables, in order.
+/// The tables, the most telling first; those without any data are left out.
 pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let mut tables = Vec::new();
-    if evaluation.has_trajectories {
-        tables.extend([dataset(evaluation), performance(evaluation)]);
-    }
-    if evaluation.has_trajectories || (evaluation.questions() > 0 && evaluation.retrieval.is_none()) {
+    if evaluation.has_answers() {
         tables.push(headline(evaluation));
-        tables.extend(grouped(evaluation));
     }
     tables.extend(retrieval(evaluation));
     if evaluation.has_trajectories {
+        tables.push(dataset(evaluation));
+    }
+    let any_trajectory = evaluation.dynamics.total.all > 0;
+    if any_trajectory {
+        tables.push(performance(evaluation));
+    }
+    if evaluation.has_answers() {
+        tables.extend(grouped(evaluation));
+    }
+    if any_trajectory {
         tables.extend(conversation(evaluation));
     }
     tables
@@ -169,7 +178,7 @@ pub(crate) fn headline(evaluation: &Evaluation) -> Table {
     let further = all.measures.iter().filter_map(|(name, estimate)| Some((further_title(name)?, *estimate)));
     for (title, estimate) in further {
         let [score, range] = estimate_cells(Some(estimate));
-        table.row([title, score, range, "–".into(), "–".into()]);
+        table.row([title, score, range, NOTHING.into(), NOTHING.into()]);
     }
     table
 }
@@ -209,7 +218,7 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
 /// Retrieval figures, a column for each group.
 pub(crate) fn retrieval(evaluation: &Evaluation) -> Option<Table> {
     let groups = &evaluation.retrieval.as_ref()?.groups;
-    let all = groups.first()?;
+    let all = groups.first().filter(|all| !all.measures.is_empty())?;
     let mut header = vec!["Metric", "All", "Interval"];
     header.extend(groups.iter().skip(1).map(|group| group.name.trim_start_matches("question_type=")));
     let mut table = Table::new("Retrieval", &header);
@@ -257,28 +266,36 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
     ]
 }
 
-/// Each value with `count (share of its own group)` for all, success and failure.
+/// Each value with `count (share of its own group)` for all, success and failure; a dash for a group without rows.
 fn distribution_rows(counts: &ByOutcome<Distribution>) -> Vec<(i32, [String; 3])> {
     let cell = |counts: &Distribution, value: i32| {
-        let count = counts.get(&value).copied().unwrap_or(0);
-        format!("{count} ({})", share(count, counts.values().sum()))
+        let (count, whole): (usize, usize) = (counts.get(&value).copied().unwrap_or(0), counts.values().sum());
+        if whole == 0 { NOTHING.to_owned() } else { format!("{count} ({})", share(count, whole)) }
     };
     counts.all.keys().map(|&value| (value, counts.parts().map(|part| cell(part, value)))).collect()
 }
 
 fn spread_row(name: &str, spread: &ByOutcome<Spread>, decimals: usize) -> Vec<String> {
-    let cell = |spread: &Spread| format!("{:.decimals$} ± {:.decimals$}", spread.mean, spread.stdev);
+    let cell = |spread: &Spread| match spread.mean.zip(spread.stdev) {
+        Some((mean, stdev)) => format!("{mean:.decimals$} ± {stdev:.decimals$}"),
+        None => NOTHING.to_owned(),
+    };
     std::iter::once(name.to_owned()).chain(spread.parts().map(cell)).collect()
 }
 
 fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
-    let Some(estimate) = estimate else { return ["–".into(), "–".into()] };
-    let range = estimate.low.zip(estimate.high).map_or("–".into(), |(low, high)| format!("{low:.3} – {high:.3}"));
-    [format!("{:.3}", estimate.value), range]
+    let Some(estimate) = estimate else { return [NOTHING.into(), NOTHING.into()] };
+    [format!("{:.3}", estimate.value), interval(&estimate).unwrap_or_else(|| NOTHING.to_owned())]
+}
+
+/// `0.612 – 0.744`. Where both ends are the same to three digits (all rows score the same), that one value.
+pub(crate) fn interval(estimate: &Estimate) -> Option<String> {
+    let (low, high) = (format!("{:.3}", estimate.low?), format!("{:.3}", estimate.high?));
+    Some(if low == high { low } else { format!("{low} – {high}") })
 }
 
 fn value_cell(estimate: Option<Estimate>) -> String {
-    estimate.filter(|estimate| estimate.count > 0).map_or("–".into(), |estimate| format!("{:.3}", estimate.value))
+    estimate.map_or_else(|| NOTHING.to_owned(), |estimate| format!("{:.3}", estimate.value))
 }
 
 /// `95 %`, `99.5 %`.
@@ -286,14 +303,27 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", (share * 1e6).round() / 1e4)
 }
 
-/// `12.5%` of a whole; 0 of nothing.
+/// `12.5%` of a whole; a dash of nothing.
 pub(crate) fn share(part: usize, whole: usize) -> String {
-    format!("{:.1}%", if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 })
+    if whole == 0 { NOTHING.to_owned() } else { format!("{:.1}%", part as f64 / whole as f64 * 100.0) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_without_rows_has_dashes_and_a_constant_one_value() {
+        let some = Spread::of([0.5, 1.0]);
+        let spread = ByOutcome { all: some, success: some, failure: Spread::of([]) };
+        assert_eq!(spread_row("F1", &spread, 2), ["F1", "0.75 ± 0.35", "0.75 ± 0.35", "–"]);
+        let counts = ByOutcome { all: [(3, 2)].into(), success: [(3, 2)].into(), failure: Distribution::new() };
+        assert_eq!(distribution_rows(&counts), [(3, ["2 (100.0%)", "2 (100.0%)", "–"].map(str::to_owned))]);
+        let estimate = |low, high| Estimate { value: 1.0, low: Some(low), high: Some(high), count: 9 };
+        assert_eq!(estimate_cells(Some(estimate(1.0, 1.0))), ["1.000", "1.000"]);
+        assert_eq!(estimate_cells(Some(estimate(0.9, 1.0))), ["1.000", "0.900 – 1.000"]);
+        assert_eq!(estimate_cells(Some(Estimate { count: 1, ..Estimate::default() })), ["0.000", "–"]);
+    }
 
     #[test]
     fn tables_line_up_with_wide_characters() {
@@ -306,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_nothing_are_zero() {
-        assert_eq!((share(0, 0).as_str(), share(1, 8).as_str()), ("0.0%", "12.5%"));
+    fn there_is_no_share_of_nothing() {
+        assert_eq!((share(0, 0).as_str(), share(0, 8).as_str(), share(1, 8).as_str()), ("–", "0.0%", "12.5%"));
         assert_eq!((percent(0.95).as_str(), percent(0.995).as_str()), ("95 %", "99.5 %"));
     }
 }

@@ -6,10 +6,9 @@ use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 use serde::{Deserialize, Serialize};
-use tantivy::tokenizer::TextAnalyzer;
 
 use super::{Encoder, Role};
-use crate::retrieval::{Language, analyzer};
+use crate::retrieval::{Analyzers, Language};
 
 /// Options of the hashing encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -82,33 +81,30 @@ impl HashingParams {
 /// A word that occurs n times counts 1 + ln n (`name_weight` times that where it is ever capitalised); its place and sign are the bits of its FNV-1a hash, mixed.
 pub struct HashingEncoder {
     params: HashingParams,
-    analyzer: TextAnalyzer,
+    analyzers: Analyzers,
 }
 
 impl HashingEncoder {
     /// The encoder with those options.
     #[must_use]
     pub fn new(params: &HashingParams) -> Self {
-        Self { params: params.clone(), analyzer: analyzer(params.language) }
+        Self { params: params.clone(), analyzers: Analyzers::new(params.language) }
     }
 
-    fn encode_one(&self, text: &str, role: Role) -> Vec<f32> {
+    fn encode_one(&self, text: &str, role: Role, vector: &mut [f32]) {
         let mut words: BTreeMap<String, (u32, f32)> = BTreeMap::new();
         let first = text.len() - text.trim_start().len();
-        let mut analyzer = self.analyzer.clone();
-        analyzer.token_stream(text).process(&mut |token| {
+        self.analyzers.each_token(text, |token| {
             let capital = text[token.offset_from..].starts_with(char::is_uppercase);
             let name = capital && (role == Role::Passage || token.offset_from != first);
             let weight = if name { self.params.name_weight as f32 } else { 1.0 };
             let word = words.entry(token.text.clone()).or_insert((0, weight));
             *word = (word.0 + 1, word.1.max(weight));
         });
-        let mut vector = vec![0.0f32; self.params.dimensions];
         for (term, (count, weight)) in &words {
-            self.add_term(&mut vector, term, weight * (1.0 + (*count as f32).ln()));
+            self.add_term(vector, term, weight * (1.0 + (*count as f32).ln()));
         }
-        normalize(&mut vector);
-        vector
+        normalize(vector);
     }
 
     fn add_term(&self, vector: &mut [f32], term: &str, weight: f32) {
@@ -133,7 +129,11 @@ impl Encoder for HashingEncoder {
     }
 
     fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError> {
-        Ok(texts.par_iter().flat_map_iter(|text| self.encode_one(text, role)).collect())
+        let dimensions = self.params.dimensions;
+        let mut vectors = vec![0.0; texts.len() * dimensions];
+        let places = vectors.par_chunks_mut(dimensions).zip(texts);
+        places.for_each(|(vector, text)| self.encode_one(text, role, vector));
+        Ok(vectors)
     }
 }
 

@@ -14,8 +14,40 @@ pub(super) fn is_path(model: &str) -> bool {
     model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1
 }
 
+/// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HubModel {
+    id: String,
+    revision: String,
+}
+
+impl HubModel {
+    /// Is it written as one? It may still be written wrongly.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        text.starts_with("hf://")
+    }
+
+    /// The model; none where the text is not of that form.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (id, revision) = text.strip_prefix("hf://")?.split_once('@').unwrap_or((&text[5..], "main"));
+        let is_name = |name: &str| {
+            let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
+            !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
+        };
+        let fits = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
+        let revises = !revision.is_empty() && revision.split('/').all(is_name);
+        (fits && revises).then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
+    }
+}
+
+impl std::fmt::Display for HubModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hf://{}@{}", self.id, self.revision)
+    }
+}
+
 /// Where models come from.
-pub(super) struct Hub {
+pub(crate) struct Hub {
     endpoint: String,
     cache: PathBuf,
     token: Option<String>,
@@ -23,7 +55,7 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    pub(super) fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let home = || var("HF_HOME").map(PathBuf::from);
         let user = || PathBuf::from(var("HOME").unwrap_or_default()).join(".cache/huggingface");
         Self {
@@ -46,8 +78,34 @@ impl Hub {
         if is_path(model) || local.is_dir() {
             return local_folder(local, files);
         }
-        let cached = self.cache.join(format!("models--{}", model.replace('/', "--")));
-        let folder = snapshot(&cached, revision);
+        self.fetched(model, revision, files, context)
+    }
+
+    /// Where a file of a model lies once it was fetched.
+    pub(crate) fn place(&self, model: &HubModel, file: &str) -> PathBuf {
+        let cached = self.cached(&model.id);
+        cached.join("snapshots").join(commit(&cached, &model.revision)).join(file)
+    }
+
+    /// Fetches a file of a model where it is not in the cache; gives its place.
+    pub(crate) fn file(&self, model: &HubModel, file: &str, context: &Context) -> Result<PathBuf, OperatorError> {
+        Ok(self.fetched(&model.id, &model.revision, &[file], context)?.join(file))
+    }
+
+    fn cached(&self, model: &str) -> PathBuf {
+        self.cache.join(format!("models--{}", model.replace('/', "--")))
+    }
+
+    fn fetched(
+        &self,
+        model: &str,
+        revision: &str,
+        files: &[&str],
+        context: &Context,
+    ) -> Result<PathBuf, OperatorError> {
+        let cached = self.cached(model);
+        let revision = commit(&cached, revision);
+        let folder = cached.join("snapshots").join(&revision);
         if holds(&folder, files) {
             return Ok(folder);
         }
@@ -55,7 +113,7 @@ impl Hub {
             let message = format!("the model `{model}` is not in {} and HF_HUB_OFFLINE is set", cached.display());
             return Err(OperatorError::machine(message).with_help("fetch it first, or give the path of a local folder"));
         }
-        context.block_on(self.download(model, revision, &folder, files, context))?;
+        context.block_on(self.download(model, &revision, &folder, files, context))?;
         Ok(folder)
     }
 
@@ -109,11 +167,10 @@ fn local_folder(folder: PathBuf, files: &[&str]) -> Result<PathBuf, OperatorErro
     }
 }
 
-/// The folder of a revision: a commit, or a branch or tag, whose commit `refs/` may know.
-fn snapshot(cached: &Path, revision: &str) -> PathBuf {
-    let commit = std::fs::read_to_string(cached.join("refs").join(revision));
-    let commit = commit.map_or_else(|_| revision.to_owned(), |text| text.trim().to_owned());
-    cached.join("snapshots").join(commit)
+/// The commit of a branch or tag as `refs/` knows it; anything else stands for itself.
+fn commit(cached: &Path, revision: &str) -> String {
+    let known = std::fs::read_to_string(cached.join("refs").join(revision));
+    known.map_or_else(|_| revision.to_owned(), |text| text.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -193,5 +250,30 @@ mod tests {
         );
         assert_eq!(["./m", "/m", "a/b/c", "m"].map(is_path), [true; 4]);
         assert!(!is_path("intfloat/e5-base-v2"));
+    }
+
+    #[test]
+    fn a_single_file_is_fetched_to_its_place() {
+        let harness = Harness::new();
+        let (hub, asked) = hub(&harness, Some("open-sesame"));
+        let model = HubModel::parse("hf://org/model").unwrap();
+        let place = hub.place(&model, "a.json");
+        assert!(place.ends_with("cache/models--org--model/snapshots/main/a.json") && !place.exists());
+        for _ in 0..2 {
+            assert_eq!(hub.file(&model, "a.json", &harness.context()).unwrap(), place);
+        }
+        assert_eq!((place.is_file(), asked.load(Ordering::Relaxed)), (true, 1));
+        let other = HubModel::parse("hf://org/model@v2").unwrap();
+        assert!(hub.file(&other, "a.json", &harness.context()).unwrap_err().message.contains("404"));
+    }
+
+    #[test]
+    fn addresses_of_models() {
+        let shown = |text: &str| HubModel::parse(text).map(|model| model.to_string());
+        assert_eq!(shown("hf://intfloat/e5-base-v2").as_deref(), Some("hf://intfloat/e5-base-v2@main"));
+        assert_eq!(shown("hf://gpt2@refs/pr/1").as_deref(), Some("hf://gpt2@refs/pr/1"));
+        for wrong in ["org/model", "hf://", "hf://a/b/c", "hf://a/b@", "hf://../b", "hf://a/b@../../x", "hf:///b"] {
+            assert_eq!(shown(wrong), None, "{wrong}");
+        }
     }
 }

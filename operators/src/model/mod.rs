@@ -1,8 +1,11 @@
 //! Encoders: from text to vectors.
 
 mod bert;
+mod bert_network;
 mod hashing;
-mod hub;
+pub(crate) mod hub;
+mod matrix;
+mod vectorized;
 
 use std::path::Path;
 

@@ -15,7 +15,7 @@ pub(crate) use expression::{
     check_expression, check_key, check_query, key, require_repeatable, require_repeatable_plan,
 };
 pub(crate) use groups::Grouping;
-pub(crate) use kind::{ResultKind, require_columns};
+pub(crate) use kind::require_columns;
 pub(crate) use order::{KEPT, ROW, keep, numbered};
 pub(crate) use random::{below, row_random};
 pub(crate) use share::allot;

@@ -1,9 +1,11 @@
 //! From text to search terms, the same on both sides: what is indexed and what is asked for.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tantivy::tokenizer::{
-    Language as Snowball, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer,
+    Language as Snowball, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer, Token,
 };
 
 use super::cjk::CjkTokenizer;
@@ -108,15 +110,38 @@ fn word_analyzer(language: Language) -> TextAnalyzer {
     }
 }
 
-/// The terms of a text, in its order.
-pub(crate) fn terms(analyzer: &TextAnalyzer, text: &str) -> Vec<String> {
-    let mut analyzer = analyzer.clone();
-    let mut stream = analyzer.token_stream(text);
-    let mut terms = Vec::new();
-    while let Some(token) = stream.next() {
-        terms.push(token.text.clone());
+/// An analyzer for many threads: each call borrows one that already knows the words it has met.
+pub(crate) struct Analyzers {
+    fresh: TextAnalyzer,
+    idle: Mutex<Vec<TextAnalyzer>>,
+}
+
+impl Analyzers {
+    pub(crate) fn new(language: Language) -> Self {
+        Self { fresh: analyzer(language), idle: Mutex::default() }
     }
-    terms
+
+    /// The terms of a text, in its order.
+    pub(crate) fn terms(&self, text: &str) -> Vec<String> {
+        let mut terms = Vec::new();
+        self.each_token(text, |token| terms.push(token.text.clone()));
+        terms
+    }
+
+    /// Hands over every token of a text, in its order.
+    pub(crate) fn each_token(&self, text: &str, mut take: impl FnMut(&Token)) {
+        let mut analyzer = self.idle().pop().unwrap_or_else(|| self.fresh.clone());
+        let mut stream = analyzer.token_stream(text);
+        while let Some(token) = stream.next() {
+            take(token);
+        }
+        drop(stream);
+        self.idle().push(analyzer);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<TextAnalyzer>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +149,7 @@ mod tests {
     use super::*;
 
     fn of(language: Language, text: &str) -> Vec<String> {
-        terms(&analyzer(language), text)
+        Analyzers::new(language).terms(text)
     }
 
     #[test]
@@ -154,7 +179,8 @@ mod tests {
         let text =
             "The acquired companies' CEO said: \"We're acquiring, and acquiring…\" Żółć THE the naïve 42nd O'Neill";
         for language in [Language::English, Language::German, Language::Plain, Language::Turkish] {
-            let whole = terms(&word_analyzer(language), text);
+            let words = Analyzers { fresh: word_analyzer(language), idle: Mutex::default() };
+            let whole = words.terms(text);
             assert_eq!(of(language, text), whole);
             assert!(whole.len() > 8);
         }

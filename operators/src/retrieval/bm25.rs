@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use tantivy::directory::MmapDirectory;
 use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 use tantivy::store::Compressor;
-use tantivy::tokenizer::{TextAnalyzer, TokenizerManager};
+use tantivy::tokenizer::TokenizerManager;
 use tantivy::{Index, IndexSettings, SegmentReader, SingleSegmentIndexWriter, TantivyDocument};
 
-use super::analysis::{Language, analyzer, terms};
+use super::analysis::{Analyzers, Language, analyzer};
 use super::chunk_store::ChunkWriter;
 use super::maxscore::{Segment, Statistics, TermQuery, best};
 use super::{Retriever, Row};
@@ -213,7 +213,7 @@ fn name_segments(folder: &Path, segments: u32) -> Result<(), OperatorError> {
 
 /// An opened BM25 index.
 pub(crate) struct Bm25Index {
-    analyzer: TextAnalyzer,
+    analyzers: Analyzers,
     field: Field,
     segments: Vec<Segment>,
     statistics: Statistics,
@@ -232,13 +232,13 @@ impl Bm25Index {
             .collect::<tantivy::Result<Vec<_>>>()
             .map_err(broken)?;
         let statistics = Statistics::of(&segments);
-        Ok(Self { analyzer: analyzer(params.language), field, segments, statistics })
+        Ok(Self { analyzers: Analyzers::new(params.language), field, segments, statistics })
     }
 }
 
 impl Retriever for Bm25Index {
     fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
-        let terms = terms(&self.analyzer, query);
+        let terms = self.analyzers.terms(query);
         let query = TermQuery::new(&terms, self.field, &self.segments, &self.statistics).map_err(broken)?;
         let found = best(&query, &self.segments, &self.statistics, pool).map_err(broken)?;
         let segments = self.segments.len() as u32;
@@ -276,7 +276,7 @@ mod tests {
         }
         let index = Index::open_in_dir(copy.path()).unwrap();
         let searcher = index.reader().unwrap().searcher();
-        let clauses = terms(&analyzer(Language::English), query).into_iter().map(|word| {
+        let clauses = Analyzers::new(Language::English).terms(query).into_iter().map(|word| {
             let term = tantivy::Term::from_field_text(schema().1, &word);
             let query: Box<dyn tantivy::query::Query> =
                 Box::new(tantivy::query::TermQuery::new(term, IndexRecordOption::WithFreqs));

@@ -20,6 +20,10 @@ const K1: f32 = 1.2;
 const B: f32 = 0.75;
 /// Term frequencies below this have their factors in a table.
 const TABLED: usize = 8;
+/// Looking through the sums pays where more than one posting in so many documents is left.
+const SCAN_PAYS: u64 = 16;
+/// Sums looked through together.
+const SCANNED: usize = 64;
 /// Bounds are taken this much higher than they are, for the rounding of sums.
 const SLACK: f32 = 1.000_1;
 
@@ -143,10 +147,40 @@ pub(crate) struct Match {
 /// Sums of one segment, reused from query to query.
 #[derive(Default)]
 struct Sums {
-    /// By document; 0 where untouched.
+    /// By document; 0 where no term was found.
     scores: Vec<f32>,
-    touched: Vec<u32>,
     ranking: Vec<f32>,
+}
+
+impl Sums {
+    fn clear(&mut self, documents: usize) {
+        self.scores.clear();
+        self.scores.resize(documents, 0.0);
+    }
+
+    /// The documents with at least that sum, in their order: whole blocks are passed over at once.
+    fn at_least(&self, least: f32) -> impl Iterator<Item = (u32, f32)> {
+        let least = least.max(f32::MIN_POSITIVE);
+        let blocks = self.scores.chunks(SCANNED).zip((0u32..).step_by(SCANNED));
+        let hit = move |block: &[f32]| block.iter().fold(false, |any, score| any | (*score >= least));
+        let blocks = blocks.filter(move |(block, _)| hit(block));
+        blocks.flat_map(move |(block, start)| {
+            block
+                .iter()
+                .zip(start..)
+                .filter(move |(score, _)| **score >= least)
+                .map(|(score, document)| (document, *score))
+        })
+    }
+
+    /// The `k`-th best sum, as far as it is above `floor`.
+    fn kth(&mut self, k: usize, floor: f32) -> f32 {
+        let mut ranking = std::mem::take(&mut self.ranking);
+        ranking.clear();
+        ranking.extend(self.at_least(floor).map(|(_, score)| score));
+        self.ranking = ranking;
+        kth(&mut self.ranking, k).max(floor)
+    }
 }
 
 thread_local! {
@@ -204,21 +238,18 @@ struct SegmentSearch<'a> {
 
 impl SegmentSearch<'_> {
     fn run(&self, sums: &mut Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
-        sums.scores.resize(sums.scores.len().max(self.segment.lengths.len()), 0.0);
+        let documents = self.segment.lengths.len();
+        sums.clear(documents);
         let mut floor = self.floor;
         let mut next = 0;
         while next < self.query.terms.len() && self.query.bound(next) >= floor {
-            self.add_list(next, sums)?;
+            self.add_list(next, &mut sums.scores)?;
             next += 1;
-            if self.query.postings_from(next) > sums.touched.len() as u64 / 2 {
-                floor = floor.max(self.kth_sum(sums));
+            if self.query.postings_from(next) > documents as u64 / SCAN_PAYS {
+                floor = sums.kth(self.k, floor);
             }
         }
-        let result = self.complete(next, floor, sums, found);
-        for document in sums.touched.drain(..) {
-            sums.scores[document as usize] = 0.0;
-        }
-        result
+        self.complete(next, floor, sums, found)
     }
 
     fn postings(&self, term: usize) -> tantivy::Result<Option<BlockSegmentPostings>> {
@@ -227,7 +258,7 @@ impl SegmentSearch<'_> {
     }
 
     /// Adds a whole list to the sums.
-    fn add_list(&self, term: usize, sums: &mut Sums) -> tantivy::Result<()> {
+    fn add_list(&self, term: usize, scores: &mut [f32]) -> tantivy::Result<()> {
         let Some(mut postings) = self.postings(term)? else { return Ok(()) };
         let weight = self.query.terms[term].weight;
         loop {
@@ -237,35 +268,20 @@ impl SegmentSearch<'_> {
             }
             for (document, frequency) in postings.docs()[..length].iter().zip(&postings.freqs()[..length]) {
                 let class = self.segment.lengths[*document as usize];
-                let sum = &mut sums.scores[*document as usize];
-                if *sum == 0.0 {
-                    sums.touched.push(*document);
-                }
-                *sum += weight * self.statistics.factor(*frequency, class);
+                scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
             }
             postings.advance();
         }
     }
 
-    /// The `k`-th best sum so far.
-    fn kth_sum(&self, sums: &mut Sums) -> f32 {
-        sums.ranking.clear();
-        sums.ranking.extend(sums.touched.iter().map(|document| sums.scores[*document as usize]));
-        kth(&mut sums.ranking, self.k)
-    }
-
     /// Looks the documents that can still be among the best up in the lists from `next` on.
     fn complete(&self, next: usize, floor: f32, sums: &Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
         let mut floor = floor;
-        let reaches = |score: f32, bound: f32, floor: f32| score + bound >= floor;
+        let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
         let bound = self.query.bound(next);
-        let mut left: Vec<(u32, f32)> = sums
-            .touched
-            .iter()
-            .map(|document| (*document, sums.scores[*document as usize]))
-            .filter(|(_, score)| reaches(*score * SLACK, bound, floor))
-            .collect();
-        left.sort_unstable_by_key(|(document, _)| *document);
+        // A little lower than `reaches` draws the line, for the rounding of this division.
+        let mut left: Vec<(u32, f32)> = sums.at_least((floor - bound) / SLACK * 0.999).collect();
+        left.retain(|(_, score)| reaches(*score, bound, floor));
         let mut ranking = Vec::new();
         for term in next..self.query.terms.len() {
             self.look_up(term, &mut left)?;
@@ -273,7 +289,7 @@ impl SegmentSearch<'_> {
             ranking.extend(left.iter().map(|(_, score)| *score));
             floor = floor.max(kth(&mut ranking, self.k));
             let bound = self.query.bound(term + 1);
-            left.retain(|(_, score)| reaches(*score * SLACK, bound, floor));
+            left.retain(|(_, score)| reaches(*score, bound, floor));
         }
         let segment = self.number as u32;
         found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));

@@ -22,8 +22,8 @@ use searchmill_engine::operator::{OperatorError, ParamIssue};
 use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use analysis::Analyzers;
 pub use analysis::Language;
-pub(crate) use analysis::analyzer;
 pub use bm25::Bm25Params;
 pub use dense::{DenseParams, Metric};
 pub use descriptor::IndexKind;

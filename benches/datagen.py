@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""1,000 single-turn rows from an OpenAI-compatible endpoint through `searchmill run`, process start included: the first run,
+and the second one, which pays nothing. The same task as the peers' `bench_datagen.py`, and the same JSON lines.
+
+    PEERS=../shared/peers PEERS_DATA=… [PEERS_PYTHON=…] benches/datagen.py [--bin target/release/searchmill] [--size 1000] [--reps 5]
+"""
+import argparse, json, os, shutil, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--bin", default="target/release/searchmill")
+parser.add_argument("--size", type=int, default=1000)
+parser.add_argument("--reps", type=int, default=5)
+parser.add_argument("--concurrency", type=int, default=30)
+parser.add_argument("--think-ms", type=float, default=0)
+parser.add_argument("--port", type=int, default=18621)
+args = parser.parse_args()
+binary = os.path.abspath(args.bin)
+folder = tempfile.mkdtemp()
+questions = [json.loads(line)["question"] for line in open(os.path.join(os.environ["PEERS_DATA"], "questions.jsonl"))]
+with open(f"{folder}/questions.jsonl", "w") as out:
+    for row in range(args.size):
+        text = questions[row % len(questions)] + ("" if row < len(questions) else f" ({row})")
+        out.write(json.dumps({"id": str(row), "question": text}) + "\n")
+open(f"{folder}/pipeline.yaml", "w").write(f"""name: datagen
+nodes:
+  questions: {{op: read, with: {{path: questions.jsonl, as: question}}}}
+  answers:
+    op: rollout
+    from: {{questions: questions}}
+    with: {{policy: {{endpoint: {{base_url: "http://127.0.0.1:{args.port}/v1", model: mock}}}}, max_turns: 1, ask_for_answer: false}}
+    resources: {{concurrency: {args.concurrency}}}
+""")
+
+
+def served():
+    return json.load(urllib.request.urlopen(f"http://127.0.0.1:{args.port}/stats"))
+
+
+def run():
+    start = time.perf_counter()
+    done = subprocess.run([binary, "run", "-q", "pipeline.yaml"], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    return time.perf_counter() - start
+
+
+def emit(task, times, **more):
+    seconds = statistics.median(times)
+    print(json.dumps({"tool": "searchmill", "task": task, "n": args.size, "seconds": round(seconds, 4), "seconds_min": round(min(times), 4),
+                      "seconds_max": round(max(times), 4), "reps": len(times), "rate": round(args.size / seconds, 1), "rate_unit": "rows/s", **more}), flush=True)
+
+
+mock = subprocess.Popen([os.environ.get("PEERS_PYTHON", sys.executable), os.path.join(os.environ["PEERS"], "mock_openai.py"), str(args.port),
+                         "--think-ms", str(args.think_ms)])
+try:
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", args.port)).close()
+            break
+        except OSError:
+            time.sleep(0.05)
+    first, second = [], []
+    for rep in range(args.reps + 1):
+        shutil.rmtree(f"{folder}/.searchmill", ignore_errors=True)
+        seconds = run()
+        first += [seconds] if rep else []
+    before = served()
+    for _ in range(args.reps):
+        second.append(run())
+    if served() != before:
+        raise SystemExit(f"the second run paid for calls: {before} {served()}")
+    name = f"c{args.concurrency}_t{args.think_ms:g}ms"
+    emit(f"datagen_{name}", first)
+    emit(f"datagen_second_run_{name}", second)
+finally:
+    mock.terminate()
+    mock.wait()
+    shutil.rmtree(folder)

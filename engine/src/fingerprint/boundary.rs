@@ -1,0 +1,57 @@
+//! Where a table may be cut: after rows that their first column chooses, so that a change moves no cut but its own.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Int32Type, Int64Type, UInt32Type, UInt64Type};
+
+/// One row in so many ends a part, once the part is long enough.
+const ONE_IN: u64 = 4096;
+
+/// Does row `row` of a table's first column end a part? Texts and whole numbers choose; other columns never do.
+#[must_use]
+pub fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
+    if first_column.is_null(row) {
+        return false;
+    }
+    let number = match first_column.data_type() {
+        DataType::Utf8 => return chosen(first_column.as_string::<i32>().value(row).as_bytes()),
+        DataType::Int32 => i64::from(first_column.as_primitive::<Int32Type>().value(row)) as u64,
+        DataType::Int64 => first_column.as_primitive::<Int64Type>().value(row) as u64,
+        DataType::UInt32 => u64::from(first_column.as_primitive::<UInt32Type>().value(row)),
+        DataType::UInt64 => first_column.as_primitive::<UInt64Type>().value(row),
+        _ => return false,
+    };
+    chosen(&number.to_le_bytes())
+}
+
+/// FNV-1a with the finaliser of SplitMix64: quick, and even in all bits.
+fn chosen(bytes: &[u8]) -> bool {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 31)).is_multiple_of(ONE_IN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{BooleanArray, Int64Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn about_one_row_in_4096_is_chosen_by_its_first_column_alone() {
+        let rows = 1 << 20;
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|row| format!("doc-{row}"))));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        for column in [&texts, &numbers] {
+            let chosen = (0..column.len()).filter(|row| is_boundary(column, *row)).count();
+            assert!((200..320).contains(&chosen), "{chosen} of {rows}");
+            let sliced = column.slice(1000, 10_000);
+            assert!((0..10_000).all(|row| is_boundary(&sliced, row) == is_boundary(column, row + 1000)));
+        }
+        let other: ArrayRef = Arc::new(BooleanArray::from(vec![true; 10_000]));
+        assert!((0..10_000).all(|row| !is_boundary(&other, row)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Which ticks have come since the last look, and which of them too late.
+
+use std::time::Duration;
+
+use super::state::State;
+use crate::fingerprint::hash_bytes;
+use crate::spec::{Schedule, Time};
+
+/// Most ticks that are looked at one by one after a long absence.
+pub(super) const MOST: usize = 1000;
+
+/// Ticks that came since the last look.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Arrivals {
+    /// Nobody was there when they were due, oldest first.
+    pub(super) missed: Vec<Time>,
+    /// There were more of these, earlier ones.
+    pub(super) more: bool,
+    /// Due now.
+    pub(super) due: Vec<Time>,
+}
+
+/// When a tick starts: its time, and a share of the jitter that depends on the schedule's name and the tick alone.
+#[must_use]
+pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
+    let span = u64::try_from(schedule.jitter.as_millis()).unwrap_or(u64::MAX);
+    if span == 0 {
+        return tick;
+    }
+    let digest = hash_bytes(format!("{name}\n{}", tick.timestamp()).as_bytes());
+    let draw = digest.as_bytes().iter().take(8).fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
+    tick + Duration::from_millis(draw % span)
+}
+
+/// The next tick that is not accounted for.
+pub(super) fn pending(schedule: &Schedule, state: &State) -> Option<Time> {
+    schedule.cadence.after(state.accounted?)
+}
+
+/// Takes the ticks that are due by `now` and accounts for them. Those due before `late` have been missed.
+pub(super) fn take(schedule: &Schedule, state: &mut State, now: Time, late: Time) -> Arrivals {
+    let mut arrivals = Arrivals::default();
+    // Ticks so old that they are late whatever their jitter: from the newest of them backwards, however long the absence.
+    let surely_late = late - schedule.jitter;
+    if let (Some(from), Some(first)) = (state.accounted, pending(schedule, state))
+        && first < surely_late
+    {
+        let backwards =
+            std::iter::successors(schedule.cadence.before(surely_late), |tick| schedule.cadence.before(*tick));
+        arrivals.missed = backwards.take_while(|tick| *tick > from).take(MOST).collect();
+        arrivals.missed.reverse();
+        arrivals.more = arrivals.missed.first().is_some_and(|oldest| *oldest > first);
+        state.accounted = arrivals.missed.last().copied().or(state.accounted);
+    }
+    // The rest in order: a tick never overtakes an earlier one.
+    while let Some(tick) = pending(schedule, state) {
+        let due = jittered(schedule, &state.name, tick);
+        if due > now {
+            break;
+        }
+        let list = if due < late { &mut arrivals.missed } else { &mut arrivals.due };
+        list.push(tick);
+        state.accounted = Some(tick);
+    }
+    arrivals
+}

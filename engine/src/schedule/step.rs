@@ -1,0 +1,416 @@
+//! One step of a schedule.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::arrivals::{self, Arrivals, MOST, jittered};
+use super::notice::Notice;
+use super::state::{Cause, Ended, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use crate::spec::{Catchup, Overlap, Schedule, Time};
+
+/// A tick that is seen later than this was missed: the machine slept.
+const LATE: Duration = Duration::from_mins(1);
+/// Most runs side by side under `overlap: allow`.
+const MOST_AT_ONCE: usize = 16;
+/// From the second signal to the kill.
+const BEFORE_KILL: Duration = Duration::from_secs(5);
+/// From the first signal to the second when the daemon stops at once.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// A clock set back by less than this is waited for.
+const WAITED_FOR: Duration = Duration::from_hours(1);
+
+/// When and in what mood the daemon asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The time.
+    pub now: Time,
+    /// Is the schedule paused?
+    pub paused: bool,
+    /// Is the daemon winding down? Then nothing starts, and ticks are left for the next daemon.
+    pub draining: bool,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The daemon begins, with what it found of the runs that an earlier one had begun.
+    Boot {
+        /// By ticket.
+        found: BTreeMap<u64, Found>,
+        /// When the schedule was last resumed after a pause: earlier ticks were not missed.
+        resumed: Option<Time>,
+    },
+    /// Time has passed.
+    Wake,
+    /// A run's process is there.
+    Began(u64, Process),
+    /// A run has ended.
+    Ended(u64, Ending),
+    /// Somebody asks for a run.
+    Trigger,
+    /// The daemon is to stop at once.
+    Stop,
+}
+
+/// What became of a run whose daemon was killed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// It is still going.
+    Alive(Option<Process>),
+    /// It ended by itself.
+    Ended(Ending),
+    /// It was never begun.
+    NeverBegan,
+    /// It is gone and left no record of an end.
+    Lost,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Exit code; missing after a signal.
+    pub exit: Option<i32>,
+    /// The run in the store, if it got that far.
+    pub run: Option<String>,
+    /// Nodes whose result was known.
+    pub cached: u64,
+    /// Nodes that ran.
+    pub finished: u64,
+    /// Calls to the outside.
+    pub calls: u64,
+    /// What it said last, when it failed.
+    pub message: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Start a run. The state that holds it must be on disk by then.
+    Start(Ticket),
+    /// Send SIGTERM.
+    Terminate(u64),
+    /// Send SIGKILL to it and all it started.
+    Kill(u64),
+    /// Tell.
+    Tell(Notice),
+}
+
+struct Step<'a> {
+    schedule: &'a Schedule,
+    state: &'a mut State,
+    moment: Moment,
+    actions: Vec<Action>,
+}
+
+/// Takes one step.
+pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event) -> Vec<Action> {
+    let mut step = Step { schedule, state, moment, actions: Vec::new() };
+    step.take(event);
+    step.deadlines();
+    step.dispatch();
+    step.actions
+}
+
+/// When the next step is due if nothing happens before.
+#[must_use]
+pub fn next_wake(schedule: &Schedule, state: &State) -> Option<Time> {
+    let tick = arrivals::pending(schedule, state).map(|tick| jittered(schedule, &state.name, tick));
+    let deadlines = state.running.iter().filter_map(|running| deadline(schedule, running));
+    deadlines.chain(tick).min()
+}
+
+fn deadline(schedule: &Schedule, running: &Running) -> Option<Time> {
+    match running.stage {
+        Stage::Starting | Stage::Killed { .. } => None,
+        Stage::Running => schedule.max_runtime.map(|limit| running.began + limit),
+        Stage::Draining { until, .. } | Stage::Stopping { until, .. } => Some(until),
+    }
+}
+
+impl Step<'_> {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Boot { found, resumed } => self.boot(found, resumed),
+            Event::Wake => self.wake(),
+            Event::Began(id, process) => {
+                if let Some(running) = self.running(id) {
+                    running.process = Some(process);
+                    if running.stage == Stage::Starting {
+                        running.stage = Stage::Running;
+                    }
+                }
+            }
+            Event::Ended(id, ending) => {
+                self.end(id, None, ending);
+            }
+            Event::Trigger => {
+                let now = self.moment.now;
+                let second = now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos()));
+                self.admit(second, Cause::Trigger);
+            }
+            Event::Stop => self.stop_all(StopReason::Shutdown, AT_ONCE),
+        }
+    }
+
+    fn running(&mut self, id: u64) -> Option<&mut Running> {
+        self.state.running.iter_mut().find(|running| running.ticket.id == id)
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.actions.push(Action::Tell(notice));
+    }
+
+    fn boot(&mut self, mut found: BTreeMap<u64, Found>, resumed: Option<Time>) {
+        let ids: Vec<u64> = self.state.running.iter().map(|running| running.ticket.id).collect();
+        let mut lost = Vec::new();
+        for id in ids {
+            match found.remove(&id).unwrap_or(Found::Lost) {
+                Found::Alive(process) => self.adopt(id, process),
+                Found::Ended(ending) => {
+                    self.end(id, None, ending);
+                }
+                Found::NeverBegan => self.put_back(id),
+                Found::Lost => lost.extend(self.end(id, Some(Outcome::Lost), Ending::default())),
+            }
+        }
+        self.recount(resumed);
+        let now = self.moment.now;
+        let mut arrivals = self.arrivals(now);
+        // A tick whose run was cut off has been missed as much as one whose run never was.
+        let lost = lost.into_iter().filter(|ticket| ticket.cause != Cause::Trigger).map(|ticket| ticket.tick);
+        arrivals.missed.extend(lost);
+        arrivals.missed.sort_unstable();
+        self.settle(arrivals);
+    }
+
+    fn adopt(&mut self, id: u64, process: Option<Process>) {
+        let Some(running) = self.running(id) else { return };
+        running.process = process.or(running.process.take());
+        if running.stage == Stage::Starting {
+            running.stage = Stage::Running;
+        }
+        let tick = running.ticket.tick;
+        self.tell(Notice::Adopted { id, tick });
+    }
+
+    /// A run that was written down and never begun waits at the front again.
+    fn put_back(&mut self, id: u64) {
+        let Some(place) = self.state.running.iter().position(|running| running.ticket.id == id) else { return };
+        let running = self.state.running.remove(place);
+        self.state.counts.started -= 1;
+        self.state.waiting.insert(0, running.ticket);
+    }
+
+    /// From when ticks are counted: a new schedule, a changed one, and one that was paused begin now.
+    fn recount(&mut self, resumed: Option<Time>) {
+        let (cron, timezone) = (self.schedule.cadence.cron(), self.schedule.cadence.timezone());
+        let now = self.moment.now;
+        let state = &mut *self.state;
+        let known = state.cron == cron && state.timezone == timezone;
+        let changed = !known && state.accounted.is_some();
+        let accounted = state.accounted.filter(|_| known).unwrap_or(now);
+        state.accounted = Some(accounted.max(resumed.unwrap_or(accounted)));
+        cron.clone_into(&mut state.cron);
+        timezone.clone_into(&mut state.timezone);
+        if changed {
+            self.tell(Notice::Changed { cron: cron.to_owned(), timezone: timezone.to_owned() });
+        }
+    }
+
+    fn wake(&mut self) {
+        if self.state.cron != self.schedule.cadence.cron() || self.state.timezone != self.schedule.cadence.timezone() {
+            self.recount(None);
+        }
+        let late = self.moment.now - LATE;
+        let arrivals = self.arrivals(late);
+        self.settle(arrivals);
+    }
+
+    fn arrivals(&mut self, late: Time) -> Arrivals {
+        let now = self.moment.now;
+        if self.moment.draining {
+            return Arrivals::default();
+        }
+        if let Some(accounted) = self.state.accounted
+            && accounted > now + WAITED_FOR
+        {
+            self.state.accounted = Some(now);
+            self.tell(Notice::ClockSetBack { accounted });
+        }
+        arrivals::take(self.schedule, self.state, now, late)
+    }
+
+    fn settle(&mut self, arrivals: Arrivals) {
+        let Arrivals { missed, more, due } = arrivals;
+        if self.moment.paused {
+            self.state.counts.paused += (missed.len() + due.len()) as u64;
+            for tick in due {
+                self.tell(Notice::Paused { tick });
+            }
+            return;
+        }
+        self.make_up(&missed, more);
+        for tick in due {
+            self.admit(tick, Cause::Tick);
+        }
+    }
+
+    fn make_up(&mut self, missed: &[Time], more: bool) {
+        let (Some(first), Some(last)) = (missed.first().copied(), missed.last().copied()) else { return };
+        let room = MOST.saturating_sub(self.state.waiting.len());
+        let wanted = match self.schedule.catchup {
+            Catchup::None => 0,
+            Catchup::Latest => 1,
+            Catchup::All => missed.len().min(room),
+        };
+        if self.schedule.catchup == Catchup::Latest {
+            // One run makes up for all that was missed, earlier absences included.
+            self.state.waiting.retain(|ticket| ticket.cause != Cause::Catchup);
+        }
+        for tick in &missed[missed.len() - wanted..] {
+            let ticket = self.state.ticket(*tick, Cause::Catchup);
+            self.state.waiting.push(ticket);
+        }
+        self.state.counts.missed += (missed.len() - wanted) as u64;
+        self.tell(Notice::Missed { ticks: missed.len(), more, first, last, made_up: wanted });
+    }
+
+    /// A tick that is due, or a run that somebody asked for, meets what is going on.
+    fn admit(&mut self, tick: Time, cause: Cause) {
+        let busy = !self.state.running.is_empty() || !self.state.waiting.is_empty();
+        let overlap = self.schedule.overlap;
+        let full = self.state.waiting.len() >= MOST;
+        if busy && cause == Cause::Tick && (overlap == Overlap::Skip || full) {
+            self.state.counts.skipped += 1;
+            self.tell(Notice::Skipped { tick });
+            return;
+        }
+        if overlap == Overlap::Replace {
+            self.replace();
+        }
+        let ticket = self.state.ticket(tick, cause);
+        let id = ticket.id;
+        self.state.waiting.push(ticket);
+        let waits = busy && (overlap != Overlap::Allow || self.state.running.len() >= MOST_AT_ONCE);
+        if waits {
+            let waiting = self.state.waiting.len();
+            self.tell(Notice::Queued { id, tick, waiting });
+        }
+    }
+
+    fn replace(&mut self) {
+        let before = self.state.waiting.len();
+        self.state.waiting.retain(|ticket| ticket.cause != Cause::Tick);
+        self.state.counts.skipped += (before - self.state.waiting.len()) as u64;
+        self.stop_all(StopReason::Replaced, self.schedule.grace);
+    }
+
+    /// Tells all runs that were not told yet to stop. Those that were told are hurried if the daemon stops.
+    fn stop_all(&mut self, reason: StopReason, grace: Duration) {
+        let until = self.moment.now + grace;
+        let mut told = Vec::new();
+        for running in &mut self.state.running {
+            let id = running.ticket.id;
+            match &mut running.stage {
+                Stage::Draining { until: later, .. } if reason == StopReason::Shutdown => *later = until.min(*later),
+                Stage::Draining { .. } | Stage::Stopping { .. } | Stage::Killed { .. } => {}
+                stage => {
+                    *stage = Stage::Draining { reason, until };
+                    told.push(id);
+                }
+            }
+        }
+        for id in told {
+            self.actions.push(Action::Terminate(id));
+            self.tell(Notice::StoppingRun { id, reason, signal: 1 });
+        }
+    }
+
+    /// Runs that have had their time.
+    fn deadlines(&mut self) {
+        let now = self.moment.now;
+        let schedule = self.schedule;
+        let mut told = Vec::new();
+        for running in &mut self.state.running {
+            if deadline(schedule, running).is_none_or(|deadline| deadline > now) {
+                continue;
+            }
+            let (next, reason, signal) = match running.stage {
+                Stage::Draining { reason, .. } => (Stage::Stopping { reason, until: now + BEFORE_KILL }, reason, 2),
+                Stage::Stopping { reason, .. } => (Stage::Killed { reason }, reason, 3),
+                _ => {
+                    let reason = StopReason::Overran;
+                    (Stage::Draining { reason, until: now + schedule.grace }, reason, 1)
+                }
+            };
+            running.stage = next;
+            told.push((running.ticket.id, reason, signal));
+        }
+        for (id, reason, signal) in told {
+            self.actions.push(if signal == 3 { Action::Kill(id) } else { Action::Terminate(id) });
+            self.tell(Notice::StoppingRun { id, reason, signal });
+        }
+    }
+
+    /// Starts what may start.
+    fn dispatch(&mut self) {
+        while let Some(place) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
+            let ticket = self.state.waiting.remove(place);
+            self.begin(ticket);
+        }
+    }
+
+    fn may_start(&self, ticket: &Ticket) -> bool {
+        let beside = self.schedule.overlap == Overlap::Allow && ticket.cause != Cause::Catchup;
+        let room = self.state.running.len() < if beside { MOST_AT_ONCE } else { 1 };
+        let held = self.moment.paused && ticket.cause != Cause::Trigger;
+        room && !held && !self.moment.draining
+    }
+
+    fn begin(&mut self, ticket: Ticket) {
+        let began = self.moment.now;
+        self.state.counts.started += 1;
+        self.state.running.push(Running { ticket: ticket.clone(), began, process: None, stage: Stage::Starting });
+        let Ticket { id, tick, cause } = ticket;
+        self.tell(Notice::Starting { id, tick, cause });
+        self.actions.push(Action::Start(ticket));
+    }
+
+    fn end(&mut self, id: u64, outcome: Option<Outcome>, ending: Ending) -> Option<Ticket> {
+        let place = self.state.running.iter().position(|running| running.ticket.id == id)?;
+        let running = self.state.running.remove(place);
+        let outcome = outcome.unwrap_or_else(|| outcome_of(&running, ending.exit));
+        let (ended, tick) = (self.moment.now, running.ticket.tick);
+        let Ending { exit, run, cached, finished, calls, message } = ending;
+        let seconds = (ended - running.began).num_seconds();
+        let (told, said) = (run.clone(), message.clone());
+        self.tell(Notice::Ended {
+            id,
+            tick,
+            outcome,
+            exit,
+            run: told,
+            cached,
+            finished,
+            calls,
+            seconds,
+            message: said,
+        });
+        let (ticket, began) = (running.ticket.clone(), running.began);
+        self.state.remember(Ended { ticket, began, ended, outcome, exit, run, cached, finished, calls, message });
+        Some(running.ticket)
+    }
+}
+
+fn outcome_of(running: &Running, exit: Option<i32>) -> Outcome {
+    match (exit, running.stop_reason()) {
+        // Told to stop when it had nothing left to do.
+        (Some(0), _) => Outcome::Succeeded,
+        (_, Some(StopReason::Overran)) => Outcome::Overran,
+        (_, Some(StopReason::Replaced)) => Outcome::Replaced,
+        (_, Some(StopReason::Shutdown)) => Outcome::Stopped,
+        (Some(3), None) => Outcome::DeadLetters,
+        (Some(4), None) => Outcome::BudgetSpent,
+        (_, None) => Outcome::Failed,
+    }
+}

@@ -1,0 +1,172 @@
+//! `schedule:` as written: when a pipeline runs by itself, and what happens when that does not fit.
+
+use std::time::Duration;
+
+use super::cadence::{self, Cadence};
+use super::field::{self, Problems, take};
+use super::scope::{Shared, part_span};
+use super::value::{Key, Spanned, Value};
+use crate::diagnostic::Diagnostic;
+
+const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max_runtime", "grace"];
+const OVERLAP: [(&str, Overlap); 4] =
+    [("skip", Overlap::Skip), ("queue", Overlap::Queue), ("replace", Overlap::Replace), ("allow", Overlap::Allow)];
+const CATCHUP: [(&str, Catchup); 3] = [("none", Catchup::None), ("latest", Catchup::Latest), ("all", Catchup::All)];
+/// Time that a run is given to finish what is in flight.
+const GRACE: Duration = Duration::from_mins(1);
+
+/// When a pipeline runs by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// The ticks.
+    pub cadence: Cadence,
+    /// What a tick does that comes while a run is going.
+    pub overlap: Overlap,
+    /// What becomes of ticks that nobody was there for.
+    pub catchup: Catchup,
+    /// Each tick starts later by a share of this, the same share whenever it is asked.
+    pub jitter: Duration,
+    /// A run that takes longer is told to stop.
+    pub max_runtime: Option<Duration>,
+    /// Time it then has to finish what is in flight.
+    pub grace: Duration,
+}
+
+/// What a tick does that comes while a run is going.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// Nothing.
+    #[default]
+    Skip,
+    /// It waits for its turn.
+    Queue,
+    /// It stops the run and takes its place.
+    Replace,
+    /// It starts beside it.
+    Allow,
+}
+
+/// What becomes of ticks that nobody was there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Catchup {
+    /// They are passed over.
+    None,
+    /// The last of them runs.
+    #[default]
+    Latest,
+    /// All of them run, one after another.
+    All,
+}
+
+impl Overlap {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        OVERLAP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Catchup {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        CATCHUP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Reads `schedule:`; nothing when something in it is wrong, which is reported.
+pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule> {
+    let (span, known) = (written.span, shared.problems.len());
+    let mut fields = field::fields(written, "`schedule`", KEYS, &mut shared.problems);
+    let silent = fields.iter().all(|(key, _)| key.text != "cron");
+    let cadence = cadence(&mut fields, shared);
+    if silent && shared.problems.len() == known {
+        let fault = Diagnostic::error("missing-key", "`schedule` does not say when").at(span, "");
+        shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
+    }
+    let problems = &mut shared.problems;
+    let overlap = word(take(&mut fields, "overlap"), "`overlap`", &OVERLAP, problems);
+    let catchup = word(take(&mut fields, "catchup"), "`catchup`", &CATCHUP, problems);
+    let mut length = |name: &str, most: u64| length(take(&mut fields, name)?, name, most, problems);
+    let jitter = length("jitter", 24);
+    let max_runtime = length("max_runtime", 24 * 365);
+    let grace = length("grace", 24);
+    Some(Schedule {
+        cadence: cadence.filter(|_| shared.problems.len() == known)?,
+        overlap: overlap.unwrap_or_default(),
+        catchup: catchup.unwrap_or_default(),
+        jitter: jitter.unwrap_or_default(),
+        max_runtime,
+        grace: grace.unwrap_or(GRACE),
+    })
+}
+
+fn cadence(fields: &mut Vec<(Key, Spanned)>, shared: &mut Shared<'_>) -> Option<Cadence> {
+    let zone = match take(fields, "timezone") {
+        Some(value) => zone(&value, shared),
+        None => Some(chrono_tz::Tz::UTC),
+    };
+    let value = take(fields, "cron")?;
+    let line = field::text(&value, "`cron`", &mut shared.problems)?;
+    // With a zone that is none, the line is checked all the same.
+    let read = Cadence::new(&line, zone.unwrap_or(chrono_tz::Tz::UTC));
+    match read {
+        Ok(cadence) => zone.map(|_| cadence),
+        Err(bad) => {
+            let span = match (&bad.part, value.via) {
+                (Some(part), None) => part_span(shared.sources, value.span, &line, part),
+                _ => value.span,
+            };
+            let fault = Diagnostic::error("bad-cron", format!("`{line}` is no cron line: {}", bad.message));
+            let fault = fault.at(span, "").at_some(value.via, "used here");
+            shared.report(fault.help(
+                "five fields, `minute hour day month weekday`, or six with seconds first: `0 3 * * *` is every night at three",
+            ));
+            None
+        }
+    }
+}
+
+fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
+    let name = field::text(value, "`timezone`", &mut shared.problems)?;
+    match cadence::zone(&name) {
+        Ok(zone) => Some(zone),
+        Err(meant) => {
+            let fault = Diagnostic::error("bad-timezone", format!("there is no time zone `{name}`"));
+            let fault = fault.at(value.span, "").at_some(value.via, "used here");
+            shared.report(fault.help(match meant {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "a time zone is written by its IANA name: `Europe/Berlin`, `Asia/Shanghai`, `UTC`".to_owned(),
+            }));
+            None
+        }
+    }
+}
+
+fn word<T: Copy>(value: Option<Spanned>, what: &str, words: &[(&str, T)], problems: &mut Problems) -> Option<T> {
+    let value = value?;
+    let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+    // `none` may be written as YAML's nothing.
+    let value = match value.value {
+        Value::Null if names.contains(&"none") => Spanned::new(Value::String("none".to_owned()), value.span),
+        _ => value,
+    };
+    let found = field::choice(&value, what, &names, problems)?;
+    words.iter().find(|(name, _)| *name == found).map(|(_, policy)| *policy)
+}
+
+/// A duration of at most so many hours.
+fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
+    let length = field::duration(&value, &format!("`{name}`"), problems)?;
+    if length > Duration::from_hours(most) {
+        let fault = Diagnostic::error("bad-value", format!("`{name}` is at most {most} hours")).at(value.span, "");
+        problems.push(fault.at_some(value.via, "used here"));
+        return None;
+    }
+    if length.is_zero() && name == "max_runtime" {
+        let fault = Diagnostic::error("bad-value", "`max_runtime` of nothing stops every run").at(value.span, "");
+        problems.push(fault.at_some(value.via, "used here").help("leave it out for no limit"));
+        return None;
+    }
+    Some(length)
+}

@@ -1,0 +1,294 @@
+//! What the daemon of `schedule` keeps, one folder a schedule: its state, its lease, its switch, what it was asked for,
+//! and what its runs said.
+//!
+//! ```text
+//! schedule/<name>/
+//!   state.json        what is due, waits, runs and has ended
+//!   lease             locked by the daemon that serves the schedule
+//!   switch.json       paused or not, and since when
+//!   asked/            one file for each run that somebody asked for
+//!   runs/<ticket>.log what a run said; locked as long as the run goes on
+//! ```
+//!
+//! The lock on a run's log belongs to the open file that is the run's standard output, so the system keeps it for as
+//! long as the run lives, whatever becomes of the daemon.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::layout::Store;
+use crate::schedule::State;
+use crate::spec::Time;
+
+/// Logs that are kept of one schedule.
+const LOGS: usize = 50;
+
+/// Held by the daemon that serves a schedule. The operating system lets go of it when the daemon dies.
+#[derive(Debug)]
+pub struct ScheduleLease {
+    _file: File,
+}
+
+/// Paused or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// Is the schedule paused?
+    pub paused: bool,
+    /// Since when it is as it is; missing when nobody ever touched it.
+    pub since: Option<Time>,
+}
+
+/// What a run's log says of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLock {
+    /// The run goes on.
+    Held,
+    /// The run has ended.
+    Free,
+    /// There is no log: the run was never begun.
+    Absent,
+    /// The file system has no locks.
+    Unknown,
+}
+
+impl Store {
+    fn schedule_folder(&self, name: &str) -> PathBuf {
+        self.root().join("schedule").join(folder_name(name))
+    }
+
+    /// Names of all schedules that were ever served, sorted.
+    #[must_use]
+    pub fn schedule_names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
+        let states = entries.filter_map(|entry| read_json::<State>(&entry.path().join("state.json")));
+        let mut names: Vec<String> = states.map(|state| state.name).collect();
+        names.sort();
+        names
+    }
+
+    /// The state of a schedule. A damaged one is forgotten, with a warning: the schedule begins anew.
+    #[must_use]
+    pub fn schedule_state(&self, name: &str) -> Option<State> {
+        let path = self.schedule_folder(name).join("state.json");
+        let state = read_json::<State>(&path).filter(|state| state.name == name);
+        if state.is_none() && path.exists() {
+            tracing::warn!("{} is damaged: the schedule begins anew", path.display());
+        }
+        state
+    }
+
+    /// Keeps the state of a schedule, durably.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nothing that follows from it may be done.
+    pub fn keep_schedule(&self, state: &State) -> Result<(), StoreError> {
+        self.write_json(&self.schedule_folder(&state.name).join("state.json"), state)
+    }
+
+    /// Takes the lease on a schedule, or `None` while another daemon holds it.
+    ///
+    /// # Errors
+    /// When the lease file cannot be made, or the file system has no locks: then two daemons could not be told apart.
+    pub fn try_schedule_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
+        let folder = self.schedule_folder(name);
+        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        let path = folder.join("lease");
+        let file = open(&path).map_err(StoreError::io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(ScheduleLease { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+        }
+    }
+
+    /// Does a daemon serve that schedule?
+    #[must_use]
+    pub fn schedule_is_served(&self, name: &str) -> bool {
+        lock_of(&self.schedule_folder(name).join("lease")) == LogLock::Held
+    }
+
+    /// Is that schedule paused? A switch that cannot be read counts as paused: nothing starts by mistake.
+    #[must_use]
+    pub fn schedule_switch(&self, name: &str) -> Switch {
+        let path = self.schedule_folder(name).join("switch.json");
+        if !path.exists() {
+            return Switch::default();
+        }
+        read_json(&path).unwrap_or_else(|| {
+            tracing::warn!("{} is damaged: the schedule counts as paused; `schedule resume` mends it", path.display());
+            Switch { paused: true, since: None }
+        })
+    }
+
+    /// Pauses or resumes a schedule.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_schedule_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
+        self.write_json(&self.schedule_folder(name).join("switch.json"), switch)
+    }
+
+    /// Asks the daemon for a run.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn ask_for_run(&self, name: &str, now: Time) -> Result<(), StoreError> {
+        let file = format!("{}-{}.json", now.format("%Y%m%dT%H%M%S%.9f"), std::process::id());
+        self.write_json(&self.schedule_folder(name).join("asked").join(file), &now)
+    }
+
+    /// What was asked for and not answered yet, oldest first.
+    #[must_use]
+    pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.schedule_folder(name).join("asked")).into_iter().flatten();
+        let mut asked: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        asked.sort();
+        asked
+    }
+
+    /// Takes a question off the list.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn answer(&self, asked: &Path) -> Result<(), StoreError> {
+        fs::remove_file(asked).map_err(StoreError::io("remove", asked))
+    }
+
+    /// Where a run of a schedule says what it does.
+    #[must_use]
+    pub fn run_log(&self, name: &str, ticket: u64) -> PathBuf {
+        self.schedule_folder(name).join("runs").join(format!("{ticket:08}.log"))
+    }
+
+    /// Makes the log of a run, locked: to be given to the run as its output. Old logs are removed.
+    ///
+    /// # Errors
+    /// When it cannot be made, or a run of that ticket still holds it.
+    pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
+        let path = self.run_log(name, ticket);
+        let folder = path.parent().unwrap_or(self.root());
+        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => file.set_len(0).map_err(StoreError::io("write", &path))?,
+            Err(TryLockError::WouldBlock) => {
+                let held = std::io::Error::new(std::io::ErrorKind::WouldBlock, "a run still holds it");
+                return Err(StoreError::io("lock", &path)(held));
+            }
+            Err(TryLockError::Error(error)) => tracing::debug!("no lock on {}: {error}", path.display()),
+        }
+        prune_logs(folder);
+        Ok(file)
+    }
+
+    /// Does a run still hold its log?
+    #[must_use]
+    pub fn run_log_lock(&self, name: &str, ticket: u64) -> LogLock {
+        lock_of(&self.run_log(name, ticket))
+    }
+
+    fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+        let text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Location(error.to_string()))?;
+        self.write_file(path, &text)
+    }
+}
+
+fn prune_logs(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    logs.sort();
+    let excess = logs.len().saturating_sub(LOGS);
+    for log in &logs[..excess] {
+        if lock_of(log) == LogLock::Free
+            && let Err(error) = fs::remove_file(log)
+        {
+            tracing::debug!("left {} behind: {error}", log.display());
+        }
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+}
+
+fn lock_of(path: &Path) -> LogLock {
+    let Ok(file) = OpenOptions::new().write(true).open(path) else { return LogLock::Absent };
+    match file.try_lock() {
+        Ok(()) => LogLock::Free,
+        Err(TryLockError::WouldBlock) => LogLock::Held,
+        Err(TryLockError::Error(_)) => LogLock::Unknown,
+    }
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// A schedule's name as a folder: letters, digits, `.`, `_` and `-` stay, every other byte is written as `%2f`.
+fn folder_name(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let piece = |(place, byte): (usize, u8)| match byte {
+        byte if plain(byte) || (byte == b'.' && place > 0) => char::from(byte).to_string(),
+        byte => format!("%{byte:02x}"),
+    };
+    name.bytes().enumerate().map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_folders_that_differ() {
+        assert_eq!(folder_name("nightly-v1.2"), "nightly-v1.2");
+        assert_eq!(folder_name("../a b/é"), "%2e.%2fa%20b%2f%c3%a9");
+        assert_eq!(folder_name("."), "%2e");
+    }
+
+    #[test]
+    fn a_state_comes_back_and_a_damaged_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let state = State { serial: 7, ..State::new("a/b") };
+        store.keep_schedule(&state).unwrap();
+        assert_eq!((store.schedule_state("a/b"), store.schedule_names()), (Some(state), vec!["a/b".to_owned()]));
+        fs::write(store.schedule_folder("a/b").join("state.json"), "{").unwrap();
+        assert_eq!(store.schedule_state("a/b"), None);
+    }
+
+    #[test]
+    fn one_daemon_a_schedule() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        assert!(!store.schedule_is_served("a"));
+        let lease = store.try_schedule_lease("a").unwrap();
+        assert!(lease.is_some() && store.schedule_is_served("a"));
+        assert!(store.try_schedule_lease("a").unwrap().is_none());
+        drop(lease);
+        assert!(!store.schedule_is_served("a"));
+    }
+
+    #[test]
+    fn a_log_is_locked_as_long_as_the_run_that_writes_it_lives() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        assert_eq!(store.run_log_lock("a", 1), LogLock::Absent);
+        let log = store.open_run_log("a", 1).unwrap();
+        let mut run = {
+            let mut command = std::process::Command::new("cat");
+            command.stdin(std::process::Stdio::piped()).stdout(log).spawn().unwrap()
+        };
+        assert_eq!(store.run_log_lock("a", 1), LogLock::Held);
+        drop(run.stdin.take());
+        run.wait().unwrap();
+        // A process that another test is starting may hold the file for a blink, until it becomes another program.
+        let freed = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            store.run_log_lock("a", 1) == LogLock::Free
+        });
+        assert!(freed);
+    }
+}

@@ -1,0 +1,229 @@
+//! Writes one output table as Parquet parts. Where it is cut is decided by its rows alone: the same rows give the same
+//! bytes however the kernel cut its batches and however many threads encode them, and a row that changes changes its
+//! part only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use searchmill_schemas::RecordKind;
+
+use super::artifact::Part;
+use super::error::StoreError;
+use super::part::{BATCH_ROWS, logical_bytes, write_part};
+use crate::fingerprint::is_boundary;
+use crate::operator::OperatorError;
+
+/// A part has at least so many rows, unless it is the last one or its rows are large.
+pub(super) const PART_LEAST_ROWS: usize = 2048;
+/// And at most so many.
+const PART_MOST_ROWS: usize = 16_384;
+/// A part ends after the batch with which its values pass so many bytes, before encoding.
+const PART_BYTES: usize = 32 << 20;
+
+type Encoded = Result<Part, OperatorError>;
+
+/// A table while it is written.
+pub(super) struct TableWriter {
+    folder: PathBuf,
+    kind: RecordKind,
+    schema: SchemaRef,
+    coalescer: BatchCoalescer,
+    /// Batches of the part that is being gathered, their bytes and rows (with those still in the coalescer).
+    part: Vec<RecordBatch>,
+    part_bytes: usize,
+    part_rows: usize,
+    rows: u64,
+    parts: Vec<Slot>,
+    /// Parts before this one are finished.
+    waited: usize,
+    refitted: bool,
+}
+
+/// A part that is finished, or on its way.
+enum Slot {
+    Finished(Part),
+    Encoding(Receiver<Encoded>),
+}
+
+impl TableWriter {
+    pub(super) fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Result<Self, OperatorError> {
+        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+        Ok(Self {
+            folder,
+            kind,
+            schema: Arc::clone(schema),
+            coalescer: BatchCoalescer::new(Arc::clone(schema), BATCH_ROWS),
+            part: Vec::new(),
+            part_bytes: 0,
+            part_rows: 0,
+            rows: 0,
+            parts: Vec::new(),
+            waited: 0,
+            refitted: false,
+        })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Rows written so far.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Parts so far, counting the one that is being gathered if it has rows.
+    pub(super) fn part_count(&self) -> usize {
+        self.parts.len() + usize::from(self.part_rows > 0)
+    }
+
+    /// Has a batch been made to fit since this was asked last?
+    pub(super) fn take_refitted(&mut self) -> bool {
+        std::mem::take(&mut self.refitted)
+    }
+
+    pub(super) fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
+        let batch = self.fit(port, batch)?;
+        self.rows += batch.num_rows() as u64;
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let (end, boundary) = self.next_step(&batch, start);
+            self.push(batch.slice(start, end - start))?;
+            if self.part_rows >= PART_MOST_ROWS || self.part_bytes >= PART_BYTES || boundary {
+                self.cut()?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The end of the rows from `start` on that go to the encoder together, and whether the last of them ends a part.
+    fn next_step(&self, batch: &RecordBatch, start: usize) -> (usize, bool) {
+        let room = BATCH_ROWS - self.part_rows % BATCH_ROWS;
+        let end = batch.num_rows().min(start + room);
+        let Some(first) = batch.columns().first() else { return (end, false) };
+        let ends = |row: &usize| self.part_rows + row + 1 - start >= PART_LEAST_ROWS && is_boundary(first, *row);
+        match (start..end).find(ends) {
+            Some(row) => (row + 1, true),
+            None => (end, false),
+        }
+    }
+
+    fn push(&mut self, rows: RecordBatch) -> Result<(), OperatorError> {
+        self.part_rows += rows.num_rows();
+        self.coalescer.push_batch(rows)?;
+        self.take_completed();
+        Ok(())
+    }
+
+    fn take_completed(&mut self) {
+        while let Some(full) = self.coalescer.next_completed_batch() {
+            self.part_bytes += full.columns().iter().map(logical_bytes).sum::<usize>();
+            self.part.push(full);
+        }
+    }
+
+    /// All batches of a port have the columns of its first one; nullability may differ.
+    fn fit(&mut self, port: &str, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+        if batch.schema().fields() == self.schema.fields() {
+            return Ok(batch.clone());
+        }
+        self.refitted = true;
+        RecordBatch::try_new(Arc::clone(&self.schema), batch.columns().to_vec()).map_err(|_| {
+            let names = |schema: &Schema| {
+                let field = |field: &Arc<Field>| format!("{} {}", field.name(), field.data_type());
+                schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
+            };
+            let (first, now) = (names(&self.schema), names(&batch.schema()));
+            OperatorError::engine(format!("output `{port}` changed its columns: first {first}; now {now}"))
+        })
+    }
+
+    /// Ends the part that is being gathered, if it has rows.
+    pub(super) fn cut(&mut self) -> Result<(), OperatorError> {
+        if self.part_rows == 0 {
+            return Ok(());
+        }
+        let (name, batches) = self.take_part()?;
+        // A pool's own thread must not wait for its pool.
+        if rayon::current_thread_index().is_some() {
+            self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
+            return Ok(());
+        }
+        while self.parts.len() - self.waited >= rayon::current_num_threads() {
+            self.wait_for_oldest()?;
+        }
+        let (folder, schema) = (self.folder.clone(), Arc::clone(&self.schema));
+        let (sender, receiver) = sync_channel(1);
+        // The receiver is gone only when the node has already failed.
+        rayon::spawn(move || drop(sender.send(write_part(&folder, name, &schema, &batches))));
+        self.parts.push(Slot::Encoding(receiver));
+        Ok(())
+    }
+
+    fn take_part(&mut self) -> Result<(String, Vec<RecordBatch>), OperatorError> {
+        self.coalescer.finish_buffered_batch()?;
+        self.take_completed();
+        (self.part_rows, self.part_bytes) = (0, 0);
+        Ok((part_name(self.parts.len()), std::mem::take(&mut self.part)))
+    }
+
+    fn wait_for_oldest(&mut self) -> Result<(), OperatorError> {
+        if let Some(slot) = self.parts.get_mut(self.waited) {
+            if let Slot::Encoding(receiver) = slot {
+                let died = |_| OperatorError::engine("a thread that encodes Parquet died");
+                *slot = Slot::Finished(receiver.recv().map_err(died)??);
+            }
+            self.waited += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a finished part of another artifact over, as it is.
+    pub(super) fn adopt(&mut self, from: &Path, part: &Part) -> Result<(), OperatorError> {
+        self.cut()?;
+        let name = part_name(self.parts.len());
+        let to = self.folder.join(&name);
+        if fs::hard_link(from, &to).is_err() {
+            fs::copy(from, &to).map_err(StoreError::io("copy", from))?;
+        }
+        self.rows += part.rows;
+        self.parts.push(Slot::Finished(Part { name, ..part.clone() }));
+        Ok(())
+    }
+
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The finished parts.
+    pub(super) fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
+        let open_table = self.kind == RecordKind::Table && !self.schema.fields().is_empty();
+        if self.part_rows > 0 && self.waited == self.parts.len() {
+            // Nothing else is under way: no other thread is needed.
+            let (name, batches) = self.take_part()?;
+            self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
+        } else if self.part_count() == 0 && open_table {
+            // An open table without rows still has columns.
+            self.parts.push(Slot::Finished(write_part(&self.folder, part_name(0), &self.schema, &[])?));
+        }
+        self.cut()?;
+        while self.waited < self.parts.len() {
+            self.wait_for_oldest()?;
+        }
+        let finished = |slot| match slot {
+            Slot::Finished(part) => Some(part),
+            Slot::Encoding(_) => None,
+        };
+        Ok(self.parts.into_iter().filter_map(finished).collect())
+    }
+}
+
+fn part_name(number: usize) -> String {
+    format!("part-{number:05}.parquet")
+}

@@ -1,0 +1,222 @@
+//! `schedule`: the daemon, and what steers it.
+
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::schedule::State;
+use searchmill_engine::spec::Cadence;
+use searchmill_engine::store::{Store, Switch};
+use serde_json::json;
+
+use super::Session;
+use crate::args::{ScheduleArgs, ScheduleNextArgs, ScheduleVerb};
+use crate::exit::{Failure, OK};
+use crate::pipeline;
+use crate::schedule::{Scheduled, Settings, now, serve};
+
+pub(super) fn schedule(session: &Session<'_>, args: ScheduleArgs) -> Result<u8, Failure> {
+    match &args.verb {
+        None => daemon(session, args),
+        Some(ScheduleVerb::List) => list(session),
+        Some(ScheduleVerb::Next(args)) => next(session, args),
+        Some(ScheduleVerb::Pause(args)) => switch(session, &args.names, true),
+        Some(ScheduleVerb::Resume(args)) => switch(session, &args.names, false),
+        Some(ScheduleVerb::Trigger(args)) => trigger(session, &args.names),
+    }
+}
+
+fn daemon(session: &Session<'_>, args: ScheduleArgs) -> Result<u8, Failure> {
+    let ScheduleArgs { files, set, params, listen, .. } = args;
+    let directory = session.directory.clone();
+    let read = {
+        let (set, params, directory) = (set.clone(), params.clone(), directory.clone());
+        move |file: &Path| scheduled(file, &set, &params, &directory)
+    };
+    let mut all: Vec<Scheduled> = Vec::new();
+    for given in &files {
+        let found = if given.is_dir() { in_folder(given, &read)? } else { vec![read(given)?] };
+        for new in found {
+            if let Some(known) = all.iter().find(|known| known.name == new.name) {
+                let (one, other) = (known.file.display(), new.file.display());
+                let failure = Failure::usage(format!("{one} and {other} are both called `{}`", new.name));
+                return Err(failure.with_help("give one of them another `name:`"));
+            }
+            all.push(new);
+        }
+    }
+    let store = session.store()?;
+    serve(Settings { directory, store, set, params, listen, read: Box::new(read) }, all, session.terminal)?;
+    Ok(OK)
+}
+
+/// The pipeline of a file, checked as a whole, with its schedule.
+fn scheduled(file: &Path, set: &[String], params: &[PathBuf], directory: &Path) -> Result<Scheduled, Failure> {
+    let plan = pipeline::plan(file, set, params, directory)?;
+    let name = plan.name().to_owned();
+    let schedule = plan.schedule().cloned().ok_or_else(|| {
+        let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
+        failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`")
+    })?;
+    Ok(Scheduled { name, file: file.to_owned(), schedule })
+}
+
+/// The pipelines of a folder that have a schedule.
+fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
+    files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| has_schedule(&text)));
+    files.sort();
+    if files.is_empty() {
+        return Err(Failure::usage(format!("no pipeline in {} has a `schedule:`", folder.display())));
+    }
+    files.iter().map(|file| read(file)).collect()
+}
+
+fn has_schedule(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("schedule:") || line.starts_with("\"schedule\":"))
+}
+
+/// A schedule that is known by name: from the store, from a file, or both.
+struct Known {
+    name: String,
+    scheduled: Option<Scheduled>,
+    state: Option<State>,
+}
+
+impl Known {
+    /// Its ticks: as the file says now, else as the last daemon had read them.
+    fn cadence(&self) -> Option<Cadence> {
+        let written = self.scheduled.as_ref().map(|scheduled| scheduled.schedule.cadence.clone());
+        written.or_else(|| self.state.as_ref().and_then(|state| Cadence::recall(&state.cron, &state.timezone)))
+    }
+}
+
+fn known(session: &Session<'_>, store: &Store, names: &[String]) -> Result<Vec<Known>, Failure> {
+    let stored = store.schedule_names();
+    let mut found = Vec::with_capacity(names.len());
+    for given in names {
+        if stored.contains(given) {
+            found.push(Known { name: given.clone(), scheduled: None, state: store.schedule_state(given) });
+            continue;
+        }
+        let file = Path::new(given);
+        if !file.is_file() {
+            return Err(unknown(given, &stored));
+        }
+        let scheduled = scheduled(file, &[], &[], &session.directory)?;
+        let name = scheduled.name.clone();
+        found.push(Known { state: store.schedule_state(&name), scheduled: Some(scheduled), name });
+    }
+    Ok(found)
+}
+
+fn unknown(given: &str, stored: &[String]) -> Failure {
+    let failure = Failure::usage(format!("there is no schedule and no file `{given}`"));
+    if stored.is_empty() {
+        return failure.with_help("no daemon has served this store yet: `searchmill schedule FILE`");
+    }
+    failure.with_help(format!("schedules: {}", stored.join(", ")))
+}
+
+fn list(session: &Session<'_>) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let mut rows = Vec::new();
+    for name in store.schedule_names() {
+        let Some(state) = store.schedule_state(&name) else { continue };
+        let (served, switch) = (store.schedule_is_served(&name), store.schedule_switch(&name));
+        let cadence = Cadence::recall(&state.cron, &state.timezone);
+        let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
+        if session.terminal.is_json() {
+            let daemon = state.daemon.as_ref().filter(|_| served);
+            let line = json!({
+                "name": name, "file": state.file, "cron": state.cron, "timezone": state.timezone, "served": served,
+                "daemon": daemon, "paused": switch.paused, "next": next, "running": state.running,
+                "waiting": state.waiting.len(), "last": state.ended.last(), "counts": state.counts,
+            });
+            session.terminal.line(&line.to_string());
+            continue;
+        }
+        let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
+        let last = state.ended.last();
+        let last = last.map_or_else(String::new, |last| format!("{} {}", last.outcome.name(), local(last.ended)));
+        rows.push(vec![
+            name,
+            mood(&state, served, &switch),
+            next.map_or_else(String::new, local),
+            last,
+            state.cron,
+            state.file,
+        ]);
+    }
+    if !session.terminal.is_json() {
+        session.terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);
+    }
+    Ok(OK)
+}
+
+fn mood(state: &State, served: bool, switch: &Switch) -> String {
+    let mut words = Vec::new();
+    if !served {
+        words.push("no daemon".to_owned());
+    }
+    if switch.paused {
+        words.push("paused".to_owned());
+    }
+    if served && !state.running.is_empty() {
+        words.push(format!("running {}", state.running.len()));
+    }
+    if !state.waiting.is_empty() {
+        words.push(format!("{} waiting", state.waiting.len()));
+    }
+    if words.is_empty() { "idle".to_owned() } else { words.join(", ") }
+}
+
+fn next(session: &Session<'_>, args: &ScheduleNextArgs) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let names = if args.names.is_empty() { store.schedule_names() } else { args.names.clone() };
+    let mut rows = Vec::new();
+    for known in known(session, &store, &names)? {
+        let Some(cadence) = known.cadence() else { continue };
+        let ticks = std::iter::successors(cadence.after(now()), |tick| cadence.after(*tick));
+        for tick in ticks.take(args.count) {
+            if session.terminal.is_json() {
+                let local = cadence.local(tick);
+                session.terminal.line(&json!({"name": known.name, "tick": tick, "local": local}).to_string());
+            }
+            rows.push(vec![known.name.clone(), tick.format("%Y-%m-%dT%H:%M:%SZ").to_string(), cadence.local(tick)]);
+        }
+    }
+    if !session.terminal.is_json() {
+        session.terminal.table(&["schedule", "tick (UTC)", "there"], &rows);
+    }
+    Ok(OK)
+}
+
+fn switch(session: &Session<'_>, names: &[String], paused: bool) -> Result<u8, Failure> {
+    let store = session.store()?;
+    for known in known(session, &store, names)? {
+        let was = store.schedule_switch(&known.name);
+        if was.paused != paused {
+            store.set_schedule_switch(&known.name, &Switch { paused, since: Some(now()) })?;
+        }
+        session.terminal.note(&format!("{} is {}", known.name, if paused { "paused" } else { "not paused" }));
+    }
+    Ok(OK)
+}
+
+fn trigger(session: &Session<'_>, names: &[String]) -> Result<u8, Failure> {
+    let store = session.store()?;
+    let known = known(session, &store, names)?;
+    for known in &known {
+        if !store.schedule_is_served(&known.name) {
+            let file = known.state.as_ref().map(|state| state.file.clone());
+            let file = file.or_else(|| known.scheduled.as_ref().map(|scheduled| scheduled.file.display().to_string()));
+            let failure = Failure::usage(format!("no daemon serves `{}`", known.name));
+            return Err(failure.with_help(format!("run it by hand: `searchmill run {}`", file.unwrap_or_default())));
+        }
+    }
+    for known in &known {
+        store.ask_for_run(&known.name, now())?;
+        session.terminal.note(&format!("{}: asked for a run", known.name));
+    }
+    Ok(OK)
+}

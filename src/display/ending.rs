@@ -1,0 +1,100 @@
+//! The end of a run: what the nodes had to say in short, what was written, and the balance.
+
+use searchmill_engine::report::RunSummary;
+
+use super::table::duration;
+use super::terminal::{DIM, ERROR, GOOD, STRONG, WARN};
+
+/// Lines of a node's summary that are shown in full.
+const LINES: usize = 24;
+/// Nodes whose summaries are shown; beyond that they are only named.
+const NODES: usize = 12;
+
+/// The summaries of the nodes that ran, each cut to its first lines.
+pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
+    let mut shown: Vec<String> = told.iter().take(NODES).map(|(node, text)| summary(node, text)).collect();
+    let rest: Vec<&str> = told.iter().skip(NODES).map(|(node, _)| node.as_str()).collect();
+    if let Some(first) = rest.first() {
+        let (count, names) = (rest.len(), rest.iter().take(NODES).copied().collect::<Vec<_>>().join(", "));
+        let more = if count > NODES { ", …" } else { "" };
+        shown.push(format!("{DIM}… {count} more nodes have summaries ({names}{more}): searchmill show {first}{DIM:#}"));
+    }
+    shown
+}
+
+fn summary(node: &str, text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let kept = kept(&lines);
+    let mut shown = format!("\n{STRONG}{node}{STRONG:#}\n{}", lines[..kept].join("\n").trim_end());
+    if kept < lines.len() {
+        shown.push_str(&format!("\n{DIM}… {} more lines: searchmill show {node}{DIM:#}", lines.len() - kept));
+    }
+    shown
+}
+
+/// How many lines are shown: all of a short text; of a long one whole blocks, where one of them is long enough.
+fn kept(lines: &[&str]) -> usize {
+    // A cut that hides less than it says is worth nothing.
+    if lines.len() <= LINES + 2 {
+        return lines.len();
+    }
+    let blocks = (LINES / 2..=LINES).rev().find(|end| lines[*end].trim().is_empty());
+    blocks.unwrap_or(LINES)
+}
+
+/// The last line of a run.
+pub(super) fn balance(summary: &RunSummary) -> String {
+    let mut parts = vec![format!("{} cached", summary.cached), format!("{} ran", summary.finished)];
+    if summary.failed > 0 {
+        parts.push(format!("{ERROR}{} failed{ERROR:#}", summary.failed));
+    }
+    if summary.skipped > 0 {
+        parts.push(format!("{} skipped", summary.skipped));
+    }
+    if summary.dead_letters > 0 {
+        parts
+            .push(format!("{WARN}{} rows failed{WARN:#} (see `searchmill show NODE --rejects`)", summary.dead_letters));
+    }
+    if summary.calls > 0 {
+        let tokens = summary.prompt_tokens + summary.completion_tokens;
+        parts.push(format!("{} calls, {tokens} tokens", summary.calls));
+    }
+    let word = match summary {
+        _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
+        _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
+        _ => format!("{GOOD}done{GOOD:#}"),
+    };
+    format!("{word} in {}: {}", duration(summary.seconds), parts.join(" · "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn lines(count: usize, blank: &[usize]) -> String {
+        (0..count).map(|line| if blank.contains(&line) { "\n".to_owned() } else { format!("line {line}\n") }).collect()
+    }
+
+    #[test]
+    fn short_summaries_are_whole_and_long_ones_say_where_the_rest_is() {
+        let whole = plain(&summary("world", &lines(26, &[])));
+        assert_eq!(whole.trim_end(), format!("\nworld\n{}", lines(26, &[]).trim_end()));
+        let cut = plain(&summary("scores", &lines(100, &[])));
+        assert!(cut.contains("line 23\n… 76 more lines: searchmill show scores") && !cut.contains("line 24"), "{cut}");
+        let block = plain(&summary("scores", &lines(100, &[1, 20, 40])));
+        assert!(block.ends_with("line 19\n… 80 more lines: searchmill show scores"), "{block}");
+    }
+
+    #[test]
+    fn many_summaries_are_named() {
+        let told: Vec<_> = (0..30).map(|node| (format!("n{node}"), "fine\n".to_owned())).collect();
+        let shown = summaries(&told);
+        assert_eq!(shown.len(), NODES + 1);
+        let last = plain(&shown[NODES]);
+        assert!(last.starts_with("… 18 more nodes have summaries (n12, n13,") && last.contains("n23, …"), "{last}");
+    }
+}

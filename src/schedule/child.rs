@@ -1,0 +1,134 @@
+//! One run: started as a process, and read off its log when it has ended.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use searchmill_engine::schedule::{Ending, Process};
+use searchmill_engine::spec::Time;
+use searchmill_engine::store::{LogLock, Store};
+use serde_json::Value;
+
+use super::process::is_alive;
+
+/// How often a run of an earlier daemon is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Longest message that is kept, in characters.
+const MESSAGE: usize = 400;
+
+/// How runs are started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) program: PathBuf,
+    pub(super) directory: PathBuf,
+    pub(super) store: PathBuf,
+    pub(super) set: Vec<String>,
+    pub(super) params: Vec<PathBuf>,
+}
+
+impl Launch {
+    /// Starts `searchmill run FILE`, its output going to the log.
+    pub(super) fn start(&self, file: &Path, tick: Time, log: File) -> std::io::Result<tokio::process::Child> {
+        let errors = log.try_clone()?;
+        let mut command = tokio::process::Command::new(&self.program);
+        command.arg("run").arg(file).args(["--json", "--quiet", "--color", "never", "--store"]).arg(&self.store);
+        for set in &self.set {
+            command.arg("--set").arg(set);
+        }
+        for params in &self.params {
+            command.arg("--params").arg(params);
+        }
+        command.env("SEARCHMILL_TICK", tick.to_rfc3339_opts(chrono::SecondsFormat::Secs, true));
+        command.current_dir(&self.directory).process_group(0);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn()
+    }
+}
+
+/// How a run ended whose process this daemon waited for.
+pub(super) fn ended(store: &Store, name: &str, ticket: u64, status: std::io::Result<ExitStatus>) -> Ending {
+    let mut ending = read_log(&store.run_log(name, ticket));
+    match status {
+        Ok(status) => {
+            ending.exit = status.code();
+            if let Some(signal) = status.signal() {
+                ending.message = Some(format!("killed by signal {signal}"));
+            }
+        }
+        Err(error) => ending.message = Some(format!("cannot be waited for: {error}")),
+    }
+    if ending.exit == Some(0) {
+        ending.message = None;
+    }
+    ending
+}
+
+/// How a run ended that an earlier daemon had started: its own record in the store says so. `None` when it left none.
+pub(super) fn recorded(store: &Store, name: &str, ticket: u64) -> Option<Ending> {
+    let mut ending = read_log(&store.run_log(name, ticket));
+    ending.exit = store.run(ending.run.as_deref()?)?.exit;
+    if ending.exit == Some(0) {
+        ending.message = None;
+    }
+    ending.exit.is_some().then_some(ending)
+}
+
+/// Had that run begun, as far as its log says?
+pub(super) fn had_begun(store: &Store, name: &str, ticket: u64) -> bool {
+    std::fs::metadata(store.run_log(name, ticket)).is_ok_and(|log| log.len() > 0)
+}
+
+/// Does a run of an earlier daemon still go on?
+pub(super) fn goes_on(store: &Store, name: &str, ticket: u64, process: Option<&Process>) -> bool {
+    match store.run_log_lock(name, ticket) {
+        LogLock::Held => true,
+        LogLock::Free | LogLock::Absent => false,
+        LogLock::Unknown => process.is_some_and(is_alive),
+    }
+}
+
+/// Waits for a run of an earlier daemon.
+pub(super) async fn outlive(store: &Store, name: &str, ticket: u64, process: Option<&Process>) -> Ending {
+    while goes_on(store, name, ticket, process) {
+        tokio::time::sleep(LOOK).await;
+    }
+    recorded(store, name, ticket).unwrap_or_else(|| {
+        let message = Some("its process is gone and left no record of an end".to_owned());
+        Ending { message, ..read_log(&store.run_log(name, ticket)) }
+    })
+}
+
+/// What a log says: the run, its balance, and the last complaint.
+fn read_log(path: &Path) -> Ending {
+    let mut ending = Ending::default();
+    let Ok(file) = File::open(path) else { return ending };
+    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        match serde_json::from_str::<Value>(&line) {
+            Ok(event) => read_event(&event, &mut ending),
+            Err(_) if line.trim().is_empty() => {}
+            Err(_) => ending.message = Some(cut(line.trim())),
+        }
+    }
+    ending
+}
+
+fn read_event(event: &Value, ending: &mut Ending) {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    match text("event") {
+        "run_started" => ending.run = Some(text("run").to_owned()),
+        "node_failed" => ending.message = Some(cut(&format!("{}: {}", text("node"), text("message")))),
+        "run_finished" => {
+            let count = |name: &str| event[name].as_u64().unwrap_or_default();
+            (ending.cached, ending.finished, ending.calls) = (count("cached"), count("finished"), count("calls"));
+        }
+        _ if text("severity") == "error" => ending.message = Some(cut(text("message"))),
+        _ => {}
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MESSAGE).collect()
+}

@@ -1,0 +1,343 @@
+//! The loop: what happened → a step → the state to disk → what is to be done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use searchmill_engine::schedule::{Action, Daemon as Whereabouts, Ending, Event, Running, Ticket};
+use searchmill_engine::spec::Time;
+use searchmill_engine::store::Store;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::child::{self, Launch};
+use super::endpoint::{self, Health};
+use super::now;
+use super::process::{self, Signal};
+use super::served::{Scheduled, Served};
+use crate::display::Terminal;
+use crate::exit::Failure;
+
+/// How often switches, questions and files are looked at.
+const LOOK: Duration = Duration::from_millis(300);
+/// Shortest pause between two rounds.
+const BREATH: Duration = Duration::from_millis(15);
+/// How long a lease is waited for that somebody else holds: `list` takes it for a blink.
+const LEASE_WAIT: Duration = Duration::from_secs(1);
+
+/// Reads a pipeline's schedule.
+pub(crate) type Read = Box<dyn Fn(&Path) -> Result<Scheduled, Failure>>;
+
+/// What the command line says.
+pub(crate) struct Settings {
+    pub(crate) directory: PathBuf,
+    pub(crate) store: Store,
+    pub(crate) set: Vec<String>,
+    pub(crate) params: Vec<PathBuf>,
+    pub(crate) listen: SocketAddr,
+    /// Reads a pipeline's schedule again.
+    pub(crate) read: Read,
+}
+
+/// An end: place of the schedule, ticket, how.
+type End = (usize, u64, Ending);
+
+struct Daemon<'a> {
+    store: Store,
+    launch: Launch,
+    read: Read,
+    terminal: &'a Terminal,
+    served: Vec<Served>,
+    ends: UnboundedSender<End>,
+    health: Arc<Health>,
+    whereabouts: Whereabouts,
+    signals: u8,
+    trouble: Option<String>,
+}
+
+/// Serves schedules until it is told to stop.
+pub(crate) fn serve(settings: Settings, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let listener = endpoint::bind(settings.listen)?;
+    let address = listener.local_addr()?;
+    let (ends, ended) = unbounded_channel();
+    let store = settings.store;
+    let launch = Launch {
+        program: std::env::current_exe()?,
+        directory: settings.directory,
+        store: store.root().to_owned(),
+        set: settings.set,
+        params: settings.params,
+    };
+    let mut served = Vec::with_capacity(scheduled.len());
+    for scheduled in scheduled {
+        let lease = lease(&store, &scheduled.name)?;
+        served.push(Served::new(scheduled, lease, &store));
+    }
+    let whereabouts = Whereabouts { pid: std::process::id(), address: address.to_string(), since: now() };
+    let health = Arc::new(Health::new());
+    let read = settings.read;
+    let mut daemon =
+        Daemon { store, launch, read, terminal, served, ends, health, whereabouts, signals: 0, trouble: None };
+    let outcome = runtime.block_on(daemon.live(listener, ended));
+    runtime.shutdown_background();
+    outcome
+}
+
+fn lease(store: &Store, name: &str) -> Result<searchmill_engine::store::ScheduleLease, Failure> {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(lease) = store.try_schedule_lease(name)? {
+            return Ok(lease);
+        }
+        if start.elapsed() > LEASE_WAIT {
+            let by = store.schedule_state(name).and_then(|state| state.daemon);
+            let by = by.map_or_else(String::new, |daemon| format!(" (process {})", daemon.pid));
+            return Err(Failure::Busy(format!("another daemon{by} serves the schedule `{name}` in this store")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Daemon<'_> {
+    async fn live(&mut self, listener: TcpListener, mut ended: UnboundedReceiver<End>) -> Result<(), Failure> {
+        let mut signals = signals()?;
+        tokio::spawn(endpoint::answer(listener, Arc::clone(&self.health)));
+        self.say("", &self.beginning());
+        self.boot();
+        while !self.is_done() {
+            tokio::select! {
+                Some((place, id, ending)) = ended.recv() => self.feed(place, Event::Ended(id, ending)),
+                Some(()) = signals.recv() => self.told_to_stop(),
+                () = tokio::time::sleep(self.pause()) => self.look(),
+            }
+            self.beat();
+        }
+        self.say("", &json!({"event": "daemon_stopped"}));
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let idle = self.served.iter().all(|served| served.state.running.is_empty() && served.is_saved());
+        (self.signals > 0 && idle) || self.signals > 2
+    }
+
+    fn boot(&mut self) {
+        for place in 0..self.served.len() {
+            let store = self.store.clone();
+            let served = &mut self.served[place];
+            served.state.daemon = Some(self.whereabouts.clone());
+            let found = served.found(&store);
+            let resumed = served.switch.since.filter(|_| !served.switch.paused);
+            self.feed(place, Event::Boot { found, resumed });
+            let adopted: Vec<Running> = self.served[place]
+                .state
+                .running
+                .iter()
+                .filter(|run| run.began < self.whereabouts.since)
+                .cloned()
+                .collect();
+            for running in adopted {
+                self.adopt(place, running);
+            }
+        }
+        self.beat();
+    }
+
+    /// Waits for a run that an earlier daemon started.
+    fn adopt(&self, place: usize, running: Running) {
+        let (store, ends, name) = (self.store.clone(), self.ends.clone(), self.served[place].name.clone());
+        tokio::spawn(async move {
+            let id = running.ticket.id;
+            let ending = child::outlive(&store, &name, id, running.process.as_ref()).await;
+            deliver(&ends, (place, id, ending));
+        });
+    }
+
+    /// How long nothing needs to be done.
+    fn pause(&self) -> Duration {
+        if self.signals > 0 {
+            return LOOK;
+        }
+        let next = self.served.iter().filter_map(Served::next_wake).min();
+        let until = next.map_or(LOOK, |next| (next - now()).to_std().unwrap_or_default());
+        until.clamp(BREATH, LOOK)
+    }
+
+    fn look(&mut self) {
+        for place in 0..self.served.len() {
+            let served = &mut self.served[place];
+            served.switch = self.store.schedule_switch(&served.name);
+            if served.file_changed() {
+                self.read_again(place);
+            }
+            self.feed(place, Event::Wake);
+            self.answer_questions(place);
+        }
+    }
+
+    fn answer_questions(&mut self, place: usize) {
+        if self.signals > 0 {
+            return;
+        }
+        for asked in self.store.asked_runs(&self.served[place].name) {
+            let new = self.served[place].answered.insert(asked.clone());
+            if new {
+                self.feed(place, Event::Trigger);
+            }
+            match self.store.answer(&asked) {
+                Ok(()) => drop(self.served[place].answered.remove(&asked)),
+                Err(error) => self.trouble = Some(error.to_string()),
+            }
+        }
+    }
+
+    /// A changed `schedule:` is taken up; a broken file leaves it as it was, and the next run will say what is wrong.
+    fn read_again(&mut self, place: usize) {
+        let served = &mut self.served[place];
+        let problem = match (self.read)(&served.file) {
+            Ok(new) if new.name == served.name => {
+                served.schedule = new.schedule;
+                return;
+            }
+            Ok(new) => format!("is called `{}` now: start the daemon again", new.name),
+            Err(_) => "is wrong now: its schedule stays as it was; `searchmill validate` says more".to_owned(),
+        };
+        let (name, problem) = (served.name.clone(), format!("{} {problem}", served.file.display()));
+        self.say(&name, &json!({"event": "problem", "message": problem}));
+    }
+
+    /// Takes a step and does what follows, until nothing more follows.
+    fn feed(&mut self, place: usize, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let draining = self.signals > 0;
+            self.served[place].step(now(), draining, event);
+            self.save(place);
+            while let Some(action) = self.served[place].next_action() {
+                events.extend(self.act(place, action));
+            }
+        }
+    }
+
+    fn save(&mut self, place: usize) {
+        let problem = self.served[place].save(&self.store).err().map(|error| error.to_string());
+        if let Some(problem) = &problem
+            && self.trouble.as_ref() != Some(problem)
+        {
+            let message = format!("nothing starts until the state can be kept: {problem}");
+            let name = self.served[place].name.clone();
+            self.say(&name, &json!({"event": "problem", "message": message}));
+        }
+        self.trouble = problem;
+    }
+
+    fn act(&mut self, place: usize, action: Action) -> Option<Event> {
+        match action {
+            Action::Start(ticket) => Some(self.start(place, &ticket)),
+            Action::Terminate(id) => {
+                self.signal(place, id, Signal::Terminate);
+                None
+            }
+            Action::Kill(id) => {
+                self.signal(place, id, Signal::Kill);
+                None
+            }
+            Action::Tell(notice) => {
+                if let Ok(notice) = serde_json::to_value(&notice) {
+                    self.say(&self.served[place].name, &notice);
+                }
+                None
+            }
+        }
+    }
+
+    fn start(&mut self, place: usize, ticket: &Ticket) -> Event {
+        let (name, id) = (self.served[place].name.clone(), ticket.id);
+        let log = self.store.open_run_log(&name, id).map_err(|error| error.to_string());
+        let started = log.and_then(|log| {
+            let started = self.launch.start(&self.served[place].file, ticket.tick, log);
+            started.map_err(|error| format!("cannot start {}: {error}", self.launch.program.display()))
+        });
+        let mut child = match started {
+            Ok(child) => child,
+            Err(message) => return Event::Ended(id, Ending { message: Some(message), ..Ending::default() }),
+        };
+        let process = process::identify(child.id().unwrap_or_default());
+        let (store, ends) = (self.store.clone(), self.ends.clone());
+        tokio::spawn(async move {
+            let status = child.wait().await;
+            let ending = child::ended(&store, &name, id, status);
+            deliver(&ends, (place, id, ending));
+        });
+        Event::Began(id, process)
+    }
+
+    fn signal(&self, place: usize, id: u64, signal: Signal) {
+        let served = &self.served[place];
+        let Some(running) = served.state.running.iter().find(|running| running.ticket.id == id) else { return };
+        let told = match &running.process {
+            Some(process) => process::signal(process, signal),
+            None => Err("the daemon that started it was killed before it noted the process".to_owned()),
+        };
+        if let Err(problem) = told {
+            let message = format!("run {id} cannot be told to stop: {problem}");
+            self.say(&served.name, &json!({"event": "problem", "message": message}));
+        }
+    }
+
+    fn told_to_stop(&mut self) {
+        self.signals = self.signals.saturating_add(1);
+        let running: usize = self.served.iter().map(|served| served.state.running.len()).sum();
+        self.say("", &json!({"event": "stopping", "signal": self.signals, "running": running}));
+        if self.signals == 2 {
+            for place in 0..self.served.len() {
+                self.feed(place, Event::Stop);
+            }
+        }
+    }
+
+    fn beat(&self) {
+        let schedules: Vec<Value> = self.served.iter().map(Served::status).collect();
+        let status = json!({
+            "daemon": self.whereabouts,
+            "store": self.store.root(),
+            "stopping": self.signals > 0,
+            "trouble": self.trouble,
+            "time": now(),
+            "schedules": schedules,
+        });
+        self.health.beat(self.trouble.clone(), status);
+    }
+
+    fn beginning(&self) -> Value {
+        let schedules: BTreeMap<&str, Option<Time>> =
+            self.served.iter().map(|served| (served.name.as_str(), served.schedule.cadence.after(now()))).collect();
+        json!({
+            "event": "daemon_started", "pid": self.whereabouts.pid, "address": self.whereabouts.address, "next": schedules,
+        })
+    }
+
+    fn say(&self, schedule: &str, notice: &Value) {
+        self.terminal.journal(now(), schedule, notice);
+    }
+}
+
+fn deliver(ends: &UnboundedSender<End>, end: End) {
+    if ends.send(end).is_err() {
+        tracing::debug!("a run ended after the daemon");
+    }
+}
+
+/// One message for every SIGTERM and Ctrl-C.
+fn signals() -> Result<UnboundedReceiver<()>, Failure> {
+    let (sender, receiver) = unbounded_channel();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signals, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move { while signals.recv().await.is_some() && sender.send(()).is_ok() {} });
+    }
+    Ok(receiver)
+}

@@ -1,0 +1,85 @@
+//! The health endpoint: `/healthz` for whoever restarts daemons, `/status` for whoever looks.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::exit::Failure;
+
+/// A daemon whose loop has not come round for so long is not well.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What the daemon last said of itself.
+pub(super) struct Health {
+    said: Mutex<Said>,
+}
+
+struct Said {
+    at: Instant,
+    trouble: Option<String>,
+    status: Value,
+}
+
+impl Health {
+    pub(super) fn new() -> Self {
+        Self { said: Mutex::new(Said { at: Instant::now(), trouble: None, status: Value::Null }) }
+    }
+
+    /// The loop has come round.
+    pub(super) fn beat(&self, trouble: Option<String>, status: Value) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said { at: Instant::now(), trouble, status };
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let silence = said.at.elapsed();
+        match &said.trouble {
+            None if silence > SILENCE => Some(format!("the daemon has been silent for {} s", silence.as_secs())),
+            trouble => trouble.clone(),
+        }
+    }
+
+    fn status(&self) -> Value {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).status.clone()
+    }
+}
+
+/// Takes the address, so that it is known to be free before anything runs.
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    if !address.ip().is_loopback() {
+        let failure = Failure::usage(format!("`--listen {address}` is no loopback address"));
+        return Err(failure.with_help("listen on 127.0.0.1, and let a proxy decide who may ask from elsewhere"));
+    }
+    TcpListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| Failure::usage(format!("cannot listen on {address}: {error}")))
+}
+
+/// Answers until the daemon ends.
+pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
+    let router = Router::new().route("/healthz", get(healthz)).route("/status", get(status)).with_state(health);
+    let served = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => axum::serve(listener, router).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        tracing::warn!("the health endpoint has ended: {error}");
+    }
+}
+
+async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
+    match health.trouble() {
+        None => (StatusCode::OK, Json(json!({"status": "ok"}))),
+        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "trouble", "trouble": trouble}))),
+    }
+}
+
+async fn status(State(health): State<Arc<Health>>) -> Json<Value> {
+    Json(health.status())
+}

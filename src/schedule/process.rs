@@ -1,0 +1,82 @@
+//! Processes by number and beginning, and signals to them.
+
+use std::process::{Command, Stdio};
+
+use searchmill_engine::schedule::Process;
+
+/// How hard a process is told to stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signal {
+    Terminate,
+    Kill,
+}
+
+/// The process of that number as it is now.
+pub(super) fn identify(pid: u32) -> Process {
+    Process { pid, began: began(pid).unwrap_or_default() }
+}
+
+/// Is that very process still there?
+pub(super) fn is_alive(process: &Process) -> bool {
+    began(process.pid).is_some_and(|began| began == process.began)
+}
+
+/// Sends a signal to a process group, if the process that leads it is still the same one.
+pub(super) fn signal(process: &Process, signal: Signal) -> Result<(), String> {
+    if !is_alive(process) {
+        return Ok(());
+    }
+    let name = match signal {
+        Signal::Terminate => "TERM",
+        Signal::Kill => "KILL",
+    };
+    let command = format!("kill -{name} -{}", process.pid);
+    let told = Command::new("/bin/sh").args(["-c", &command]).stdin(Stdio::null()).output();
+    match told {
+        Ok(output) if output.status.success() || !is_alive(process) => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(format!("cannot start /bin/sh: {error}")),
+    }
+}
+
+/// When a process began: the machine's boot and the clock ticks since then. Nothing for one that has ended.
+#[cfg(target_os = "linux")]
+fn began(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold spaces and brackets.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    let ticks = fields.nth(18)?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Some(format!("{} {ticks}", boot.trim()))
+}
+
+/// When a process began, as `ps` says. Nothing for one that has ended.
+#[cfg(not(target_os = "linux"))]
+fn began(pid: u32) -> Option<String> {
+    let told = Command::new("ps").args(["-o", "lstart=", "-p", &pid.to_string()]).output().ok()?;
+    let began = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    (!began.is_empty()).then_some(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn a_process_is_told_from_another_of_the_same_number() {
+        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("a child");
+        let process = identify(child.id());
+        assert!(is_alive(&process));
+        let earlier = Process { began: "earlier".to_owned(), ..process.clone() };
+        assert!(!is_alive(&earlier));
+        signal(&earlier, Signal::Kill).expect("nothing to tell");
+        assert!(child.try_wait().expect("a state").is_none(), "a stranger is left alone");
+        signal(&process, Signal::Terminate).expect("told");
+        child.wait().expect("an end");
+        assert!(!is_alive(&process));
+    }
+}

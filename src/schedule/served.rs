@@ -1,0 +1,140 @@
+//! One schedule that the daemon serves: its lease, its state, and what is to be done once the state is on disk.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use searchmill_engine::schedule::{Action, Event, Found, Moment, Running, State, jittered, next_wake, step};
+use searchmill_engine::spec::{Schedule, Time};
+use searchmill_engine::store::{ScheduleLease, Store, StoreError, Switch};
+use serde_json::{Value, json};
+
+use super::child;
+
+/// A pipeline with a schedule.
+#[derive(Clone, Debug)]
+pub(crate) struct Scheduled {
+    /// The pipeline's name, which is the schedule's.
+    pub(crate) name: String,
+    /// As given.
+    pub(crate) file: PathBuf,
+    /// When it runs.
+    pub(crate) schedule: Schedule,
+}
+
+/// A schedule that this daemon serves.
+pub(super) struct Served {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+    pub(super) schedule: Schedule,
+    pub(super) state: State,
+    pub(super) switch: Switch,
+    /// The file as it was when it was last read.
+    pub(super) stamp: Option<(SystemTime, u64)>,
+    /// Questions that were answered and could not be taken off the list.
+    pub(super) answered: BTreeSet<PathBuf>,
+    _lease: ScheduleLease,
+    unsaved: bool,
+    pending: VecDeque<Action>,
+}
+
+impl Served {
+    pub(super) fn new(scheduled: Scheduled, lease: ScheduleLease, store: &Store) -> Self {
+        let Scheduled { name, file, schedule } = scheduled;
+        let mut state = store.schedule_state(&name).unwrap_or_else(|| State::new(&name));
+        state.file = file.display().to_string();
+        Self {
+            switch: store.schedule_switch(&name),
+            stamp: stamp(&file),
+            answered: BTreeSet::new(),
+            pending: VecDeque::new(),
+            _lease: lease,
+            unsaved: true,
+            name,
+            file,
+            schedule,
+            state,
+        }
+    }
+
+    /// What is still there of the runs that an earlier daemon had begun.
+    pub(super) fn found(&self, store: &Store) -> BTreeMap<u64, Found> {
+        self.state.running.iter().map(|running| (running.ticket.id, self.find(running, store))).collect()
+    }
+
+    fn find(&self, running: &Running, store: &Store) -> Found {
+        let (id, process) = (running.ticket.id, running.process.as_ref());
+        if child::goes_on(store, &self.name, id, process) {
+            return Found::Alive(process.cloned());
+        }
+        match child::recorded(store, &self.name, id) {
+            Some(ending) => Found::Ended(ending),
+            None if process.is_none() && !child::had_begun(store, &self.name, id) => Found::NeverBegan,
+            None => Found::Lost,
+        }
+    }
+
+    /// Takes a step; its actions wait until the state is saved.
+    pub(super) fn step(&mut self, now: Time, draining: bool, event: Event) {
+        let before = self.state.clone();
+        let moment = Moment { now, paused: self.switch.paused, draining };
+        self.pending.extend(step(&self.schedule, &mut self.state, moment, event));
+        self.unsaved |= self.state != before;
+    }
+
+    /// Saves the state if it has changed.
+    pub(super) fn save(&mut self, store: &Store) -> Result<(), StoreError> {
+        if self.unsaved {
+            store.keep_schedule(&self.state)?;
+            self.unsaved = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_saved(&self) -> bool {
+        !self.unsaved
+    }
+
+    /// The next action of a state that is saved.
+    pub(super) fn next_action(&mut self) -> Option<Action> {
+        if self.unsaved { None } else { self.pending.pop_front() }
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        next_wake(&self.schedule, &self.state)
+    }
+
+    /// Has the pipeline's file changed since the last look?
+    pub(super) fn file_changed(&mut self) -> bool {
+        let stamp = stamp(&self.file);
+        let changed = stamp.is_some() && stamp != self.stamp;
+        self.stamp = stamp;
+        changed
+    }
+
+    /// For `/status`.
+    pub(super) fn status(&self) -> Value {
+        let schedule = &self.schedule;
+        let tick = self.state.accounted.and_then(|accounted| schedule.cadence.after(accounted));
+        json!({
+            "name": self.name,
+            "file": self.file,
+            "cron": schedule.cadence.cron(),
+            "timezone": schedule.cadence.timezone(),
+            "overlap": schedule.overlap.name(),
+            "catchup": schedule.catchup.name(),
+            "paused": self.switch.paused,
+            "next": tick,
+            "next_start": tick.map(|tick| jittered(schedule, &self.name, tick)),
+            "running": self.state.running,
+            "waiting": self.state.waiting.len(),
+            "last": self.state.ended.last(),
+            "counts": self.state.counts,
+        })
+    }
+}
+
+fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}

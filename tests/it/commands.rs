@@ -1,0 +1,179 @@
+//! What the smaller commands tell, and what they leave alone.
+
+use std::io::Read;
+
+use crate::mill::Mill;
+
+const PIPELINE: &str = "\
+name: commands
+params: {size: 6, where: \"id <> 'd9'\"}
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  kept:   {op: filter, from: corpus, with: {where: \"${params.where}\"}}
+  chunks: {op: chunk, from: kept, with: {size: \"${params.size}\", count: words}}
+";
+
+fn mill() -> Mill {
+    let mill = Mill::new();
+    let line = |n| format!("{}\n", serde_json::json!({"id": format!("d{n}"), "text": "some words. ".repeat(40)}));
+    mill.write("documents.jsonl", &(0..40).map(line).collect::<String>());
+    mill.write("pipeline.yaml", PIPELINE);
+    mill
+}
+
+#[test]
+fn commands_that_only_read_make_no_store() {
+    let mill = mill();
+    for command in [&["show", "nobody"][..], &["logs"], &["why", "chunks"]] {
+        let told = mill.call(command).exit(2);
+        assert!(told.stderr.contains("there is no store at .searchmill yet"), "{command:?}: {}", told.stderr);
+    }
+    let with_file = ["why", "chunks", "--file", "pipeline.yaml"];
+    for command in [&["runs"][..], &["plan", "pipeline.yaml"], &["status", "pipeline.yaml"], &with_file] {
+        let told = mill.call(command).exit(0);
+        assert_eq!(told.stderr.trim(), "there is no store at .searchmill yet", "{command:?}");
+    }
+    mill.call(&["run", "pipeline.yaml", "-n"]).exit(0);
+    assert!(!mill.store_path().exists());
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.call(&["runs"]).exit(0).stderr, "");
+    let told = mill.call(&["show", "nobody"]).exit(2);
+    assert!(told.stderr.contains("no node and no artifact `nobody`"), "{}", told.stderr);
+}
+
+#[test]
+fn a_folder_of_something_else_does_not_become_a_store() {
+    let mill = mill();
+    let told = mill.call(&["run", "pipeline.yaml", "--store", "."]).exit(5);
+    assert!(told.stderr.contains("is no store and holds other things"), "{}", told.stderr);
+    assert!(!mill.path(".gitignore").exists() && !mill.path("results").exists());
+    let told = mill.call(&["run", "pipeline.yaml", "--store", "pipeline.yaml"]).exit(5);
+    assert!(told.stderr.contains("pipeline.yaml"), "{}", told.stderr);
+    mill.call(&["runs", "--store", "s3://bucket/store"]).exit(5);
+    mill.call(&["runs", "-C", "nowhere"]).exit(2);
+}
+
+#[test]
+fn why_asks_about_the_last_run_as_it_was_given() {
+    let mill = mill();
+    mill.write("small.yaml", "size: 8\n");
+    mill.run(&["--params", "small.yaml", "--set", "where=id <> 'd1'", "--limit", "30"]).exit(0);
+    let record: serde_json::Value = {
+        let run = mill.store().run_ids().pop().expect("a run");
+        serde_json::from_str(&mill.read(&format!(".searchmill/runs/{run}/run.json"))).expect("JSON")
+    };
+    assert_eq!(record["set"], serde_json::json!(["where=id <> 'd1'"]));
+    assert_eq!((&record["params_files"][0], &record["limit"]), (&"small.yaml".into(), &30.into()));
+    for node in ["corpus", "kept", "chunks"] {
+        let told = mill.call(&["why", node]).exit(0);
+        assert_eq!(told.stdout.trim(), format!("{node}: cached, nothing changed"));
+        let said = "as in the last run: pipeline.yaml --params small.yaml --set \"where=id <> 'd1'\" --limit 30";
+        assert_eq!(told.stderr.trim(), said);
+    }
+    let told = mill.call(&["why", "chunks", "--set", "size=9"]).exit(0);
+    assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 9", "what is written comes on top");
+    mill.write("small.yaml", "size: 7\n");
+    let told = mill.call(&["why", "chunks"]).exit(0);
+    assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 7", "the file is read again");
+    let told = mill.call(&["why", "corpus", "--file", "pipeline.yaml"]).exit(0);
+    assert_eq!(told.stdout.trim(), "corpus: run\n  --limit was given, left out or changed");
+    assert_eq!(told.stderr, "");
+}
+
+#[test]
+fn logs_have_times_that_people_read_and_lines_that_machines_read() {
+    let mill = mill();
+    mill.run(&[]).exit(0);
+    let told = mill.call(&["logs"]).exit(0).stdout;
+    let is_time = |text: &str| {
+        let pattern = "dddd-dd-ddTdd:dd:dd.dddZ";
+        let fits = |(wanted, ch): (char, char)| if wanted == 'd' { ch.is_ascii_digit() } else { ch == wanted };
+        text.len() == pattern.len() && pattern.chars().zip(text.chars()).all(fits)
+    };
+    assert!(told.lines().count() >= 8, "{told}");
+    for line in told.lines() {
+        assert!(is_time(line.split(' ').next().unwrap_or_default()), "{line}");
+    }
+    assert!(told.contains("node started   node=chunks operator=chunk because it never ran"), "{told}");
+    let events = mill.call(&["logs", "--json"]).exit(0).events();
+    assert!(events.iter().all(|event| event["time"].as_f64().is_some_and(|time| time > 1.6e9)), "{events:?}");
+    let one = mill.call(&["logs", "--node", "kept", "--json"]).exit(0).events();
+    assert!(one.len() == 2 && one.iter().all(|event| event["node"] == "kept"), "{one:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_hurts_nobody() {
+    let mill = mill();
+    mill.run(&[]).exit(0);
+    for command in [
+        &["show", "chunks", "-n", "0"][..],
+        &["show", "chunks", "-n", "0", "--json"],
+        &["schema"],
+        &["logs"],
+        &["--help"],
+        &["ops", "rollout"],
+        &["run", "pipeline.yaml", "-f", "--json"],
+    ] {
+        let mut child = mill.command(command).spawn().expect("the program can be started");
+        let mut first = [0; 1];
+        child.stdout.take().expect("stdout").read_exact(&mut first).expect("a byte");
+        // The pipe is closed here, with most of the output still to come.
+        let told = child.wait_with_output().expect("it ends");
+        let stderr = String::from_utf8_lossy(&told.stderr);
+        assert!(!stderr.contains("panicked"), "{command:?}: {stderr}");
+        assert_eq!(told.status.code(), Some(0), "{command:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_run_tells_in_short_and_show_in_full() {
+    let mill = Mill::new();
+    mill.write(
+        "pipeline.yaml",
+        "name: short\nnodes:\n  world: {op: generate-world, with: {documents: 150, questions: 40}, seed: 5}\n  chunks: \
+         {op: chunk, from: world, with: {size: 60, count: words}}\n  bm25: {op: index, from: chunks, with: {kind: \
+         bm25}}\n  rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence}}\n  \
+         scores: {op: evaluate, from: rollouts}\n",
+    );
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(0).stdout;
+    let whole = mill.call(&["show", "scores", "-n", "1"]).exit(0).stdout;
+    assert!(whole.contains("Token Usage (Last Turn)") && whole.lines().count() > 60, "{whole}");
+    assert!(told.contains("Scores and No-Retrieval Baselines") && !told.contains("Token Usage"), "{told}");
+    assert!(told.contains(" more lines: searchmill show scores"), "{told}");
+    assert!(told.lines().count() < 60, "{told}");
+    let events = mill.run(&["-f"]).exit(0).events();
+    let finished = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "scores");
+    assert!(finished.expect("an event")["summary"].as_str().unwrap_or_default().contains("Token Usage (Last Turn)"));
+}
+
+#[test]
+fn slips_of_the_command_line_are_told_with_what_was_meant() {
+    let mill = mill();
+    let told = mill.call(&["run", "pipeline.yaml", "chunk"]).exit(2).stderr;
+    assert!(told.contains("there is no node `chunk`") && told.contains("did you mean `chunks`?"), "{told}");
+    let told = mill.call(&["run", "pipeline.yaml", "--only", "zzzzzzzzzz"]).exit(2).stderr;
+    assert!(told.contains("nodes: corpus, kept, chunks"), "{told}");
+    mill.call(&["run", "pipeline.yaml", "-j", "0"]).exit(2);
+    mill.run(&[]).exit(0);
+    let told = mill.call(&["show", "chunk"]).exit(2).stderr;
+    assert!(told.contains("did you mean `chunks`?"), "{told}");
+    let told = mill.call(&["show", "chunks", "--rejects"]).exit(0);
+    assert_eq!((told.stdout.as_str(), told.stderr.trim()), ("", "0 of 0 reject rows"));
+}
+
+#[test]
+fn ops_tell_the_effect_as_it_is() {
+    let mill = Mill::new();
+    let told = mill.call(&["ops"]).exit(0).stdout;
+    let effect = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+        line[name.len()..].trim_start().split("  ").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(["rollout", "read", "sample"].map(effect), ["external (endpoint)", "pure", "seeded"]);
+    assert!(mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Effect: external (endpoint). Version "));
+    let lines = mill.call(&["ops", "--json"]).exit(0).events();
+    assert!(!mill.call(&["ops", "rollout"]).exit(0).stdout.contains("Params of"));
+    let sample = mill.call(&["ops", "sample"]).exit(0).stdout;
+    assert!(sample.contains("\nOne of `n` and `fraction` must be given.\n"), "{sample}");
+    assert!(lines.len() > 20 && lines.iter().all(|line| line["effect"].is_string()));
+}

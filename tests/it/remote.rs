@@ -1,0 +1,156 @@
+//! Files of other machines: a tokenizer of the Hugging Face Hub, whose content is in the key, and documents by HTTP,
+//! whose address is.
+
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use serde_json::json;
+
+use crate::mill::{Mill, Told};
+
+const PIPELINE: &str = "\
+name: hub
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  chunks: {op: chunk, from: corpus, with: {by: token, size: 3, count: {tokenizer: 'hf://org/tiny'}}}
+";
+
+/// A hub with one model of one file.
+struct Hub {
+    address: String,
+    asked: Arc<Mutex<Vec<String>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+async fn serve(State(asked): State<Arc<Mutex<Vec<String>>>>, request: Request) -> (StatusCode, String) {
+    let path = request.uri().path().to_owned();
+    let found = path == "/org/tiny/resolve/main/tokenizer.json";
+    asked.lock().expect("a list").push(path);
+    if found { (StatusCode::OK, tokenizer(&["one", "two"])) } else { (StatusCode::NOT_FOUND, String::new()) }
+}
+
+/// A `tokenizer.json` that takes these words for one token each, other words for the unknown one.
+fn tokenizer(words: &[&str]) -> String {
+    let known = words.iter().enumerate().map(|(place, word)| ((*word).to_owned(), json!(place + 1)));
+    let vocab: serde_json::Map<_, _> = known.chain([("[UNK]".to_owned(), json!(0))]).collect();
+    let model = json!({"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null, "model": model,
+    })
+    .to_string()
+}
+
+impl Hub {
+    fn new() -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let app = axum::Router::new().fallback(serve).with_state(Arc::clone(&asked));
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self { address, asked, _runtime: runtime }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().expect("a list").len()
+    }
+
+    /// The program with this hub and a cache in the project's folder.
+    fn call(&self, mill: &Mill, args: &[&str]) -> Told {
+        let mut command = mill.command(args);
+        command.env("HF_ENDPOINT", &self.address).env("HF_HOME", mill.path("hf"));
+        for unset in ["HF_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE"] {
+            command.env_remove(unset);
+        }
+        Told::new(command.output().expect("the program can be started"))
+    }
+}
+
+fn mill() -> Mill {
+    let mill = Mill::new();
+    mill.write("documents.jsonl", "{\"id\": \"d\", \"text\": \"one two three four five\"}\n");
+    mill.write("pipeline.yaml", PIPELINE);
+    mill
+}
+
+#[test]
+fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
+    let (hub, mill) = (Hub::new(), mill());
+    hub.call(&mill, &["validate", "pipeline.yaml"]).exit(0);
+    let corpus = hub.call(&mill, &["run", "pipeline.yaml", "corpus"]).exit(0);
+    assert!(corpus.stderr.contains("done"), "{}", corpus.stderr);
+    let planned = hub.call(&mill, &["plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(planned.contains("waits for `hf://org/tiny@main`, which a run fetches"), "{planned}");
+    assert_eq!(hub.asked(), 0, "validating and planning are offline");
+    let run = |ran: &str| {
+        let told = hub.call(&mill, &["run", "pipeline.yaml", "--json"]).exit(0);
+        assert_eq!(told.ran(), ran, "{}", told.stdout);
+        told
+    };
+    run("chunks");
+    run("");
+    assert_eq!(hub.asked(), 1);
+    let file = "hf/hub/models--org--tiny/snapshots/main/tokenizer.json";
+    std::fs::create_dir(mill.path("local")).expect("a folder");
+    mill.write("local/tokenizer.json", &mill.read(file));
+    mill.write("pipeline.yaml", &PIPELINE.replace("hf://org/tiny", "local"));
+    run("");
+    mill.write("pipeline.yaml", PIPELINE);
+    mill.write(file, &tokenizer(&["one"]));
+    assert_eq!(run("chunks").reasons("chunks"), ["source_changed"], "the same address with another content");
+    assert_eq!(hub.asked(), 1, "what is in the cache is not asked for");
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_had_fails_its_node_alone() {
+    let (hub, mill) = (Hub::new(), mill());
+    mill.write("pipeline.yaml", &PIPELINE.replace("org/tiny", "org/other"));
+    let told = hub.call(&mill, &["run", "pipeline.yaml", "--json", "-k"]).exit(5);
+    assert_eq!(told.ran(), "corpus");
+    assert!(told.stdout.contains("404") && told.stdout.contains("HF_ENDPOINT to a mirror"), "{}", told.stdout);
+}
+
+/// A file at an address, which changes.
+struct Page {
+    address: String,
+    body: Arc<Mutex<String>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Page {
+    fn new(body: String) -> Self {
+        let body = Arc::new(Mutex::new(body));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = format!("http://{}/documents.jsonl", listener.local_addr().expect("an address"));
+        let give = |State(body): State<Arc<Mutex<String>>>| async move { body.lock().expect("a text").clone() };
+        let app = axum::Router::new().fallback(give).with_state(Arc::clone(&body));
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self { address, body, _runtime: runtime }
+    }
+}
+
+#[test]
+fn remote_sources_are_read_again_when_that_is_asked_for() {
+    let document = |text: &str| format!("{}\n", json!({"id": "d", "text": text}));
+    let page = Page::new(document("one"));
+    let mill = Mill::new();
+    let pipeline = "name: remote\nnodes:\n  corpus: {op: read, with: {path: PAGE, as: document}}\n  \
+                    chunks: {op: chunk, from: corpus, with: {size: 3}}\n  other: {op: generate-world, with: \
+                    {documents: 100, questions: 0}}\n";
+    mill.write("pipeline.yaml", &pipeline.replace("PAGE", &page.address));
+    let run = |more: &[&str]| mill.run(more).exit(0).ran();
+    assert_eq!(run(&[]), "chunks corpus other");
+    *page.body.lock().expect("a text") = document("two");
+    assert_eq!(run(&[]), "", "the address is the same");
+    assert_eq!(run(&["--refresh-sources"]), "chunks corpus");
+    let shown = mill.call(&["show", "chunks", "--json"]).exit(0).events();
+    assert_eq!(shown[0]["text"], "two");
+    assert_eq!(run(&[]), "", "the new content stays known");
+    assert_eq!(mill.call(&["show", "chunks", "--json"]).exit(0).events()[0]["text"], "two");
+    assert_eq!(run(&["--refresh-sources"]), "corpus", "the same rows: nothing that follows runs");
+}
