@@ -252,7 +252,7 @@ const CHANGES: [Change; 20] = [
     ("another description", |entries| {
         let at = place(entries, "artifact.json");
         forge(entries, at, |bytes| {
-            *bytes = String::from_utf8_lossy(bytes).replacen("rows\": ", "rows\": 1", 1).into_bytes()
+            *bytes = String::from_utf8_lossy(bytes).replacen("rows\": ", "rows\": 1", 1).into_bytes();
         });
     }),
     ("a record with another output", |entries| {

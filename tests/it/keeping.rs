@@ -11,7 +11,7 @@ use crate::mill::{Mill, Told, files_in};
 
 const PIPELINE: &str = "\
 name: keeping
-params: {size: 6}
+params: {size: 30}
 nodes:
   corpus: {op: read, with: {path: documents.jsonl, as: document}}
   chunks: {op: chunk, from: corpus, with: {size: \"${params.size}\", count: words}}
@@ -24,7 +24,7 @@ fn documents(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// A project that has run with these chunk sizes, one after the other.
+/// A project that has run with chunks of these fives of words, one after the other.
 fn ran(sizes: &[usize]) -> Mill {
     let mill = Mill::new();
     mill.write("documents.jsonl", &documents(20));
@@ -36,7 +36,7 @@ fn ran(sizes: &[usize]) -> Mill {
 }
 
 fn run(mill: &Mill, size: usize) -> Told {
-    mill.run(&["--set", &format!("size={size}")])
+    mill.run(&["--set", &format!("size={}", 5 * size)])
 }
 
 /// Collects, or shows what would be: what is young too, unless an age is given.
@@ -95,13 +95,13 @@ fn what_was_collected_is_called_collected_and_is_made_again() {
     let expected = mill.artifacts();
     run(&mill, 6).exit(0);
     gc(&mill, &["--keep-runs", "1", "--yes"]);
-    let plan = mill.call(&["plan", "pipeline.yaml", "--set", "size=4"]).exit(0);
+    let plan = mill.call(&["plan", "pipeline.yaml", "--set", "size=20"]).exit(0);
     assert!(plan.stdout.contains("its result was collected by `searchmill gc`"), "{}", plan.stdout);
-    let why = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=4"]).exit(0);
+    let why = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=20"]).exit(0);
     assert!(why.stdout.contains("collected"), "{}", why.stdout);
     // A key that is no longer there can still be compared with.
-    let other = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=9"]).exit(0);
-    assert!(other.stdout.contains("param `size` changed from 6 to 9"), "{}", other.stdout);
+    let other = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=45"]).exit(0);
+    assert!(other.stdout.contains("param `size` changed from 30 to 45"), "{}", other.stdout);
     let told = run(&mill, 4).exit(0);
     assert_eq!((told.ran().as_str(), told.reasons("chunks")), ("chunks few", vec!["collected".to_owned()]));
     assert_eq!(mill.artifacts(), expected);

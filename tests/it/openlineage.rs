@@ -61,11 +61,10 @@ impl Checker {
 
     fn faults(&self, url: &str, value: &Value) -> Vec<String> {
         let validator = self.validator(url);
-        let told = match validator.validate(value) {
+        match validator.validate(value) {
             Ok(()) => Vec::new(),
             Err(errors) => errors.map(|error| format!("{error} at {}", error.instance_path)).collect(),
-        };
-        told
+        }
     }
 
     /// All that is wrong with an event: by the schema of events, which does not look into facets, and then each facet by
@@ -222,13 +221,15 @@ fn written(events: &[Value]) -> Vec<String> {
     files.filter_map(|output| output["name"].as_str().map(str::to_owned)).collect()
 }
 
+/// Breaks an event.
+type Break = fn(&mut Value);
+
 #[test]
 fn a_facet_that_is_broken_on_purpose_is_found() {
     let Some(checker) = Checker::new() else { return };
     let events = told(&project(), &[], 0);
     let good = event(&events, "told.counts", "COMPLETE");
     assert_eq!(checker.check(good), Vec::<String>::new());
-    type Break = fn(&mut Value);
     let breaks: [(&str, Break); 8] = [
         ("no fields", |event| {
             event["outputs"][0]["facets"]["columnLineage"].as_object_mut().expect("a facet").remove("fields");

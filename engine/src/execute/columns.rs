@@ -89,13 +89,13 @@ impl Reader<'_> {
     /// The columns of an input itself.
     fn table(&self, name: &TableReference, schema: &DFSchema) -> Vec<Uses> {
         let port = name.table();
-        let field = |column: &str| match self.is_input(name) {
-            true => {
-                let (port, column) = (port.to_owned(), column.to_owned());
-                Uses::from([ColumnUse { port, column, how: Transformation::Identity }])
-            }
-            false => Uses::new(),
+        let field = |column: &str| {
+            let (port, column) = (port.to_owned(), column.to_owned());
+            Uses::from([ColumnUse { port, column, how: Transformation::Identity }])
         };
+        if !self.is_input(name) {
+            return vec![Uses::new(); schema.fields().len()];
+        }
         schema.fields().iter().map(|column| field(column.name())).collect()
     }
 

@@ -482,9 +482,8 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
 
 /// Files first, then what speaks of them.
 fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Imported, ArchiveError> {
-    let mut imported = Imported::default();
-    imported.artifact = root.as_ref().map(|root| root.artifact);
-    imported.root = root.map(|root| root.name);
+    let artifact = root.as_ref().map(|root| root.artifact);
+    let mut imported = Imported { artifact, root: root.map(|root| root.name), ..Imported::default() };
     for id in checked.artifacts.keys() {
         let admission = intake.admit_artifact(id)?;
         count(admission, &mut imported, |imported| &mut imported.artifacts);

@@ -171,9 +171,10 @@ impl Emitter {
 
     /// A node was not run, or stopped. One that never began has no run and no events.
     pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
-        match self.open.remove(node) {
-            true => vec![self.node_event(Ending::Abort.name(), node, None, time, Map::new())],
-            false => Vec::new(),
+        if self.open.remove(node) {
+            vec![self.node_event(Ending::Abort.name(), node, None, time, Map::new())]
+        } else {
+            Vec::new()
         }
     }
 
@@ -305,16 +306,13 @@ impl Emitter {
     /// Namespace, name and URL of something outside, after OpenLineage's rules for names.
     fn place(&self, written: &str) -> (String, String, Option<String>) {
         let url = Url::parse(written).ok().filter(|url| url.scheme() != "file" && written.contains("://"));
-        match url {
-            Some(url) => {
-                let namespace = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
-                let bare = [&namespace, url.path()].concat();
-                (namespace, url.path().trim_start_matches('/').to_owned(), Some(bare))
-            }
-            None => {
-                let path = self.pipeline.directory.join(written.strip_prefix("file://").unwrap_or(written));
-                ("file".to_owned(), path.display().to_string(), file_url(&path))
-            }
+        if let Some(url) = url {
+            let namespace = format!("{}://{}", url.scheme(), url.host_str().unwrap_or_default());
+            let bare = [&namespace, url.path()].concat();
+            (namespace, url.path().trim_start_matches('/').to_owned(), Some(bare))
+        } else {
+            let path = self.pipeline.directory.join(written.strip_prefix("file://").unwrap_or(written));
+            ("file".to_owned(), path.display().to_string(), file_url(&path))
         }
     }
 

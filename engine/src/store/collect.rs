@@ -378,3 +378,86 @@ fn remove(path: &Path) -> Result<(), StoreError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use indexmap::IndexMap;
+    use searchmill_schemas::{Document, RecordKind, to_batch};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::{encode, hash_bytes};
+    use crate::operator::{OutputSink, PortType};
+    use crate::store::StoreSink;
+
+    const POLICY: KeepPolicy = KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
+
+    fn now() -> f64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    }
+
+    /// A result that no run knows of.
+    fn made(store: &Store, text: &str) -> NodeResult {
+        let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
+        let mut sink = StoreSink::new(store, ports).unwrap();
+        let row = Document { id: text.to_owned(), title: None, text: text.to_owned(), metadata: None };
+        sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
+        let preimage = json!({"inputs": [], "text": text});
+        let record = json!({
+            "key": hash_bytes(&encode(&preimage)), "preimage": preimage, "outputs": sink.commit().unwrap().outputs,
+            "seconds": 0.0, "finished": now(), "run": "none", "searchmill": "0",
+        });
+        let result: NodeResult = serde_json::from_value(record).unwrap();
+        store.record(&result).unwrap();
+        result
+    }
+
+    #[test]
+    fn beside_others_records_go_and_files_follow_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let result = made(&store, "a");
+        let artifact = result.outputs["rows"].id;
+        let other = store.enter().unwrap();
+        assert!(store.garbage(&POLICY, now()).unwrap().results.is_empty(), "what is this young may be in use");
+        let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
+        assert!(swept.garbage.in_use && swept.garbage.results.len() == 1 && swept.freed == 0);
+        assert!(store.result(&result.key).is_none() && store.tombstone(&result.key).is_some());
+        assert_eq!(store.check(&artifact), Ok(()), "whoever has looked it up can still open it");
+        drop(other);
+        let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
+        assert!(!swept.garbage.in_use && swept.freed > 0);
+        assert!(store.check(&artifact).is_err());
+        // Made again, it is a result like any other.
+        store.record(&made(&store, "a")).unwrap();
+        assert!(store.result(&result.key).is_some() && store.check(&artifact).is_ok());
+    }
+
+    #[test]
+    fn what_two_results_gave_stays_while_one_of_them_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (kept, gone) = (made(&store, "a"), made(&store, "b"));
+        let shared = NodeResult { outputs: kept.outputs.clone(), ..gone.clone() };
+        store.record(&shared).unwrap();
+        let pin = Pin {
+            name: "kept".to_owned(),
+            artifact: kept.outputs["rows"].id,
+            key: Some(kept.key),
+            from: String::new(),
+            lineage: false,
+            pinned: 0.0,
+        };
+        store.pin(&pin).unwrap();
+        let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
+        assert_eq!(
+            (swept.garbage.results.len(), swept.garbage.artifacts.len()),
+            (1, 1),
+            "b's first artifact is an orphan"
+        );
+        assert!(store.result(&kept.key).is_some() && store.check(&kept.outputs["rows"].id).is_ok());
+        assert!(store.check(&gone.outputs["rows"].id).is_err());
+    }
+}

@@ -12,7 +12,7 @@ use crate::fingerprint::{Digest, NodeKey};
 pub struct Makers {
     results: BTreeMap<NodeKey, NodeResult>,
     collected: BTreeSet<NodeKey>,
-    makers: BTreeMap<ArtifactId, Vec<NodeKey>>,
+    by_artifact: BTreeMap<ArtifactId, Vec<NodeKey>>,
 }
 
 impl Makers {
@@ -39,7 +39,7 @@ impl Makers {
 
     fn add(&mut self, result: NodeResult) {
         for output in result.outputs.values() {
-            self.makers.entry(output.id).or_default().push(result.key);
+            self.by_artifact.entry(output.id).or_default().push(result.key);
         }
         self.results.insert(result.key, result);
     }
@@ -65,7 +65,7 @@ impl Makers {
     /// not collected before one that is.
     #[must_use]
     pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
-        let Some(makers) = self.makers.get(artifact) else { return Vec::new() };
+        let Some(makers) = self.by_artifact.get(artifact) else { return Vec::new() };
         let chosen: Vec<NodeKey> = makers.iter().filter(|key| preferred.contains(key)).copied().collect();
         if !chosen.is_empty() {
             return chosen;
