@@ -15,8 +15,4 @@ pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;
-<<<<<<< HEAD
-pub(crate) use table::{bytes, duration, json_lines, preview};
-=======
-pub(crate) use table::{bytes, json_lines, preview, quoted};
->>>>>>> main
+pub(crate) use table::{bytes, duration, json_lines, preview, quoted};

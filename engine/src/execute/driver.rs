@@ -16,20 +16,11 @@ use super::resolve::{Lookup, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
-<<<<<<< HEAD
-use crate::fingerprint::{NodeKey, Reason, SourceDigests};
-use crate::lineage::civil;
-use crate::operator::{Blame, OperatorError, SecretLookup};
-use crate::plan::{Node, Plan};
-use crate::report::{Event, Reporter, RunSummary};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
-=======
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary, Utc};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
->>>>>>> main
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
 
 /// How to run.
 #[derive(Clone)]

@@ -43,16 +43,14 @@ pub(super) fn run_kernel(
             let rows = run.inputs.rows(main)?;
             let blocks = Blocks::open(&run.store, &run.block_base, run.recall)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
-            return Ok(RowsRun::known(run_map(&job, sink)?));
+            let mut done = RowsRun::known(run_map(&job, sink)?);
+            done.memo = Some(run.block_base);
+            return Ok(done);
         }
         Kernel::Query(kernel) => {
-<<<<<<< HEAD
+            let outputs = &mut Outputs::new(sink);
             let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
             return Ok(RowsRun::of_query(columns));
-=======
-            let outputs = &mut Outputs::new(sink);
-            run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
->>>>>>> main
         }
         Kernel::RowMap(kernel) => {
             let keys = (run.row_keys)(kernel.reads());
@@ -68,13 +66,9 @@ pub(super) fn run_kernel(
                 stop: run.stop.clone(),
                 progress: Arc::clone(&run.progress),
             };
-<<<<<<< HEAD
-            let mut done = run.context.block_on(run_rows(job, outputs))?;
+            let mut done = run.context.block_on(run_rows(job, &mut Outputs::new(sink)))?;
             done.memo = Some(base);
             return Ok(done);
-=======
-            return run.context.block_on(run_rows(job, &mut Outputs::new(sink)));
->>>>>>> main
         }
     }
     Ok(RowsRun::default())

@@ -1,10 +1,7 @@
 //! Runs a relational plan: one partition, a memory pool, spill to scratch.
 
-<<<<<<< HEAD
 use std::collections::BTreeMap;
-=======
 use std::path::PathBuf;
->>>>>>> main
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
@@ -25,13 +22,10 @@ use crate::store::ColumnLineage;
 /// Memory of one query before it spills, unless the node says otherwise.
 const QUERY_MEMORY: usize = 512 << 20;
 
-<<<<<<< HEAD
-/// Runs the query; gives the column lineage of its outputs.
-=======
 /// A table of one file of at most so many bytes is read before the query starts.
 const SMALL_BYTES: u64 = 256 << 10;
 
->>>>>>> main
+/// Runs the query; gives the column lineage of its outputs.
 pub(super) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,

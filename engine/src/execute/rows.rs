@@ -30,7 +30,7 @@ pub(super) struct RowsRun {
     pub(super) dropped: u64,
     /// Told to stop before all rows were done: what is done is in the memo.
     pub(super) stopped: bool,
-    /// Where the rows are remembered.
+    /// Where its rows or blocks are remembered.
     pub(super) memo: Option<Digest>,
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
@@ -39,15 +39,14 @@ pub(super) struct RowsRun {
 }
 
 impl RowsRun {
-<<<<<<< HEAD
     /// Of a query, of which nothing else is known.
     pub(super) fn of_query(columns: BTreeMap<String, ColumnLineage>) -> Self {
         Self { columns, ..Self::default() }
-=======
+    }
+
     /// Nothing was paid, and so many rows were known.
     pub(super) fn known(cached_rows: u64) -> Self {
         Self { cached_rows, ..Self::default() }
->>>>>>> main
     }
 }
 

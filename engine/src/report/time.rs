@@ -1,5 +1,7 @@
 //! Moments as people write them.
 
+use crate::lineage::civil;
+
 /// A moment in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Utc {
@@ -37,20 +39,6 @@ impl std::fmt::Display for Utc {
         let Self { year, month, day, hour, minute, second, millisecond } = self;
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
     }
-}
-
-/// Days since 1970 to (year, month, day) of the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", `civil_from_days`).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

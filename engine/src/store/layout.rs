@@ -8,13 +8,9 @@
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
 //!   memo/ab/<base>/*.rows        results of single external rows
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
-<<<<<<< HEAD
 //!   pins/<name>.json             what is kept whatever happens
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
-=======
-//!   leases/<key>                 held while a process computes a node
 //!   schedule/<name>/             what the daemon of `schedule` keeps
->>>>>>> main
 //!   tmp/                         unfinished work
 //!   sources.json                 digests of outside files by (size, mtime, inode)
 //! ```

@@ -4,24 +4,18 @@
 //! files under `tmp/`, which the next run sweeps.
 
 mod artifact;
-<<<<<<< HEAD
+mod block;
 mod collect;
 mod columns;
-=======
-mod block;
->>>>>>> main
 mod error;
+mod intake;
 mod layout;
 mod lease;
-mod intake;
 mod makers;
 mod manifest;
 mod memo;
-<<<<<<< HEAD
-mod pins;
-=======
 mod part;
->>>>>>> main
+mod pins;
 mod reader;
 mod results;
 mod runs;
@@ -30,12 +24,9 @@ mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
-<<<<<<< HEAD
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
-=======
 pub use block::{Block, Blocks};
->>>>>>> main
 pub use error::StoreError;
 pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
