@@ -67,7 +67,10 @@ impl From<searchmill_engine::lineage::NotFound> for Failure {
 
 impl From<searchmill_engine::operator::OperatorError> for Failure {
     fn from(error: searchmill_engine::operator::OperatorError) -> Self {
-        Self::Other(error.message)
+        match error.blame {
+            searchmill_engine::operator::Blame::Machine => Self::Store(StoreError::Location(error.message)),
+            _ => Self::Other(error.message),
+        }
     }
 }
 

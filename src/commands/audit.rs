@@ -15,7 +15,7 @@ use crate::exit::{FAILED, Failure, OK};
 use crate::pipeline;
 
 pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let catalog = Catalog::read(&store);
     let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory);
     let target = match target {

@@ -9,7 +9,7 @@ use crate::display::lineage;
 use crate::exit::{Failure, OK};
 
 pub(super) fn diff(session: &Session<'_>, args: &DiffArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let other = record(&store, &args.other)?;
     let one = match args.one.as_str() {
         "previous" => previous(&store, &other).map_or_else(|| record(&store, "previous"), Ok)?,

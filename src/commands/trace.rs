@@ -15,7 +15,7 @@ use crate::display::lineage;
 use crate::exit::{Failure, OK};
 
 pub(super) fn trace(session: &Session<'_>, args: &TraceArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let catalog = Catalog::read(&store);
     let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory)?;
     let roots = Roots::of(&store, &catalog, &target);

@@ -574,3 +574,13 @@ nodes:
     let names: Vec<&str> = told["steps"].as_array().expect("steps").iter().filter_map(|s| s["node"].as_str()).collect();
     assert!(names.contains(&"rows") && names.contains(&"chunks"), "{names:?}");
 }
+
+#[test]
+fn a_store_that_cannot_be_written_can_be_audited() {
+    let mill = ran();
+    std::fs::remove_dir_all(mill.store_path().join("tmp")).expect("removed");
+    mill.write(".searchmill/tmp", "no folder: nothing can be made below it");
+    let told = json(&audit(&mill, &["swift", "--replay", "--rollouts"], 0));
+    let nodes = told["report"]["nodes"].as_array().expect("nodes");
+    assert!(nodes.len() == 9 && nodes.iter().all(|node| node["outcome"] == "same"), "{told}");
+}

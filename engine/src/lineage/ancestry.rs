@@ -152,12 +152,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Rows of a kind in the tables behind an artifact, the nearest table first.
-    fn behind(
-        &mut self,
-        at: &At,
-        kind: Option<RecordKind>,
-        wanted: &BTreeSet<String>,
-    ) -> Result<Found, OperatorError> {
+    fn behind(&mut self, at: &At, kind: Option<RecordKind>, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
         let mut found = Found::new();
         let mut missing = wanted.clone();
         let mut seen = BTreeSet::from([at.clone()]);

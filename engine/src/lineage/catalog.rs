@@ -145,12 +145,7 @@ impl Catalog {
     /// else the newest one. Where the clock says otherwise: one that did not take the artifact itself. Where no whole
     /// record says so, a damaged one that claims it.
     #[must_use]
-    pub fn maker(
-        &self,
-        id: &ArtifactId,
-        preferred: &BTreeSet<NodeKey>,
-        user: Option<&NodeResult>,
-    ) -> Option<&Port> {
+    pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Option<&Port> {
         let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
         let rank = |port: &&Port| (preferred.contains(&port.key), finished(port));
         let newest = |one: &&Port, other: &&Port| {

@@ -69,7 +69,9 @@ pub fn descent(
             }
             // A node that changes nothing gives what it took.
             let all = behind.entry(output.id).or_default();
-            ids.into_iter().for_each(|(kind, ids)| all.entry(kind).or_default().extend(ids));
+            for (kind, ids) in ids {
+                all.entry(kind).or_default().extend(ids);
+            }
         }
     }
     Ok(found)

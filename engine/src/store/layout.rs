@@ -124,12 +124,14 @@ impl Store {
     }
 
     /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
-    /// process leaves is swept.
+    /// process leaves is swept. Where this store cannot be written, it lies in the system's folder for temporary files.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn scratch(&self) -> Result<Self, StoreError> {
-        Self::open(&self.temporary())
+        let path = self.temporary();
+        let outside = || std::env::temp_dir().join("searchmill").join(path.file_name().unwrap_or_default());
+        Self::open(&path).or_else(|_| Self::open(&outside()))
     }
 
     /// Removes a whole store.
