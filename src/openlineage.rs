@@ -162,7 +162,7 @@ fn job_input(plan: &Plan, input: &searchmill_engine::plan::Input) -> JobInput {
 fn path(source: &Source) -> Option<String> {
     match source {
         Source::Path(path) => Some(path.clone()),
-        Source::Fetched { address, .. } => Some(address.clone()),
+        Source::Fetched { path, .. } => Some(path.display().to_string()),
         Source::Identity(_) => None,
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn attest(session: &Session<'_>, args: &AttestArgs) -> Result<u8, Fai
     if let (Some(file), Some(key)) = (&args.verify, &args.public_key) {
         return verify(session, file, key);
     }
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let in_use = store.enter()?;
     let root = find(&store, args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
     let statement = statement(&store, &root)?;
@@ -98,7 +98,7 @@ fn verify(session: &Session<'_>, file: &Path, key: &Path) -> Result<u8, Failure>
         Ok(statement) => statement,
         Err(error) => return Err(Failure::Other(format!("{}: {error}", file.display()))),
     };
-    let compared = compare(&session.store()?, &statement);
+    let compared = compare(&session.store_if_any()?, &statement);
     let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
     if session.terminal.is_json() {
         let key = public.id().map_err(wrong)?;

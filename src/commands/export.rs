@@ -14,7 +14,7 @@ use crate::display;
 use crate::exit::{Failure, OK};
 
 pub(super) fn export(session: &Session<'_>, args: &ExportArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     // Nothing is collected from under it.
     let in_use = store.enter()?;
     let root = args.what.as_ref().map(|what| find(&store, what, args.run.as_deref())).transpose()?;

@@ -14,7 +14,9 @@ use crate::exit::{Failure, OK};
 const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
 pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let looked = session.existing_store()?;
+    // Opening sweeps what killed processes left.
+    let store = if args.yes { session.store()? } else { looked };
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
     let policy = KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs };
     let now = now();

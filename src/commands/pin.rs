@@ -8,7 +8,7 @@ use crate::args::{PinArgs, UnpinArgs};
 use crate::exit::{Failure, OK};
 
 pub(super) fn pin(session: &Session<'_>, args: &PinArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
+    let store = session.existing_store()?;
     let Some(what) = args.what.as_ref().filter(|_| !args.list) else { return list(session) };
     let root = find(&store, what, args.run.as_deref())?;
     if store.check(&root.artifact).is_err() {
@@ -33,7 +33,7 @@ pub(super) fn pin(session: &Session<'_>, args: &PinArgs) -> Result<u8, Failure> 
 }
 
 pub(super) fn unpin(session: &Session<'_>, args: &UnpinArgs) -> Result<u8, Failure> {
-    let pin = session.store()?.unpin(&args.name).map_err(as_usage)?;
+    let pin = session.existing_store()?.unpin(&args.name).map_err(as_usage)?;
     let unknown = || Failure::usage(format!("there is no pin `{}`", args.name)).with_help("`searchmill pin --list`");
     let pin = pin.ok_or_else(unknown)?;
     if session.terminal.is_json() {
@@ -45,7 +45,7 @@ pub(super) fn unpin(session: &Session<'_>, args: &UnpinArgs) -> Result<u8, Failu
 }
 
 fn list(session: &Session<'_>) -> Result<u8, Failure> {
-    let pins = session.store()?.pins()?;
+    let pins = session.existing_store()?.pins()?;
     if session.terminal.is_json() {
         for pin in &pins {
             session.terminal.line(&serde_json::to_string(pin).unwrap_or_default());

@@ -4,7 +4,6 @@ mod blocks;
 mod caching;
 mod commands;
 mod attest;
-mod caching;
 mod carrying;
 mod concurrency;
 mod crash;

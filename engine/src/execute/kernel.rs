@@ -43,7 +43,9 @@ pub(super) fn run_kernel(
             let rows = run.inputs.rows(main)?;
             let blocks = Blocks::open(&run.store, &run.block_base, run.recall)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
-            return Ok(RowsRun::known(run_map(&job, sink)?));
+            let mut done = RowsRun::known(run_map(&job, sink)?);
+            done.memo = Some(run.block_base);
+            return Ok(done);
         }
         Kernel::Query(kernel) => {
             let outputs = &mut Outputs::new(sink);

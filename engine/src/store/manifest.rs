@@ -92,7 +92,7 @@ pub struct NodeResult {
     /// What the columns of the outputs come from, where the node is a relational plan.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<String, ColumnLineage>,
-    /// Where the rows of an external node are remembered.
+    /// Where the rows of an external node, or the blocks of a `Map` node, are remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memo: Option<Digest>,
 }

@@ -167,23 +167,36 @@ impl Store {
         found.filter_map(|(name, _)| Digest::parse(&name)).collect()
     }
 
-    /// All that is remembered under `base` as one segment under `tmp/`, each row once, sorted by key: the same rows give
-    /// the same bytes. `None` when nothing is remembered. Whoever asks removes it.
+    /// All rows that are remembered under `base` as one segment under `tmp/`, each once, sorted by key: the same rows give
+    /// the same bytes. `None` when there are none (blocks speak of artifacts of this store and are left out). Whoever asks
+    /// removes it.
     ///
     /// # Errors
     /// When the memo cannot be read or the segment not written.
     pub fn merge_memo(&self, base: &Digest) -> Result<Option<(PathBuf, usize)>, StoreError> {
         let memo = Memo::open(self, base)?;
-        if memo.is_empty() {
+        let rows: Vec<&[u8]> = memo.known.values().filter_map(|places| memo.row(places)).collect();
+        if rows.is_empty() {
             return Ok(None);
         }
         let path = self.temporary();
         let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
-        for (from, start, end) in memo.known.values().filter_map(|places| places.first()) {
-            file.write_all(&memo.files[*from][start - HEADER..*end]).map_err(StoreError::io("write", &path))?;
+        for row in &rows {
+            file.write_all(row).map_err(StoreError::io("write", &path))?;
         }
         file.flush().map_err(StoreError::io("write", &path))?;
-        Ok(Some((path, memo.len())))
+        Ok(Some((path, rows.len())))
+    }
+}
+
+impl Memo {
+    /// The first record in these places that holds a row, as it lies in its file.
+    fn row(&self, places: &[(usize, usize, usize)]) -> Option<&[u8]> {
+        let record = |(file, start, end): &(usize, usize, usize)| {
+            decode(&self.files[*file][*start..*end])?;
+            self.files[*file].get(*start - HEADER..*end)
+        };
+        places.iter().find_map(record)
     }
 }
 
