@@ -141,13 +141,17 @@ impl BertEncoder {
     fn pool(&self, tokens: &[f32]) -> Vec<f32> {
         let mut vector = vec![0.0; self.dimensions];
         match self.params.pooling {
-            Pooling::Cls => vector.iter_mut().zip(tokens).for_each(|(sum, number)| *sum = *number),
+            Pooling::Cls => vector.copy_from_slice(&tokens[..self.dimensions]),
             Pooling::Mean => {
                 let share = 1.0 / (tokens.len() / self.dimensions).max(1) as f32;
                 for token in tokens.chunks_exact(self.dimensions) {
-                    vector.iter_mut().zip(token).for_each(|(sum, number)| *sum += number);
+                    for (sum, number) in vector.iter_mut().zip(token) {
+                        *sum += number;
+                    }
                 }
-                vector.iter_mut().for_each(|sum| *sum *= share);
+                for sum in &mut vector {
+                    *sum *= share;
+                }
             }
         }
         vector

@@ -162,7 +162,7 @@ impl Sums {
     fn at_least(&self, least: f32) -> impl Iterator<Item = (u32, f32)> {
         let least = least.max(f32::MIN_POSITIVE);
         let blocks = self.scores.chunks(SCANNED).zip((0u32..).step_by(SCANNED));
-        let hit = move |block: &[f32]| block.iter().fold(false, |any, score| any | (*score >= least));
+        let hit = move |block: &[f32]| block.iter().copied().fold(0.0, f32::max) >= least;
         let blocks = blocks.filter(move |(block, _)| hit(block));
         blocks.flat_map(move |(block, start)| {
             block
