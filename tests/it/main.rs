@@ -4,7 +4,6 @@ mod attest;
 mod caching;
 mod carrying;
 mod blocks;
-mod caching;
 mod commands;
 mod concurrency;
 mod crash;
