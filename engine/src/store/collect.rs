@@ -452,7 +452,11 @@ mod tests {
         };
         store.pin(&pin).unwrap();
         let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
-        assert_eq!((swept.garbage.results.len(), swept.garbage.artifacts.len()), (1, 1), "b's first artifact is an orphan");
+        assert_eq!(
+            (swept.garbage.results.len(), swept.garbage.artifacts.len()),
+            (1, 1),
+            "b's first artifact is an orphan"
+        );
         assert!(store.result(&kept.key).is_some() && store.check(&kept.outputs["rows"].id).is_ok());
         assert!(store.check(&gone.outputs["rows"].id).is_err());
     }

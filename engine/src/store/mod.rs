@@ -24,9 +24,9 @@ mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
+pub use block::{Block, Blocks};
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
-pub use block::{Block, Blocks};
 pub use error::StoreError;
 pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
