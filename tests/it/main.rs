@@ -1,7 +1,6 @@
 //! The one integration binary.
 
 mod blocks;
-mod caching;
 mod commands;
 mod attest;
 mod carrying;
