@@ -383,6 +383,12 @@ pub(crate) struct AuditArgs {
     /// Write the report to a file too: HTML if it ends with .html, else Markdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// Also check what somebody has signed (`attest`): the signature, and that the files it names are these.
+    #[arg(long, value_name = "FILE", requires = "public_key")]
+    pub(crate) signature: Option<PathBuf>,
+    /// The signer's public key.
+    #[arg(long, value_name = "FILE", requires = "signature")]
+    pub(crate) public_key: Option<PathBuf>,
 }
 
 #[derive(Arguments)]

@@ -92,7 +92,8 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-fn verify(session: &Session<'_>, file: &Path, key: &Path) -> Result<u8, Failure> {
+/// Checks a signed statement and compares it with the store.
+pub(super) fn verify(session: &Session<'_>, file: &Path, key: &Path) -> Result<u8, Failure> {
     let public = PublicKey::from_pem(&read(session, key)?).map_err(wrong)?;
     let statement = match public.verify(read(session, file)?.as_bytes()) {
         Ok(statement) => statement,

@@ -16,6 +16,8 @@ use crate::pipeline;
 
 pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failure> {
     let store = session.existing_store()?;
+    // What is looked at stays while it is looked at; a store that cannot be written cannot be collected either.
+    let in_use = store.enter().ok();
     let catalog = Catalog::read(&store);
     let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory);
     let target = match target {
@@ -57,7 +59,12 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
     } else {
         session.terminal.line(page.text().trim_end());
     }
-    Ok(if report.differences() == 0 { OK } else { FAILED })
+    drop(in_use);
+    let signature = match (&args.signature, &args.public_key) {
+        (Some(file), Some(key)) => super::attest::verify(session, file, key)?,
+        _ => OK,
+    };
+    Ok(if report.differences() == 0 { signature } else { FAILED })
 }
 
 /// What the ledger says of the target: all nodes of a run, or the one node.

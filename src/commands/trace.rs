@@ -16,6 +16,8 @@ use crate::exit::{Failure, OK};
 
 pub(super) fn trace(session: &Session<'_>, args: &TraceArgs) -> Result<u8, Failure> {
     let store = session.existing_store()?;
+    // What is looked at stays while it is looked at; a store that cannot be written cannot be collected either.
+    let _in_use = store.enter().ok();
     let catalog = Catalog::read(&store);
     let target = resolve(&store, &catalog, &args.what, args.run.as_deref(), &session.directory)?;
     let roots = Roots::of(&store, &catalog, &target);

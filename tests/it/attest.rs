@@ -57,6 +57,27 @@ fn a_statement_names_files_steps_and_sources_and_its_signature_holds() {
 }
 
 #[test]
+fn an_audit_checks_a_signature_too() {
+    let mill = ran();
+    mill.call(&["attest", "few", "--key", "key.pem", "-o", "few.intoto.json"]).exit(0);
+    let audit =
+        |mill: &Mill| mill.call(&["audit", "few", "--signature", "few.intoto.json", "--public-key", "key.pem.pub"]);
+    let told = audit(&mill).exit(0);
+    assert!(told.stdout.contains("the signature is right"), "{}", told.stdout);
+    mill.write(
+        "few.intoto.json",
+        &mill.read("few.intoto.json").replacen("payload\": \"ey", "payload\": \"eY", 1).replacen(
+            "payload\":\"ey",
+            "payload\":\"eY",
+            1,
+        ),
+    );
+    audit(&mill).exit(1);
+    let told = mill.call(&["audit", "few", "--signature", "few.intoto.json"]).exit(2);
+    assert!(told.stderr.contains("--public-key"), "{}", told.stderr);
+}
+
+#[test]
 fn what_was_changed_or_signed_by_others_is_not_believed() {
     let mill = ran();
     mill.call(&["attest", "few", "--key", "key.pem", "-o", "few.intoto.json"]).exit(0);
