@@ -1,7 +1,7 @@
 //! `logs`: what a run told.
 
 use searchmill_engine::fingerprint::Reason;
-use searchmill_engine::report::Utc;
+use searchmill_engine::lineage::rfc3339;
 use serde_json::Value;
 
 use super::Session;
@@ -29,7 +29,7 @@ pub(super) fn logs(session: &Session<'_>, args: &LogsArgs) -> Result<u8, Failure
 
 /// `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because it never ran`.
 fn plain(event: &Value) -> String {
-    let time = event["time"].as_f64().map(|time| Utc::of(time).to_string()).unwrap_or_default();
+    let time = event["time"].as_f64().map(rfc3339).unwrap_or_default();
     let word = event["event"].as_str().unwrap_or("event").replace('_', " ");
     let mut text = format!("{time:<24}  {word:<14}");
     if let Some(node) = event["node"].as_str().filter(|node| !node.is_empty()) {

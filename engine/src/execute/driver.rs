@@ -19,7 +19,7 @@ use super::survey::is_frozen;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
-use crate::report::{Event, Reporter, RunSummary, Utc};
+use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
 
 /// How to run.
@@ -94,7 +94,9 @@ pub async fn run(
     driver.finish(outcome)
 }
 
-pub(super) fn unix_time() -> f64 {
+/// Seconds since 1970.
+#[must_use]
+pub fn unix_time() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
@@ -539,10 +541,10 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
 }
 
 fn run_id(started: f64) -> String {
-    let Utc { year, month, day, hour, minute, second, .. } = Utc::of(started.floor());
+    let moment = chrono::DateTime::from_timestamp(started as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
     // Ids sort by time within the second too; the process keeps ids of the same moment apart.
     let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{fraction:04x}{process:04x}")
+    format!("{moment}-{fraction:04x}{process:04x}")
 }
 
 /// Passes events on and keeps them with the run.
