@@ -55,7 +55,7 @@ pub(super) fn run_kernel(
         Kernel::RowMap(kernel) => {
             let keys = (run.row_keys)(kernel.reads());
             let base = keys.base();
-            let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base)? };
+            let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base) };
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,

@@ -117,7 +117,7 @@ fn compute(
     let result = node_result(job, key, preimage, written, &rows, start);
     job.store.record(&result)?;
     if !blocks.is_empty() {
-        Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+        Blocks::open(&job.store, &run.block_base, true)?.keep(&blocks)?;
     }
     Ok((result, rows))
 }

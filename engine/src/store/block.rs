@@ -37,7 +37,7 @@ impl Blocks {
     /// # Errors
     /// When the store cannot be read.
     pub fn open(store: &Store, base: &Digest, recall: bool) -> Result<Self, StoreError> {
-        let memo = if recall { Memo::open(store, base)? } else { Memo::empty(store, base)? };
+        let memo = if recall { Memo::open(store, base)? } else { Memo::empty(store, base) };
         Ok(Self { store: store.clone(), base: *base, memo })
     }
 

@@ -54,27 +54,28 @@ impl Memo {
     /// Reads what is known under `base`.
     ///
     /// # Errors
-    /// When the folder cannot be made or read.
+    /// When the folder is there and cannot be read.
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
-        let mut memo = Self::empty(store, base)?;
+        let mut memo = Self::empty(store, base);
         memo.load()?;
         Ok(memo)
     }
 
-    /// Knows nothing, but keeps what comes.
-    ///
-    /// # Errors
-    /// When the folder cannot be made.
-    pub fn empty(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+    /// Knows nothing, but keeps what comes: the folder is made with the first record.
+    #[must_use]
+    pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let name = store.temporary().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let own_path = own_path(&folder, &name);
-        Ok(Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None })
+        Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None }
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
-        let entries = fs::read_dir(&self.folder).map_err(StoreError::io("read", &self.folder))?;
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(StoreError::io("read", &self.folder)(error)),
+        };
         let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
         paths.sort();
         for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rows")) {
@@ -142,7 +143,10 @@ impl Memo {
         let path = self.own_path.clone();
         let file = match &mut self.own {
             Some(file) => file,
-            none => none.insert(File::create_new(&path).map_err(StoreError::io("create", &path))?),
+            none => {
+                fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+                none.insert(File::create_new(&path).map_err(StoreError::io("create", &path))?)
+            }
         };
         file.write_all(&record).map_err(StoreError::io("write", &path))
     }
