@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use searchmill_engine::execute::unix_time;
 use searchmill_engine::lineage::openlineage::{Emitter, Ending, Job, JobInput, Pipeline};
 use searchmill_engine::operator::Source;
 use searchmill_engine::plan::{Node, Plan};
@@ -167,10 +168,6 @@ fn path(source: &Source) -> Option<String> {
     }
 }
 
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
 fn ending(summary: &RunSummary) -> Ending {
     match summary {
         _ if summary.interrupted => Ending::Abort,
@@ -186,11 +183,11 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
             let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
             emitter.node_started(node, &reasons, *time)
         }
-        Event::NodeCached { node, key, .. } => emitter.node_cached(node, key.as_ref(), now()),
-        Event::NodeFinished { node, key, .. } => emitter.node_finished(node, key, now()),
-        Event::NodeFailed { node, message, .. } => emitter.node_failed(node, message, now()),
-        Event::NodeSkipped { node } => emitter.node_skipped(node, now()),
-        Event::RunFinished(summary) => emitter.run_finished(ending(summary), now()),
+        Event::NodeCached { node, key, .. } => emitter.node_cached(node, key.as_ref(), unix_time()),
+        Event::NodeFinished { node, key, .. } => emitter.node_finished(node, key, unix_time()),
+        Event::NodeFailed { node, message, .. } => emitter.node_failed(node, message, unix_time()),
+        Event::NodeSkipped { node } => emitter.node_skipped(node, unix_time()),
+        Event::RunFinished(summary) => emitter.run_finished(ending(summary), unix_time()),
         Event::Delivered { node, destination } => {
             // What was there already is told with a remark.
             emitter.delivered(node, destination.trim_end_matches(" (unchanged)"));

@@ -1,7 +1,8 @@
 //! `gc`: what is no longer needed, and its removal.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use searchmill_engine::execute::unix_time;
 use searchmill_engine::store::{Garbage, KeepPolicy};
 use serde_json::json;
 
@@ -19,7 +20,7 @@ pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
     let store = if args.yes { session.store()? } else { looked };
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
     let policy = KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs };
-    let now = now();
+    let now = unix_time();
     let (garbage, freed) = if args.yes {
         let swept = store.collect(&policy, now)?;
         (swept.garbage, swept.freed)
@@ -32,10 +33,6 @@ pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
         print(session, &garbage, args.yes, freed, now);
     }
     Ok(OK)
-}
-
-pub(super) fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64) {

@@ -21,7 +21,7 @@ pub(super) fn pin(session: &Session<'_>, args: &PinArgs) -> Result<u8, Failure> 
         key: root.key,
         from: root.name,
         lineage: args.lineage,
-        pinned: super::gc::now(),
+        pinned: searchmill_engine::execute::unix_time(),
     };
     store.pin(&pin).map_err(as_usage)?;
     if session.terminal.is_json() {

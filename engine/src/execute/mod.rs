@@ -17,7 +17,7 @@ mod scheduler;
 mod spot;
 mod survey;
 
-pub use driver::{RunOptions, Stop, exit_code, run};
+pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
 pub use survey::{NodeStatus, Survey, survey};
