@@ -97,6 +97,11 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Say what an artifact is and what made it (in-toto, SLSA), signed; or check that.
     Attest(AttestArgs),
+    /// Say what this machine has for searchmill: processor, memory, store, GPUs, the worker for them.
+    Doctor,
+    /// Run one node for a run that is going on.
+    #[command(subcommand, hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// A pipeline and what changes it.
@@ -497,6 +502,16 @@ pub(crate) struct AttestArgs {
     /// The key to check it with.
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(crate) public_key: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum WorkerArgs {
+    /// Run the node that a file describes; orders come on stdin, what happens is told on stdout.
+    Exec {
+        /// The task.
+        #[arg(long, value_name = "FILE")]
+        task: PathBuf,
+    },
 }
 
 /// `30d`, `12h`, `15m`, `40s`, `2w`.

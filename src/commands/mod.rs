@@ -4,6 +4,7 @@ mod artifact;
 mod attest;
 mod audit;
 mod diff;
+mod doctor;
 mod export;
 mod gc;
 mod graph;
@@ -21,6 +22,7 @@ mod status;
 mod trace;
 mod validate;
 mod why;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -105,5 +107,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Export(args) => export::export(&session, &args),
         Command::Import(args) => import::import(&session, &args),
         Command::Attest(args) => attest::attest(&session, &args),
+        Command::Doctor => doctor::doctor(&session),
+        Command::Worker(args) => worker::worker(&args),
     }
 }

@@ -22,6 +22,7 @@ mod schedule;
 mod scale;
 mod tidy;
 mod version;
+mod workers;
 
 /// A remark about a test that could not be made here.
 fn say(line: &str) {

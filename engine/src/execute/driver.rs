@@ -16,6 +16,7 @@ use super::resolve::{Lookup, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
+use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
@@ -41,6 +42,8 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// What the machine has.
     pub machine: Machine,
+    /// Programs and devices for nodes in processes of their own.
+    pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
 }
@@ -70,6 +73,12 @@ impl Stop {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Is the run to stop at once?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
     }
 
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
@@ -212,7 +221,10 @@ impl Driver {
         let task = |(place, node): (usize, &Node)| Task {
             dependents: self.plan.dependents(place),
             dependencies: self.plan.dependencies(place).len(),
-            demand: Demand { gpus: node.spec.resources.gpus, memory: node.spec.resources.memory.unwrap_or_default() },
+            demand: Demand {
+                gpus: self.options.workers.gpus(&node.spec.resources),
+                memory: node.spec.resources.memory.unwrap_or_default(),
+            },
         };
         let tasks = self.plan.nodes().iter().enumerate().map(task).collect();
         Scheduler::new(tasks, Pool::new(self.options.jobs, &self.options.machine), self.options.keep_going)

@@ -10,7 +10,8 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
-use crate::fingerprint::{NodeKey, Reason, RowKeys};
+use super::worker::run_in_worker;
+use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
@@ -33,6 +34,23 @@ pub(super) struct NodeJob {
     pub(super) stop: Stop,
     pub(super) run: String,
     pub(super) http: reqwest::Client,
+}
+
+impl NodeJob {
+    pub(super) fn node(&self) -> &Node {
+        &self.plan.nodes()[self.place]
+    }
+
+    /// Rows that the node may give, if it is a source.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.options.limit.filter(|_| self.node().inputs.is_empty())
+    }
+
+    /// What the rows, and what the parts, of the row input have in common.
+    pub(super) fn bases(&self) -> (Digest, Digest) {
+        let node = self.node();
+        (self.parts.row_base(node), self.parts.block_base(node))
+    }
 }
 
 /// What came of it.
@@ -101,9 +119,30 @@ fn compute(
     let node = &job.plan.nodes()[job.place];
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
-    let limit = job.options.limit.filter(|_| node.inputs.is_empty());
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(limit);
-    let run = kernel_run(job, node, &sink)?;
+    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
+    let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
+    let (mut written, rows) = match job.options.workers.program(&node.spec.resources)? {
+        Some(program) => run_in_worker(job, &parts, program)?,
+        None => run_here(job, parts, progress)?,
+    };
+    let blocks = std::mem::take(&mut written.blocks);
+    let result = node_result(job, key, preimage, written, &rows, start);
+    job.store.record(&result)?;
+    if !blocks.is_empty() {
+        Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+    }
+    Ok((result, rows))
+}
+
+/// Runs the node in this process.
+fn run_here(
+    job: &NodeJob,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
+) -> Result<(Written, RowsRun), OperatorError> {
+    let node = job.node();
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(job.limit());
+    let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
@@ -112,14 +151,7 @@ fn compute(
     if rows.stopped {
         return Err(OperatorError::cancelled());
     }
-    let mut written = sink.commit()?;
-    let blocks = std::mem::take(&mut written.blocks);
-    let result = node_result(job, key, preimage, written, &rows, start);
-    job.store.record(&result)?;
-    if !blocks.is_empty() {
-        Blocks::open(&job.store, &run.block_base, true)?.keep(&blocks)?;
-    }
-    Ok((result, rows))
+    Ok((sink.commit()?, rows))
 }
 
 fn node_result(
@@ -161,25 +193,25 @@ fn origin(job: &NodeJob) -> Origin {
     }
 }
 
-fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun, OperatorError> {
+fn kernel_run(
+    job: &NodeJob,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
+    sink: &StoreSink,
+) -> Result<KernelRun, OperatorError> {
+    let node = job.node();
     let mut inputs = Inputs::new();
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
-    let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts });
-    let main_port = node.main_port.clone();
-    let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
-    let side = parts.side_inputs(main_port.as_deref());
-    let row_keys = Box::new(move |columns| RowKeys::new(&parts.row_identity(&plan.nodes()[place], &side), columns));
-    let block_base = job.parts.block_base(node);
+    let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
         inputs,
-        main_port,
+        main_port: node.main_port.clone(),
         context,
-        row_keys,
+        row_base,
         block_base,
         recall: job.recall,
         on_error: node.spec.on_error,
@@ -203,6 +235,7 @@ fn context_parts(
         scratch: std::env::temp_dir(),
         directory: options.directory.clone(),
         memory: resources.memory,
+        gpus: 0,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
         retry: node.spec.retry,

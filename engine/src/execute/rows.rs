@@ -35,7 +35,7 @@ pub(super) struct RowsRun {
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
-    failure: Option<OperatorError>,
+    pub(super) failure: Option<OperatorError>,
 }
 
 impl RowsRun {

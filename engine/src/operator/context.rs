@@ -77,6 +77,8 @@ pub struct ContextParts {
     pub threads: usize,
     /// Bytes of memory this node may use before it spills, if it was told.
     pub memory: Option<u64>,
+    /// GPUs it may use: those that the driver shows first.
+    pub gpus: u32,
     /// Rows in flight for external nodes.
     pub concurrency: usize,
     /// Repeats of outside calls.
@@ -144,6 +146,12 @@ impl Context {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.0.memory
+    }
+
+    /// GPUs this node may use; 0: compute on the CPU.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.0.gpus
     }
 
     /// Rows in flight, for external nodes.

@@ -126,6 +126,7 @@ impl Harness {
             threads: 2,
             memory: None,
             concurrency: self.concurrency,
+            gpus: 0,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
             runtime: self.runtime.handle().clone(),

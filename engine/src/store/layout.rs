@@ -123,6 +123,21 @@ impl Store {
         self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
     }
 
+    /// Puts a task for another process under `tmp/`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_task(&self, task: &[u8]) -> Result<PathBuf, StoreError> {
+        let path = self.temporary();
+        fs::write(&path, task).map_err(StoreError::io("write", &path))?;
+        Ok(path)
+    }
+
+    /// Removes a task; one that stays is swept with what else this process leaves.
+    pub fn drop_task(&self, task: &Path) {
+        drop(fs::remove_file(task));
+    }
+
     /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
     /// process leaves is swept. Where this store cannot be written, it lies in the system's folder for temporary files.
     ///

@@ -32,6 +32,24 @@ pub(super) enum Others {
     Unknown,
 }
 
+/// Takes a device of this machine for this process, or `None` while another process, of whatever store, holds it.
+/// It is given back when the file is dropped.
+///
+/// # Errors
+/// When the lock file cannot be made.
+pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
+    let folder = std::env::temp_dir().join("searchmill-devices");
+    std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+    let path = folder.join(device.replace(['/', '\\'], "-"));
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(&path).map_err(StoreError::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+    }
+}
+
 impl Store {
     fn use_path(&self) -> PathBuf {
         self.root().join("leases").join("store")

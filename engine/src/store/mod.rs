@@ -30,7 +30,7 @@ pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
 pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
-pub use lease::{Lease, StoreUse};
+pub use lease::{Lease, StoreUse, device_lock};
 pub use makers::Makers;
 pub use manifest::{NodeResult, Origin, OutputRecord, SourceFile};
 pub use memo::{Memo, MemoEntry};
