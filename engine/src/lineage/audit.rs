@@ -11,7 +11,7 @@ use super::catalog::Catalog;
 use super::closure::{Closure, Step};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
-use crate::store::{Artifact, ArtifactId, NodeRun, OutputRecord, Part, Store};
+use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
 /// Does a finding make an audit fail?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -297,6 +297,17 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     let name = format!("{}{}", if expected.port.is_empty() { "" } else { "output " }, expected.port);
     let label = format!("{name}{}artifact {}", if name.is_empty() { "" } else { ", " }, expected.id.digest().short());
     report.artifacts += 1;
+    if store.is_shared()
+        && let Err(damage) = store.bring(&expected.id)
+        && store.artifact(&expected.id).is_some()
+    {
+        let fault = match damage {
+            Damage::Missing => "a file of it is gone from the shared store",
+            Damage::Corrupt => "a file of it in the shared store is not what was written",
+        };
+        report.differs("artifact", &expected.node, Some(label), fault);
+        return;
+    }
     let Some(artifact) = store.artifact(&expected.id) else {
         let message = if folder.exists() {
             "its description does not give its id: it was changed"

@@ -51,8 +51,11 @@ impl Blocks {
     #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
-            let file = std::fs::metadata(part_path(&self.store, artifact, part));
-            file.is_ok_and(|file| file.len() == part.bytes)
+            let here = || {
+                let file = std::fs::metadata(part_path(&self.store, artifact, part));
+                file.is_ok_and(|file| file.len() == part.bytes)
+            };
+            here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
         };
         let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(payload).ok());
         blocks.find(|block| block.outputs.values().flatten().all(there))
@@ -70,7 +73,7 @@ impl Blocks {
             let payload = serde_json::to_vec(block).map_err(|error| StoreError::Location(error.to_string()))?;
             self.memo.keep(key, &payload)?;
         }
-        Ok(())
+        self.memo.share()
     }
 }
 

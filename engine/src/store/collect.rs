@@ -94,8 +94,8 @@ impl Store {
     /// What is left of a result that was collected.
     #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
-        let text = fs::read(self.tombstone_path(key)).ok()?;
-        read_record(&text).filter(|result| result.key == *key)
+        let here = fs::read(self.tombstone_path(key)).ok().and_then(|text| read_record(&text));
+        here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
     }
 
     /// Keys of the records in `results` or `collected`, sorted.
@@ -236,7 +236,7 @@ impl Store {
     /// Lease files of keys that nobody computes: nobody uses the store.
     fn remove_stale_leases(&self) {
         for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(&name).is_some()
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some()
                 && let Err(error) = fs::remove_file(&path)
             {
                 tracing::debug!("left {} behind: {error}", path.display());

@@ -12,6 +12,7 @@ use super::layout::Store;
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
 use super::memo::{Memo, segment_keys};
+use super::remote::Pending;
 use super::results::read_record;
 use super::runs::{NodeRun, RunRecord};
 use crate::fingerprint::{Digest, NodeKey, encode, hash_bytes, hash_file};
@@ -131,6 +132,7 @@ impl Intake {
         if self.store.check(id).is_ok() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
         self.store.publish(&self.path(&artifact_place(id)), &self.store.artifact_folder(id))?;
         Ok(Admission::New)
@@ -151,6 +153,10 @@ impl Intake {
         if folder == "collected" && target.exists() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&match folder {
+            "collected" => Pending::Tombstone(result.key),
+            _ => Pending::Result(result.key),
+        })?;
         self.store.publish(&self.path(&place), &target)?;
         Ok(Admission::New)
     }
@@ -181,6 +187,7 @@ impl Intake {
         if target.exists() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&Pending::Run(id.to_owned()))?;
         self.store.publish(&self.path("runs").join(id), &target)?;
         Ok(Admission::New)
     }

@@ -32,18 +32,35 @@ impl Store {
     /// What an artifact holds, if it is there and its description fits its name.
     #[must_use]
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
+        self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
+    }
+
+    pub(super) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
         let text = fs::read(self.artifact_folder(id).join("artifact.json")).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
         (artifact.id() == *id).then_some(artifact)
     }
 
-    /// Checks that an artifact's files are there with their sizes. Content is checked by [`Store::verify`].
+    /// Checks that an artifact's files are there with their sizes, here or in the shared store. Content is checked by
+    /// [`Store::verify`] and whenever it is fetched.
     ///
     /// # Errors
     /// What is wrong.
     pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
+        let here = self.check_here(id);
+        match (&here, &self.remote) {
+            (Err(_), Some(remote)) => match (remote.check(id), here) {
+                // Damaged here and gone there is damaged.
+                (Err(Damage::Missing), here) => here,
+                (there, _) => there,
+            },
+            _ => here,
+        }
+    }
+
+    pub(super) fn check_here(&self, id: &ArtifactId) -> Result<(), Damage> {
         let folder = self.artifact_folder(id);
-        let Some(artifact) = self.artifact(id) else {
+        let Some(artifact) = self.artifact_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
         };
         for part in &artifact.parts {
@@ -61,7 +78,8 @@ impl Store {
     /// # Errors
     /// What is wrong.
     pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
-        self.check(id)?;
+        self.bring(id)?;
+        self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let artifact = self.artifact(id).ok_or(Damage::Missing)?;
         for part in &artifact.parts {
@@ -70,6 +88,17 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Fetches an artifact where that can be done; an unreachable store counts as one that does not have it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.fetch(id).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Err(Damage::Missing)
+        })
     }
 
     /// Removes a damaged artifact, so that the next commit of the same content can take its place.
@@ -92,7 +121,11 @@ impl Store {
     /// When it is gone or of a kind that this build does not know.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
         let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
-        let artifact = self.artifact(id).ok_or_else(gone)?;
+        if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
+            let short = id.digest().short();
+            return Err(StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}")));
+        }
+        let artifact = self.artifact_here(id).ok_or_else(gone)?;
         let folder = self.artifact_folder(id);
         match artifact.artifact_type.port_type().ok_or_else(gone)? {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
+use super::remote::Pending;
 use crate::fingerprint::{NodeKey, Reason};
 
 /// A run as it was asked for, and how it ended.
@@ -97,6 +98,7 @@ impl Store {
     /// When it cannot be written.
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
         let folder = self.runs_folder().join(&record.id);
+        self.note_pending(&Pending::Run(record.id.clone()))?;
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let nodes = BufWriter::new(append(&folder.join("nodes.jsonl"))?);
         let events = BufWriter::new(append(&folder.join("events.jsonl"))?);
