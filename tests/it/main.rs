@@ -9,6 +9,7 @@ mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
+mod faults;
 mod keeping;
 mod laws;
 mod lineage;
@@ -18,8 +19,10 @@ mod openai_server;
 mod remote;
 mod openlineage;
 mod rows;
+mod s3_server;
 mod schedule;
 mod scale;
+mod shared;
 mod tidy;
 mod version;
 

@@ -138,7 +138,7 @@ impl Driver {
         let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
-            id: run_id(started),
+            id: run_id(after_all(&store, started)),
             pipeline: plan.name().to_owned(),
             file: plan.file().display().to_string(),
             params: plan.params().clone(),
@@ -408,7 +408,7 @@ impl Driver {
                 _ => Some(self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?),
             };
             // It may be one that is made again itself.
-            for next in next {
+            if let Some(next) = next {
                 steps.extend(self.go_on(waits, next)?);
             }
         }
@@ -612,6 +612,17 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
         }
     }
     nodes
+}
+
+/// A moment that comes after all runs of the store: a clock that was set back does not make this run an old one.
+fn after_all(store: &Store, started: f64) -> f64 {
+    let time = |id: &String| {
+        let moment = chrono::NaiveDateTime::parse_from_str(id.get(..15)?, "%Y%m%d-%H%M%S").ok()?;
+        let fraction = u32::from_str_radix(id.get(16..20)?, 16).ok()?;
+        Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
+    };
+    let newest = store.run_ids().iter().rev().find_map(time);
+    newest.map_or(started, |newest| if newest < started { started } else { newest + 2.0 / 65_536.0 })
 }
 
 fn run_id(started: f64) -> String {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
@@ -261,12 +261,22 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
+/// Checks the records of runs line by line.
+pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
+    for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
+        let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
+        report.differs("ledger", "run", Some(place), format!("the line {}", damage.what));
+    }
+}
+
 /// An artifact, and what the records say of it.
 struct Expected<'a> {
     id: ArtifactId,
     node: String,
     port: String,
     output: Option<&'a OutputRecord>,
+    collected: Option<&'a Collected>,
+    asked: bool,
 }
 
 fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Report) {
@@ -274,14 +284,16 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Repor
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
             let (node, port) = (step.name().to_owned(), port.clone());
-            expected.entry(output.id).or_insert(Expected { id: output.id, node, port, output: Some(output) });
+            let (collected, asked) = (step.collected.as_ref(), roots.artifacts.contains(&output.id));
+            let made = Expected { id: output.id, node, port, output: Some(output), collected, asked };
+            expected.entry(output.id).and_modify(|known| known.collected = known.collected.and(collected)).or_insert(made);
         }
     }
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
         let (node, port) = (name.to_owned(), String::new());
-        expected.entry(id).or_insert(Expected { id, node, port, output: None });
+        expected.entry(id).or_insert(Expected { id, node, port, output: None, collected: None, asked: true });
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -309,6 +321,13 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         return;
     }
     let Some(artifact) = store.artifact(&expected.id) else {
+        if let Some(collected) = expected.collected.filter(|_| !folder.exists()) {
+            let message = format!("it was {collected}: its content cannot be checked");
+            // What was asked for and is not there is no note.
+            let severity = if expected.asked { Severity::Difference } else { Severity::Note };
+            report.find(severity, "artifact", &expected.node, Some(label), message);
+            return;
+        }
         let message = if folder.exists() {
             "its description does not give its id: it was changed"
         } else {

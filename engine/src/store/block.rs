@@ -51,10 +51,7 @@ impl Blocks {
     #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
-            let here = || {
-                let file = std::fs::metadata(part_path(&self.store, artifact, part));
-                file.is_ok_and(|file| file.len() == part.bytes)
-            };
+            let here = || self.store.has_part(artifact, part);
             here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
         };
         let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(payload).ok());

@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::graves::Collection;
 use super::layout::Store;
 use super::lease::Others;
 use super::makers::Makers;
@@ -98,6 +99,12 @@ impl Store {
         here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
     }
 
+    /// Keys of results that were collected, sorted.
+    #[must_use]
+    pub fn collected_keys(&self) -> Vec<NodeKey> {
+        self.keys_below("collected")
+    }
+
     /// Keys of the records in `results` or `collected`, sorted.
     pub(super) fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
         let names = names_below(&self.root().join(folder)).into_iter();
@@ -122,6 +129,9 @@ impl Store {
     pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
+        if !garbage.results.is_empty() {
+            self.note_collection(&collection(&garbage, policy, now))?;
+        }
         for result in &garbage.results {
             self.entomb(&result.key)?;
         }
@@ -242,6 +252,17 @@ impl Store {
                 tracing::debug!("left {} behind: {error}", path.display());
             }
         }
+    }
+}
+
+/// What a collection is called and what it takes.
+fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
+    let moment = chrono::DateTime::from_timestamp(now as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
+    Collection {
+        id: format!("gc-{moment}-{:04x}", std::process::id() & 0xffff),
+        time: now,
+        kept: format!("{} runs, younger than {:.0} s", policy.runs, policy.age.as_secs_f64()),
+        keys: garbage.results.iter().map(|result| result.key).collect(),
     }
 }
 

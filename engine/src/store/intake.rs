@@ -15,6 +15,7 @@ use super::memo::{Memo, segment_keys};
 use super::remote::Pending;
 use super::results::read_record;
 use super::runs::{NodeRun, RunRecord};
+use super::seal::{Seal, look};
 use crate::fingerprint::{Digest, NodeKey, encode, hash_bytes, hash_file};
 
 /// What came of taking one thing in.
@@ -112,7 +113,11 @@ impl Intake {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let record = serde_json::from_str::<RunRecord>(&text("run.json"));
         let events = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        let sealed = |name: &str| text(name).lines().all(|line| look(line) != Seal::Broken);
         record.is_ok_and(|record| record.id == id)
+            && look(&text("run.json")) != Seal::Broken
+            && sealed("nodes.jsonl")
+            && sealed("events.jsonl")
             && text("nodes.jsonl").lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
             && text("events.jsonl").lines().all(events)
     }

@@ -1,12 +1,13 @@
 //! Opens artifacts, and tells whether their files are still what was written.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::RecordKind;
 
-use super::artifact::{Artifact, ArtifactId};
+use super::artifact::{Artifact, ArtifactId, Part};
 use super::error::StoreError;
 use super::layout::Store;
 use crate::fingerprint::hash_file;
@@ -19,6 +20,26 @@ pub enum Damage {
     Missing,
     /// A file is not what was written.
     Corrupt,
+}
+
+const DESCRIPTION: &str = "artifact.json";
+
+/// When an artifact was described: after its files were written.
+fn described(folder: &Path) -> Option<SystemTime> {
+    fs::metadata(folder.join(DESCRIPTION)).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// Was a file last changed before the artifact was described? Then it is what was described, unless its time was forged.
+fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
+    metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
+}
+
+/// Notes by the description's time that all files were read and are right, so that they are not read again.
+fn renew(folder: &Path) {
+    let file = File::options().append(true).open(folder.join(DESCRIPTION));
+    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
+        tracing::debug!("{} is read again the next time: {error}", folder.display());
+    }
 }
 
 impl Store {
@@ -41,8 +62,8 @@ impl Store {
         (artifact.id() == *id).then_some(artifact)
     }
 
-    /// Checks that an artifact's files are there with their sizes, here or in the shared store. Content is checked by
-    /// [`Store::verify`] and whenever it is fetched.
+    /// Checks that an artifact's files are there with their sizes, here or in the shared store. Their content is checked
+    /// where a file here was changed after the artifact was described, when it is fetched, and by [`Store::verify`].
     ///
     /// # Errors
     /// What is wrong.
@@ -63,14 +84,32 @@ impl Store {
         let Some(artifact) = self.artifact_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
         };
+        let described = described(&folder);
+        let mut read = false;
         for part in &artifact.parts {
-            match fs::metadata(folder.join(&part.name)) {
-                Ok(metadata) if metadata.len() == part.bytes => {}
+            let path = folder.join(&part.name);
+            match fs::metadata(&path) {
+                Ok(metadata) if metadata.len() != part.bytes => return Err(Damage::Corrupt),
+                Ok(metadata) if is_older(&metadata, described) => {}
+                Ok(_) if hash_file(&path).ok() == Some(part.digest) => read = true,
                 Ok(_) => return Err(Damage::Corrupt),
                 Err(_) => return Err(Damage::Missing),
             }
         }
+        if read {
+            renew(&folder);
+        }
         Ok(())
+    }
+
+    /// Is a part of an artifact here as it was written? Read only if it was changed after the artifact was described.
+    pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
+        let folder = self.artifact_folder(id);
+        let path = folder.join(&part.name);
+        fs::metadata(&path).is_ok_and(|metadata| {
+            metadata.len() == part.bytes
+                && (is_older(&metadata, described(&folder)) || hash_file(&path).ok() == Some(part.digest))
+        })
     }
 
     /// Reads every file of an artifact and compares digests.

@@ -12,6 +12,7 @@ use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::remote::Pending;
+use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{NodeKey, Reason};
 
 /// A run as it was asked for, and how it ended.
@@ -82,6 +83,19 @@ pub struct NodeRun {
     pub seconds: f64,
 }
 
+/// Something in a run's records that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerDamage {
+    /// The run.
+    pub run: String,
+    /// The file of the run.
+    pub file: &'static str,
+    /// The line there, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
 /// Writes the record of one run.
 #[derive(Debug)]
 pub struct RunWriter {
@@ -116,24 +130,58 @@ impl Store {
         ids
     }
 
-    /// The record of a run.
-    #[must_use]
-    pub fn run(&self, id: &str) -> Option<RunRecord> {
-        let text = fs::read(self.runs_folder().join(id).join("run.json")).ok()?;
-        serde_json::from_slice(&text).ok()
+    fn run_text(&self, id: &str, file: &str) -> String {
+        let bytes = fs::read(self.run_folder(id).join(file)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What the nodes of a run came to, in the order they ended. A torn last line is ignored.
+    /// The record of a run; `None` when it is damaged, too.
+    #[must_use]
+    pub fn run(&self, id: &str) -> Option<RunRecord> {
+        let text = self.run_text(id, "run.json");
+        if look(&text) == Seal::Broken {
+            return None;
+        }
+        serde_json::from_str(&text).ok()
+    }
+
+    /// What the nodes of a run came to, in the order they ended. Torn and damaged lines are left out:
+    /// [`Store::ledger_damage`] names them.
     #[must_use]
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
-        let text = fs::read_to_string(self.runs_folder().join(id).join("nodes.jsonl")).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let text = self.run_text(id, "nodes.jsonl");
+        let whole = text.lines().filter(|line| look(line) != Seal::Broken);
+        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// The events of a run, one JSON object a line.
     #[must_use]
     pub fn run_events(&self, id: &str) -> String {
-        fs::read_to_string(self.runs_folder().join(id).join("events.jsonl")).unwrap_or_default()
+        let text = self.run_text(id, "events.jsonl");
+        text.lines().map(|line| unsealed(line) + "\n").collect()
+    }
+
+    /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
+    #[must_use]
+    pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
+        let mut found = Vec::new();
+        for file in ["run.json", "nodes.jsonl", "events.jsonl"] {
+            let text = self.run_text(id, file);
+            let ended = file == "run.json" || text.ends_with('\n');
+            let lines: Vec<&str> = if file == "run.json" { vec![text.as_str()] } else { text.lines().collect() };
+            for (place, line) in lines.iter().enumerate() {
+                let torn = !ended && place + 1 == lines.len();
+                let readable = serde_json::from_str::<Value>(line).is_ok();
+                let what = match look(line) {
+                    Seal::Broken => "was changed: its checksum does not fit",
+                    _ if !readable && torn => "is cut off",
+                    _ if !readable => "cannot be read",
+                    _ => continue,
+                };
+                found.push(LedgerDamage { run: id.to_owned(), file, line: place + 1, what });
+            }
+        }
+        found
     }
 
     /// The newest run of a pipeline that got as far as recording nodes.
@@ -183,7 +231,7 @@ impl RunWriter {
 
     fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.store.write_file(&self.folder.join("run.json"), &text)
+        self.store.write_file(&self.folder.join("run.json"), &seal(text))
     }
 }
 
@@ -192,7 +240,7 @@ fn append(path: &Path) -> Result<File, StoreError> {
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(), StoreError> {
-    let mut text = serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?;
+    let mut text = seal(serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?);
     text.push(b'\n');
     out.write_all(&text).map_err(StoreError::io("write", path))
 }

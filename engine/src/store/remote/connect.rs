@@ -58,7 +58,7 @@ impl Store {
         Ok(store)
     }
 
-    fn joined(self, url: &str, make: bool) -> Result<Self, StoreError> {
+    fn joined(mut self, url: &str, make: bool) -> Result<Self, StoreError> {
         let root = self.root().to_owned();
         let nameplate = Self::nameplate(&root);
         let machine =
@@ -75,7 +75,8 @@ impl Store {
             }
             _ => {}
         }
-        Ok(Self { remote: Some(Arc::new(remote)), ..self })
+        self.remote = Some(Arc::new(remote));
+        Ok(self)
     }
 }
 
