@@ -98,8 +98,10 @@ fn a_second_machine_finds_everything_and_pays_nothing() {
     assert_eq!(runs.len(), 2);
     let trace = team.call(1, &["trace", "scores"]).exit(0).stdout;
     assert!(trace.contains("rollout") && trace.contains("bm25"), "{trace}");
-    let trace = team.call(1, &["trace", "answers", "--row", "q3"]).exit(0).stdout;
-    assert!(trace.contains("q3"), "{trace}");
+    let rows = team.call(1, &["show", "answers", "--json", "-n", "1"]).exit(0).events();
+    let row = rows[0]["id"].as_str().expect("an id");
+    let trace = team.call(1, &["trace", "answers", "--row", row]).exit(0).stdout;
+    assert!(trace.contains(row) && trace.contains("d1"), "{trace}");
     team.call(1, &["audit", "latest"]).exit(0);
     team.call(1, &["status", "pipeline.yaml"]).exit(0);
     assert!(team.call(1, &["why", "answers", "--file", "pipeline.yaml"]).exit(0).stdout.contains("up to date"));
@@ -146,14 +148,14 @@ fn a_colleague_pays_only_for_rows_that_nobody_paid_for() {
 
 #[test]
 fn rows_of_a_machine_that_died_are_not_paid_again() {
-    let questions = 40;
-    let team = Team::new(2, questions, Duration::from_millis(300));
+    let questions = 48;
+    let team = Team::new(2, questions, Duration::from_millis(1200));
     let mut child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
     // Rows go up while the node runs: some were sent when the machine dies for good, its disk with it.
-    team.s3.wait_for("PUT /bucket/team/store/memo");
     let start = Instant::now();
-    while !team.s3.objects("team/store/memo").iter().any(|path| path.metadata().is_ok_and(|file| file.len() > 4000)) {
-        assert!(start.elapsed() < Duration::from_secs(30), "rows are not sent");
+    let sent = || team.s3.objects("team/store/memo").iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
+    while team.paid() < 20 || sent() < 20_000_u64 {
+        assert!(start.elapsed() < Duration::from_mins(1), "rows are not sent: {} bytes", sent());
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().expect("a running child");
@@ -165,7 +167,8 @@ fn rows_of_a_machine_that_died_are_not_paid_again() {
     let events = told.events();
     let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
     let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
-    assert!(cached > 0 && team.paid() == before + questions - cached, "{cached} of {before}");
+    assert!(cached > 0 && before < questions, "{cached} of {before}");
+    assert_eq!(team.paid(), before + questions - cached);
     crate::say(&format!("shared store: {before} calls paid when the machine died, {cached} rows came from the store"));
 }
 
@@ -231,8 +234,8 @@ fn damaged_objects_are_made_again_and_never_believed() {
 }
 
 fn is_index(path: &std::path::Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    !name.ends_with(".parquet") && name != "artifact.json" && !path.to_string_lossy().contains("report")
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    ["term", "idx", "store", "pos"].contains(&&*extension)
 }
 
 #[test]

@@ -135,7 +135,9 @@ fn compute(
     let mut written = sink.commit()?;
     let blocks = std::mem::take(&mut written.blocks);
     let mut result = node_result(job, key, preimage, written, &rows, start);
-    if let Some(first) = job.store.record(&result)? {
+    if !job.recall {
+        job.store.record_anew(&result)?;
+    } else if let Some(first) = job.store.record(&result)? {
         // What was paid is ours, what counts is what was there first.
         result.outputs = first.outputs;
     }

@@ -117,7 +117,8 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
-        let others = self.alone()?;
+        // A store that cannot be written can be looked at.
+        let others = self.alone().unwrap_or(Others::Unknown);
         self.garbage_beside(policy, now, self.is_used(&others, now))
     }
 

@@ -69,10 +69,22 @@ impl Store {
     /// When it cannot be written: then the node is not done. When it is written here and cannot be shared, the next run
     /// shares it.
     pub fn record(&self, result: &NodeResult) -> Result<Option<NodeResult>, StoreError> {
+        self.record_with(result, false)
+    }
+
+    /// Records a finished node in the place of what was recorded of it before.
+    ///
+    /// # Errors
+    /// As [`Store::record`].
+    pub fn record_anew(&self, result: &NodeResult) -> Result<(), StoreError> {
+        self.record_with(result, true).map(drop)
+    }
+
+    fn record_with(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let pending = Pending::Result(result.key);
         self.note_pending(&pending)?;
         self.write_file(&self.result_path(&result.key), &Self::record_text(result)?)?;
-        let first = self.send_result(result)?;
+        let first = self.send_result(result, anew)?;
         self.forget_pending(&pending);
         Ok(first)
     }

@@ -94,6 +94,19 @@ pub struct LedgerDamage {
     pub line: usize,
     /// What is wrong with it.
     pub what: &'static str,
+    /// Is it the end of a file whose writer may have died over it?
+    pub torn: bool,
+}
+
+fn line_damage(line: &str, sealed: bool, torn: bool) -> Option<&'static str> {
+    let readable = serde_json::from_str::<Value>(line).is_ok();
+    match look(line) {
+        Seal::Broken => Some("was changed: its checksum does not fit"),
+        _ if !readable && torn => Some("is cut off"),
+        _ if !readable => Some("cannot be read"),
+        Seal::Missing if sealed => Some("was changed: it has no checksum"),
+        _ => None,
+    }
 }
 
 /// Writes the record of one run.
@@ -164,21 +177,21 @@ impl Store {
     /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
     #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
+        let files = ["run.json", "nodes.jsonl", "events.jsonl"].map(|file| (file, self.run_text(id, file)));
+        let lines_of = |file: &str, text: &str| -> Vec<String> {
+            if file == "run.json" && !text.is_empty() { vec![text.to_owned()] } else { text.lines().map(str::to_owned).collect() }
+        };
+        let all: Vec<(&'static str, Vec<String>, bool)> =
+            files.map(|(file, text)| (file, lines_of(file, &text), file == "run.json" || text.ends_with('\n'))).into();
+        // All lines have checksums, or none has: those of earlier versions.
+        let sealed = all.iter().flat_map(|(_, lines, _)| lines).any(|line| look(line) == Seal::Whole);
         let mut found = Vec::new();
-        for file in ["run.json", "nodes.jsonl", "events.jsonl"] {
-            let text = self.run_text(id, file);
-            let ended = file == "run.json" || text.ends_with('\n');
-            let lines: Vec<&str> = if file == "run.json" { vec![text.as_str()] } else { text.lines().collect() };
+        for (file, lines, ended) in &all {
             for (place, line) in lines.iter().enumerate() {
                 let torn = !ended && place + 1 == lines.len();
-                let readable = serde_json::from_str::<Value>(line).is_ok();
-                let what = match look(line) {
-                    Seal::Broken => "was changed: its checksum does not fit",
-                    _ if !readable && torn => "is cut off",
-                    _ if !readable => "cannot be read",
-                    _ => continue,
-                };
-                found.push(LedgerDamage { run: id.to_owned(), file, line: place + 1, what });
+                if let Some(what) = line_damage(line, sealed, torn) {
+                    found.push(LedgerDamage { run: id.to_owned(), file, line: place + 1, what, torn });
+                }
             }
         }
         found

@@ -82,7 +82,7 @@ impl Store {
             match &what {
                 Pending::Result(key) => {
                     if let RecordState::Whole(result) = self.result_here(key) {
-                        self.send_result(&result)?;
+                        self.send_result(&result, false)?;
                     }
                 }
                 Pending::Tombstone(key) => self.send_tombstone(key)?,
@@ -106,5 +106,26 @@ impl Store {
         self.send_run(id)?;
         self.forget_pending(&Pending::Run(id.to_owned()));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let digest = hash_bytes(b"a");
+        let all = [
+            Pending::Result(NodeKey(digest)),
+            Pending::Tombstone(NodeKey(digest)),
+            Pending::Artifact(digest.into()),
+            Pending::Run("20261120-131502-1a2bf00d".to_owned()),
+        ];
+        for what in all {
+            assert_eq!(Pending::parse(&what.name()).map(|read| read.name()), Some(what.name()));
+        }
+        assert!(Pending::parse("result-xyz").is_none() && Pending::parse("other").is_none());
     }
 }

@@ -61,7 +61,7 @@ impl Remote {
     }
 
     /// Sends a record, unless there is one. Gives the one that is there then, where it is another one.
-    fn send_record(&self, result: &NodeResult, text: Vec<u8>) -> Result<Option<NodeResult>, StoreError> {
+    fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let (objects, path, content) = (Arc::clone(&self.objects), place(&result.key, "results"), Bytes::from(text));
         let (key, own) = (result.key, content.clone());
         let first = self.call("record a result in", async move {
@@ -74,7 +74,7 @@ impl Remote {
         let usable = |winner: &NodeResult| {
             // What can be tried again does not stand in the way of what went well.
             let ours_is_better = winner.rejects() + winner.dropped > result.rejects() + result.dropped;
-            !ours_is_better && winner.outputs.values().all(|output| self.check(&output.id).is_ok())
+            !anew && !ours_is_better && winner.outputs.values().all(|output| self.check(&output.id).is_ok())
         };
         match whole(&first, &key).filter(usable) {
             Some(winner) => Ok(Some(winner)),
@@ -99,12 +99,16 @@ impl Store {
 
     /// Sends what a finished node made, and its record. Gives the result that another machine had recorded first, where
     /// that is another one; it has taken the place of ours then.
-    pub(in crate::store) fn send_result(&self, result: &NodeResult) -> Result<Option<NodeResult>, StoreError> {
+    pub(in crate::store) fn send_result(
+        &self,
+        result: &NodeResult,
+        anew: bool,
+    ) -> Result<Option<NodeResult>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
         for output in result.outputs.values() {
             self.send_artifact(&output.id)?;
         }
-        let winner = remote.send_record(result, Self::record_text(result)?)?;
+        let winner = remote.send_record(result, Self::record_text(result)?, anew)?;
         let Some(winner) = winner.filter(|winner| winner.outputs != result.outputs) else { return Ok(None) };
         self.write_file(&self.result_path(&winner.key), &Self::record_text(&winner)?)?;
         Ok(Some(winner))

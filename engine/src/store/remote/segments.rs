@@ -28,6 +28,8 @@ use crate::store::memo::whole_records;
 const EVERY: Duration = Duration::from_secs(3);
 /// Looks at a memo whose objects change meanwhile.
 const LOOKS: usize = 5;
+/// Longest name of a segment in the name of an object.
+const LONGEST: usize = 32;
 /// Which objects are here.
 const LIST: &str = "shared.txt";
 
@@ -52,6 +54,12 @@ fn failed(source: std::io::Error) -> object_store::Error {
     object_store::Error::Generic { store: "searchmill", source: Box::new(source) }
 }
 
+/// `<machine>.<segment>`; of segments that are named by a digest, the beginning of it.
+fn object_name(machine: &str, stem: &str) -> String {
+    let stem = if stem.len() > LONGEST { &stem[..LONGEST] } else { stem };
+    format!("{machine}.{stem}")
+}
+
 fn prefix(base: &str) -> Path {
     Path::from(format!("memo/{}/{base}", &base[..2]))
 }
@@ -66,7 +74,7 @@ impl Segments {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = open.entry(path.to_owned()).or_insert_with(|| {
             let base = text(path.parent().and_then(FilePath::file_name));
-            let name = format!("{}.{}", self.machine, text(path.file_stem()));
+            let name = object_name(&self.machine, &text(path.file_stem()));
             let (path, prefix) = (path.to_owned(), prefix(&base));
             Arc::new(tokio::sync::Mutex::new(Segment { path, prefix, name, sent, objects: Vec::new() }))
         });
@@ -245,7 +253,7 @@ impl Store {
                 if owner.is_some_and(|pid| pid != std::process::id() && is_alive(pid)) {
                     continue;
                 }
-                let segment = format!("{}.{stem}", remote.machine);
+                let segment = object_name(&remote.machine, stem);
                 let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
                 let (sent, bytes) = (sent.unwrap_or(0), entry.metadata().map_or(0, |metadata| metadata.len()));
                 if bytes > sent {
@@ -270,4 +278,21 @@ impl Store {
 /// Could it be the name of a segment, and of a file?
 fn is_plain(name: &str) -> bool {
     name.ends_with(".rows") && !name.starts_with('.') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects_say_which_bytes_they_hold() {
+        assert_eq!(range_of("m.12-0-0.100-250.rows", "m.12-0-0"), Some((100, 250)));
+        for other in ["m.12-0-01.0-9.rows", "n.12-0-0.0-9.rows", "m.12-0-0.rows", "m.12-0-0.0-9", "m.12-0-0.x-9.rows"] {
+            assert_eq!(range_of(other, "m.12-0-0"), None, "{other}");
+        }
+        assert!(is_plain("m.12-0-0.0-9.rows"));
+        for odd in ["../x.rows", ".rows", "a/b.rows", "x.json", "shared.txt"] {
+            assert!(!is_plain(odd), "{odd}");
+        }
+    }
 }
