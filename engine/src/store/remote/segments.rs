@@ -156,6 +156,13 @@ fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
     Some((start.parse().ok()?, end.parse().ok()?))
 }
 
+/// The bytes that an object was made with.
+fn bytes_of(object: &str) -> Option<usize> {
+    let (segment, _) = object.strip_suffix(".rows")?.rsplit_once('.')?;
+    let (start, end) = range_of(object, segment)?;
+    usize::try_from(end.checked_sub(start)?).ok()
+}
+
 /// Notes that an object is here.
 fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
     let list = beside.with_file_name(LIST);
@@ -231,9 +238,8 @@ impl Store {
     }
 
     fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
-        let whole = whole_records(content);
-        if whole < content.len() {
-            let bytes = content.len();
+        let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
+        if whole < bytes {
             tracing::warn!("the rows {name} in the shared store are damaged: {whole} of {bytes} bytes are used");
         }
         let path = folder.join(name);
@@ -290,6 +296,7 @@ mod tests {
         for other in ["m.12-0-01.0-9.rows", "n.12-0-0.0-9.rows", "m.12-0-0.rows", "m.12-0-0.0-9", "m.12-0-0.x-9.rows"] {
             assert_eq!(range_of(other, "m.12-0-0"), None, "{other}");
         }
+        assert_eq!((bytes_of("m.12-0-0.100-250.rows"), bytes_of("m.12-0-0.rows")), (Some(150), None));
         assert!(is_plain("m.12-0-0.0-9.rows"));
         for odd in ["../x.rows", ".rows", "a/b.rows", "x.json", "shared.txt"] {
             assert!(!is_plain(odd), "{odd}");
