@@ -144,7 +144,9 @@ impl S3Server {
     pub(crate) fn aim(&self, command: &mut Command) {
         let others: Vec<String> =
             std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_")).collect();
-        others.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in &others {
+            command.env_remove(name);
+        }
         command.env("AWS_ENDPOINT_URL", format!("http://{}", self.address)).env("AWS_REGION", "us-east-1");
         command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
     }

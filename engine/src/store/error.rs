@@ -30,7 +30,7 @@ pub enum StoreError {
     /// Objects of a shared store cannot be had or put.
     #[error(
         "cannot {action} the shared store {url}: {reason}; what this machine has computed and paid for is kept in {cache}, \
-         and the next run with this store sends what is missing there"
+         and the next run with this store sends what is missing there (until then, --store {cache} works alone)"
     )]
     Shared {
         /// What was tried.

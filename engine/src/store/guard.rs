@@ -151,7 +151,9 @@ impl Store {
                 return true;
             }
         }
-        others.iter().for_each(|(path, _)| remove(path));
+        for (path, _) in &others {
+            remove(path);
+        }
         false
     }
 }

@@ -78,15 +78,11 @@ impl Remote {
                 .collect();
             stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
         })?;
-        match fetched.into_iter().find_map(Result::err) {
-            None => Ok(Ok(artifact)),
-            Some(damage) => {
-                let short = id.digest().short();
-                tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as gone");
-                self.learnt().broken.insert(id);
-                Ok(Err(damage))
-            }
-        }
+        let Some(damage) = fetched.into_iter().find_map(Result::err) else { return Ok(Ok(artifact)) };
+        let short = id.digest().short();
+        tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as gone");
+        self.learnt().broken.insert(id);
+        Ok(Err(damage))
     }
 
     /// Sends an artifact, its description last. What is there with its size is not sent again, unless it was damaged.

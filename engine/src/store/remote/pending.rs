@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::NAMEPLATE;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifact::ArtifactId;
 use crate::store::error::StoreError;
@@ -46,9 +47,9 @@ impl Store {
         self.root().join("pending")
     }
 
-    /// Notes that something is to be sent, where the store is shared.
+    /// Notes that something is to be sent, where the store is shared: also while its copy is used alone.
     pub(in crate::store) fn note_pending(&self, what: &Pending) -> Result<(), StoreError> {
-        if self.remote.is_none() {
+        if self.remote.is_none() && !self.root().join(NAMEPLATE).exists() {
             return Ok(());
         }
         let owner = std::process::id().to_string();

@@ -76,14 +76,12 @@ impl Remote {
             let ours_is_better = winner.rejects() + winner.dropped > result.rejects() + result.dropped;
             !anew && !ours_is_better && winner.outputs.values().all(|output| self.check(&output.id).is_ok())
         };
-        match whole(&first, &key).filter(usable) {
-            Some(winner) => Ok(Some(winner)),
-            None => {
-                let (objects, path) = (Arc::clone(&self.objects), place(&key, "results"));
-                self.call("record a result in", async move { objects::put(&objects, &path, own).await })?;
-                Ok(None)
-            }
+        if let Some(winner) = whole(&first, &key).filter(usable) {
+            return Ok(Some(winner));
         }
+        let (objects, path) = (Arc::clone(&self.objects), place(&key, "results"));
+        self.call("record a result in", async move { objects::put(&objects, &path, own).await })?;
+        Ok(None)
     }
 }
 

@@ -283,7 +283,8 @@ impl Store {
 
 /// Could it be the name of a segment, and of a file?
 fn is_plain(name: &str) -> bool {
-    name.ends_with(".rows") && !name.starts_with('.') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    !name.starts_with('.') && name.strip_suffix(".rows").is_some() && name.chars().all(plain)
 }
 
 #[cfg(test)]
