@@ -153,8 +153,9 @@ fn rows_of_a_machine_that_died_are_not_paid_again() {
     let mut child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
     // Rows go up while the node runs: some were sent when the machine dies for good, its disk with it.
     let start = Instant::now();
-    let sent = || team.s3.objects("team/store/memo").iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
-    while team.paid() < 20 || sent() < 20_000_u64 {
+    let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
+    let sent = || team.s3.objects("team/store/memo").iter().map(length).sum::<u64>();
+    while team.paid() < 20 || sent() < 20_000 {
         assert!(start.elapsed() < Duration::from_mins(1), "rows are not sent: {} bytes", sent());
         std::thread::sleep(Duration::from_millis(20));
     }
