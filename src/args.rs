@@ -14,9 +14,13 @@ pub(crate) struct Args {
     /// Work in this folder: relative paths and the default store start here.
     #[arg(short = 'C', long, global = true, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Where artifacts and results are kept.
-    #[arg(long, global = true, value_name = "FOLDER", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
+    /// Where artifacts and results are kept: a folder, or what several machines share (`s3://BUCKET/PREFIX`, `gs://`,
+    /// `az://`, `file://`; credentials come from the environment).
+    #[arg(long, global = true, value_name = "FOLDER|URL", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
     pub(crate) store: PathBuf,
+    /// The local copy of a shared store; without it, a folder below the user's cache folder, one for each store.
+    #[arg(long, global = true, value_name = "FOLDER", env = "SEARCHMILL_STORE_CACHE")]
+    pub(crate) store_cache: Option<PathBuf>,
     /// One JSON object a line on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,

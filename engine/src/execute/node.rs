@@ -15,7 +15,7 @@ use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -63,6 +63,8 @@ pub(super) struct NodeDone {
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
     pub(super) seconds: f64,
+    /// An input was found damaged before anything was computed: its place among the inputs, and how.
+    pub(super) damaged: Option<(usize, Damage)>,
 }
 
 pub(super) async fn run_node(job: NodeJob) -> NodeDone {
@@ -72,7 +74,7 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let (place, reasons) = (job.place, job.reasons.clone());
     let done = |outcome, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, seconds }
+        NodeDone { place, key, reasons, outcome, reused, cached_rows, seconds, damaged: None }
     };
     let lease = match take_lease(&job, &key).await {
         Ok(lease) => lease,
@@ -83,6 +85,14 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     {
         return done(Ok(*result), true, 0);
     }
+    if let Err(error) = job.store.sound() {
+        return done(Err(error.into()), false, 0);
+    }
+    match damaged_input(&job) {
+        Ok(None) => {}
+        Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
+        Err(error) => return done(Err(error), false, 0),
+    }
     let computed = tokio::task::spawn_blocking(move || compute(&job, key, preimage, start)).await;
     drop(lease);
     match computed {
@@ -90,6 +100,16 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Ok(Err(error)) => done(Err(error), false, 0),
         Err(panic) => done(Err(OperatorError::engine(panic_text(panic))), false, 0),
     }
+}
+
+/// Brings the inputs here; gives the first one that is not what it should be.
+fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    for (place, input) in job.inputs.iter().enumerate() {
+        if let Err(damage) = job.store.fetch(&input.id)? {
+            return Ok(Some((place, damage)));
+        }
+    }
+    Ok(None)
 }
 
 async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<crate::store::Lease, OperatorError> {
@@ -126,8 +146,13 @@ fn compute(
         None => run_here(job, parts, progress)?,
     };
     let blocks = std::mem::take(&mut written.blocks);
-    let result = node_result(job, key, preimage, written, &rows, start);
-    job.store.record(&result)?;
+    let mut result = node_result(job, key, preimage, written, &rows, start);
+    if !job.recall {
+        job.store.record_anew(&result)?;
+    } else if let Some(first) = job.store.record(&result)? {
+        // What was paid is ours, what counts is what was there first.
+        result.outputs = first.outputs;
+    }
     if !blocks.is_empty() {
         Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
     }
