@@ -11,10 +11,10 @@ use super::progress::NodeProgress;
 use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use crate::fingerprint::{NodeKey, Reason, RowKeys};
-use crate::operator::{Context, ContextParts, Inputs, OperatorError};
+use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, Checkpoint, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -103,7 +103,11 @@ fn compute(
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
     let limit = job.options.limit.filter(|_| node.inputs.is_empty());
     let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(limit);
-    let run = kernel_run(job, node, &sink)?;
+    let checkpoint = Arc::new(job.store.checkpoint(&key));
+    if !job.recall {
+        checkpoint.remove()?;
+    }
+    let run = kernel_run(job, node, &sink, Arc::clone(&checkpoint))?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
@@ -116,6 +120,7 @@ fn compute(
     let blocks = std::mem::take(&mut written.blocks);
     let result = node_result(job, key, preimage, written, &rows, start);
     job.store.record(&result)?;
+    checkpoint.remove()?;
     if !blocks.is_empty() {
         Blocks::open(&job.store, &run.block_base, true)?.keep(&blocks)?;
     }
@@ -161,14 +166,19 @@ fn origin(job: &NodeJob) -> Origin {
     }
 }
 
-fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun, OperatorError> {
+fn kernel_run(
+    job: &NodeJob,
+    node: &Node,
+    sink: &StoreSink,
+    checkpoint: Arc<Checkpoint>,
+) -> Result<KernelRun, OperatorError> {
     let mut inputs = Inputs::new();
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
     let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts });
+    let context = Context::new(ContextParts { scratch: sink.scratch()?, checkpoint, ..parts });
     let main_port = node.main_port.clone();
     let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
     let side = parts.side_inputs(main_port.as_deref());
@@ -210,6 +220,7 @@ fn context_parts(
         runtime: tokio::runtime::Handle::current(),
         progress: Arc::clone(progress) as Arc<dyn crate::operator::ProgressSink>,
         http: http.clone(),
+        checkpoint: Arc::new(NoCheckpoint),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::lineage::{
     Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
     source_state, sources,
 };
-use crate::operator::{
+use crate::operator::{NoCheckpoint, 
     BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, OperatorEntry, OperatorError,
     PortType, Registry, RetryPolicy, SecretLookup,
 };
@@ -220,6 +220,7 @@ impl Bench {
             runtime: tokio::runtime::Handle::current(),
             progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
             http: self.http.clone(),
+            checkpoint: Arc::new(NoCheckpoint),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod artifact;
 mod block;
+mod checkpoint;
 mod collect;
 mod columns;
 mod error;
@@ -25,6 +26,7 @@ mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
+pub use checkpoint::Checkpoint;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
