@@ -2,6 +2,7 @@
 
 mod bert;
 mod bert_network;
+pub(crate) mod decoder;
 mod hashing;
 pub(crate) mod hub;
 mod matrix;
