@@ -9,6 +9,8 @@ mod schedule;
 mod state;
 mod student;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
@@ -56,7 +58,7 @@ pub(crate) enum Keep {
 pub(crate) struct TrainParams {
     /// How the model is taught.
     pub(crate) method: Method,
-    /// Which weights learn: `{full: {}}` or `{lora: {rank: 16, alpha: 32}}`.
+    /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
     pub(crate) tuning: Tuning,
     /// Passes over the examples; 2.5 ends in the middle of the third.
     pub(crate) epochs: f64,
@@ -134,7 +136,7 @@ impl Default for TrainParams {
 impl TrainParams {
     fn lora(&self) -> Option<&LoraParams> {
         match &self.tuning {
-            Tuning::Full(_) => None,
+            Tuning::Full => None,
             Tuning::Lora(params) => Some(params),
         }
     }

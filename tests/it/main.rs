@@ -21,6 +21,7 @@ mod rows;
 mod schedule;
 mod scale;
 mod tidy;
+mod training;
 mod version;
 
 /// A remark about a test that could not be made here.

@@ -131,7 +131,7 @@ impl Report<'_> {
         let number = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
         let (first, last) = (self.steps.first().map(|s| s.loss), self.steps.last().map(|s| s.loss));
         let tuned = match &self.params.tuning {
-            Tuning::Full(_) => "all weights".to_owned(),
+            Tuning::Full => "all weights".to_owned(),
             Tuning::Lora(lora) => format!("LoRA of rank {}", lora.rank),
         };
         let held_out = format!("step {}, {} examples", self.kept, self.held_out);

@@ -14,24 +14,14 @@ use serde::{Deserialize, Serialize};
 use crate::model::decoder::{Adapter, AdapterConfig, Decoder, DecoderConfig, Tensors, adapter_tensor_name};
 
 /// Which weights learn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Tuning {
     /// All of them; out comes a whole model.
-    Full(FullParams),
+    #[default]
+    Full,
     /// A low-rank addition to some of them (Hu et al. 2021); out comes a PEFT adapter.
     Lora(LoraParams),
-}
-
-/// Training of all weights has no options.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct FullParams {}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self::Full(FullParams {})
-    }
 }
 
 /// Options of LoRA; defaults are ms-swift's.
@@ -90,7 +80,7 @@ impl Student {
     pub(super) fn load(folder: &Path, tuning: &Tuning, seed: u64) -> Result<Self, OperatorError> {
         let decoder = Decoder::load(folder, &Device::Cpu, DType::F32)?;
         match tuning {
-            Tuning::Full(_) => Self::full(&decoder),
+            Tuning::Full => Self::full(&decoder),
             Tuning::Lora(params) => Self::adapted(decoder, params, seed),
         }
     }
