@@ -7,6 +7,7 @@ mod exit;
 mod openlineage;
 mod pipeline;
 mod schedule;
+mod serve;
 
 use std::process::ExitCode;
 

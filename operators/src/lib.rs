@@ -8,6 +8,7 @@ pub mod index;
 pub mod retrieve;
 pub mod rollout;
 pub mod evaluate;
+mod logprob;
 mod filter_by_f1;
 mod filter;
 mod sql;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<retrieve::Retrieve>(),
         entry::<rollout::Rollout>(),
         entry::<evaluate::Evaluate>(),
+        entry::<logprob::Logprob>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),

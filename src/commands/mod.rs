@@ -16,6 +16,7 @@ mod run;
 mod runs;
 mod schedule;
 mod schema;
+mod serve;
 mod show;
 mod status;
 mod trace;
@@ -91,6 +92,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Status(args) => status::status(&session, &args),
         Command::Runs(args) => runs::runs(&session, &args),
         Command::Schedule(args) => schedule::schedule(&session, args),
+        Command::Serve(args) => serve::serve(&session, &args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
         Command::Schema => Ok(schema::schema(&session)),

@@ -19,6 +19,7 @@ mod remote;
 mod openlineage;
 mod rows;
 mod schedule;
+mod serve;
 mod scale;
 mod tidy;
 mod training;

@@ -114,7 +114,7 @@ pub(super) fn config(tokenizer: &Tokenizer, context: usize) -> Value {
 
 /// Renders messages as the Hermes conversion does (`conversion::hermes`, which follows ms-swift): with a generation
 /// prompt it is the prefix of what is trained on.
-const CHAT_TEMPLATE: &str = include_str!("chat_template.jinja");
+const CHAT_TEMPLATE: &str = include_str!("../model/inference/chatml.jinja");
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ mod bert_network;
 pub(crate) mod decoder;
 mod hashing;
 pub(crate) mod hub;
+pub mod inference;
 mod matrix;
 mod vectorized;
 
