@@ -259,7 +259,8 @@ mod tests {
         let document =
             |n: usize| Document { id: format!("d{n}"), title: Some("Town".to_owned()), text: text(n), metadata: None };
         let rows: Vec<Document> = (0..40).map(document).collect();
-        let harness = Box::leak(Box::new(Harness { seed, ..Harness::new() }));
+        let harness = Box::leak(Box::new(Harness::new()));
+        harness.seed = seed;
         harness.run(&entry::<InitModel>(), params, &inputs([("corpus", rows_input(&rows))])).expect("runs")
     }
 

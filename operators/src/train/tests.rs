@@ -34,7 +34,8 @@ fn examples_of(harness: &Harness, count: usize) -> InputArtifact {
 }
 
 fn bench(params: Value) -> Bench {
-    let harness = Harness { seed: 3, ..Harness::new() };
+    let mut harness = Harness::new();
+    harness.seed = 3;
     let examples = examples_of(&harness, 24);
     let mut whole = json!({"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "intermediate": 48, "vocab": 400,
         "deviation": 0.1, "whole_lines": 0.9});
