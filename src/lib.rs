@@ -7,6 +7,7 @@ mod exit;
 mod openlineage;
 mod pipeline;
 mod schedule;
+mod serve;
 mod workers;
 
 use std::process::ExitCode;

@@ -18,6 +18,7 @@ mod run;
 mod runs;
 mod schedule;
 mod schema;
+mod serve;
 mod show;
 mod status;
 mod trace;
@@ -29,8 +30,8 @@ use std::path::PathBuf;
 
 use searchmill_engine::store::Store;
 
-use crate::args::{Args, Command};
 use self::place::Place;
+use crate::args::{Args, Command};
 use crate::display::Terminal;
 use crate::exit::Failure;
 
@@ -103,6 +104,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Status(args) => status::status(&session, &args),
         Command::Runs(args) => runs::runs(&session, &args),
         Command::Schedule(args) => schedule::schedule(&session, args),
+        Command::Serve(args) => serve::serve(&session, &args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
         Command::Schema => Ok(schema::schema(&session)),

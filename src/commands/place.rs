@@ -35,7 +35,8 @@ impl Place {
 /// A folder for this store alone: the same name on another server is another store.
 fn default_cache(url: &str) -> Result<PathBuf, Failure> {
     let setting = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let base = setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&setting("HOME")?).join(".cache")));
+    let base =
+        setting("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&setting("HOME")?).join(".cache")));
     let base = base.ok_or_else(|| {
         Failure::usage("there is no folder for the local copy of the store: neither HOME nor XDG_CACHE_HOME is set")
             .with_help("name one with --store-cache")

@@ -402,7 +402,8 @@ impl Drop for Foreigner {
 fn a_lease_of_another_machine_holds_without_locks_until_it_is_dead() {
     let first = Bench::new(&patient(2, Duration::ZERO));
     first.run(&[]).exit(0);
-    let key = first.mill.last_nodes().iter().find(|node| node.node == "chunks").and_then(|node| node.key).expect("a key");
+    let key =
+        first.mill.last_nodes().iter().find(|node| node.node == "chunks").and_then(|node| node.key).expect("a key");
     let bench = Bench::new(&patient(2, Duration::ZERO));
     let store = bench.mill.store();
     let mut other = Foreigner::new(store.root().join("leases").join(format!("{key}.held")));
@@ -422,7 +423,8 @@ fn nothing_is_collected_from_under_another_machine() {
     let bench = Bench::new(&patient(2, Duration::ZERO));
     bench.run(&[]).exit(0);
     let mut other = Foreigner::new(bench.mill.store_path().join("leases/users/f00d.json"));
-    let collect = || bench.mill.call(&["gc", "--json", "--older-than", "0s"]).exit(0).events().pop().expect("a summary");
+    let collect =
+        || bench.mill.call(&["gc", "--json", "--older-than", "0s"]).exit(0).events().pop().expect("a summary");
     assert_eq!(collect()["in_use"], true);
     other.dies();
     let start = Instant::now();

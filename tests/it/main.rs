@@ -21,9 +21,11 @@ mod openlineage;
 mod rows;
 mod s3_server;
 mod schedule;
+mod serve;
 mod scale;
 mod shared;
 mod tidy;
+mod training;
 mod version;
 mod workers;
 

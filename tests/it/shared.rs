@@ -250,7 +250,9 @@ fn a_deleted_object_and_a_damaged_record_are_misses() {
     for record in team.s3.objects("team/store/results") {
         flip(&record);
     }
-    for part in team.s3.objects("team/store/artifacts").iter().filter(|path| path.extension().is_some_and(|e| e == "parquet")) {
+    for part in
+        team.s3.objects("team/store/artifacts").iter().filter(|path| path.extension().is_some_and(|e| e == "parquet"))
+    {
         std::fs::remove_file(part).expect("removed");
     }
     let told = team.run(1).exit(0);
@@ -315,9 +317,12 @@ fn a_copy_of_another_store_is_not_mixed_up() {
     let told = team.run(0).exit(5);
     assert!(told.stderr.contains("--store-cache"), "{}", told.stderr);
     assert!(!team.s3.object("team/store/results").exists());
-    let told = Told::new(team.command(0, &["runs"]).env("SEARCHMILL_STORE", "s3://nowhere/x").output().expect("started"));
+    let told =
+        Told::new(team.command(0, &["runs"]).env("SEARCHMILL_STORE", "s3://nowhere/x").output().expect("started"));
     assert_eq!(told.code, 5, "{}", told.stderr);
-    let told = Told::new(team.command(0, &["run", "pipeline.yaml"]).env("SEARCHMILL_STORE", "ftp://x/y").output().expect("started"));
+    let told = Told::new(
+        team.command(0, &["run", "pipeline.yaml"]).env("SEARCHMILL_STORE", "ftp://x/y").output().expect("started"),
+    );
     assert_eq!(told.code, 5, "{}", told.stderr);
 }
 

@@ -417,7 +417,9 @@ impl Driver {
         for waits in waiting {
             let next = match step {
                 Step::Succeeded(_) => self.launch(waits)?,
-                _ => Some(self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?),
+                _ => Some(
+                    self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?,
+                ),
             };
             // It may be one that is made again itself.
             if let Some(next) = next {

@@ -12,7 +12,7 @@ use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Context, ContextParts, Inputs, OperatorError};
+use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -140,9 +140,14 @@ fn compute(
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
     let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
+    let checkpoint = Arc::new(job.store.checkpoint(&key));
+    if !job.recall {
+        checkpoint.remove()?;
+    }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
+    let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
     let (mut written, rows) = match job.options.workers.program(&node.spec.resources)? {
-        Some(program) => run_in_worker(job, &parts, program)?,
+        Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
     let blocks = std::mem::take(&mut written.blocks);
@@ -153,6 +158,7 @@ fn compute(
         // What was paid is ours, what counts is what was there first.
         result.outputs = first.outputs;
     }
+    checkpoint.remove()?;
     if !blocks.is_empty() {
         Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
     }
@@ -268,6 +274,7 @@ fn context_parts(
         runtime: tokio::runtime::Handle::current(),
         progress: Arc::clone(progress) as Arc<dyn crate::operator::ProgressSink>,
         http: http.clone(),
+        checkpoint: Arc::new(NoCheckpoint),
     }
 }
 

@@ -17,8 +17,8 @@ use crate::lineage::{
     source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, OperatorEntry, OperatorError,
-    PortType, Registry, RetryPolicy, SecretLookup,
+    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, OperatorEntry,
+    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -220,6 +220,7 @@ impl Bench {
             runtime: tokio::runtime::Handle::current(),
             progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
             http: self.http.clone(),
+            checkpoint: Arc::new(NoCheckpoint),
         })
     }
 

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place, record_place,
+    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place,
+    record_place,
 };
 
 /// Version of the layout of archives.
@@ -192,7 +193,8 @@ impl Export {
         let short = id.digest().short();
         // What is there but damaged is found below.
         let brought = store.bring(id);
-        let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared()) else {
+        let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared())
+        else {
             let gone = StoreError::Location(format!("the artifact {short} is not in the store any more"));
             self.census.missing += 1;
             return if needed { Err(gone) } else { Ok(()) };

@@ -288,7 +288,10 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Repor
             let (node, port) = (step.name().to_owned(), port.clone());
             let (collected, asked) = (step.collected.as_ref(), roots.artifacts.contains(&output.id));
             let made = Expected { id: output.id, node, port, output: Some(output), collected, asked };
-            expected.entry(output.id).and_modify(|known| known.collected = known.collected.and(collected)).or_insert(made);
+            expected
+                .entry(output.id)
+                .and_modify(|known| known.collected = known.collected.and(collected))
+                .or_insert(made);
         }
     }
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));

@@ -81,8 +81,10 @@ impl Catalog {
             }
             let Some(result) = store.tombstone(&key) else { continue };
             let by = collections.iter().rfind(|collection| collection.keys.contains(&key));
-            let collected =
-                Collected { time: by.map(|collection| collection.time), by: by.map(|collection| collection.id.clone()) };
+            let collected = Collected {
+                time: by.map(|collection| collection.time),
+                by: by.map(|collection| collection.id.clone()),
+            };
             self.collected.insert(key, collected);
             self.add(result);
         }

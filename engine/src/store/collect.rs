@@ -141,6 +141,7 @@ impl Store {
         }
         let graves = self.move_away(&garbage)?;
         self.remove_stale_leases();
+        self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; while files are removed, runs may go on.
         drop(others);
         for grave in &graves {
@@ -242,6 +243,17 @@ impl Store {
             }
         }
         Ok(graves)
+    }
+
+    /// State of nodes that nobody computes, and that nobody went on with since.
+    fn remove_stale_checkpoints(&self, since: f64) {
+        for (_, path) in names_below(&self.root().join("checkpoints")) {
+            if modified(&path) <= since
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::debug!("left {} behind: {error}", path.display());
+            }
+        }
     }
 
     /// Lease files of keys that nobody computes: nobody uses the store.

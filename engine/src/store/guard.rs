@@ -65,12 +65,7 @@ impl Store {
 
     /// Takes the claim at `path`, or `None` while somebody has it. `alone`: a lock says that no process of this machine
     /// has it.
-    pub(super) fn try_guard(
-        &self,
-        path: PathBuf,
-        alone: bool,
-        watch: &mut Watch,
-    ) -> Result<Option<Guard>, StoreError> {
+    pub(super) fn try_guard(&self, path: PathBuf, alone: bool, watch: &mut Watch) -> Result<Option<Guard>, StoreError> {
         let claim = Claim::new(machine().to_owned());
         if self.make_claim(&path, &claim)? {
             return Ok(Some(self.guard(path, claim)));

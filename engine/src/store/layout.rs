@@ -9,6 +9,7 @@
 //!   memo/ab/<base>/*.rows        results of single external rows
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
 //!   pins/<name>.json             what is kept whatever happens
+//!   checkpoints/ab/<node key>    state of a node that is being computed
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
 //!   pending/, remote.json        of the cache of a shared store: what is still to be sent, and to which store
 //!   schedule/<name>/             what the daemon of `schedule` keeps

@@ -5,6 +5,7 @@
 
 mod artifact;
 mod block;
+mod checkpoint;
 mod collect;
 mod columns;
 mod error;
@@ -30,10 +31,11 @@ mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
+pub use checkpoint::Checkpoint;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
-pub use graves::Collection;
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
+pub use graves::Collection;
 pub use intake::{Admission, Intake, artifact_place, memo_place, record_place};
 pub use layout::{STORE_FORMAT, Store};
 pub use lease::{Lease, StoreUse, device_lock};

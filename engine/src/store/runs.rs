@@ -179,7 +179,11 @@ impl Store {
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
         let files = ["run.json", "nodes.jsonl", "events.jsonl"].map(|file| (file, self.run_text(id, file)));
         let lines_of = |file: &str, text: &str| -> Vec<String> {
-            if file == "run.json" && !text.is_empty() { vec![text.to_owned()] } else { text.lines().map(str::to_owned).collect() }
+            if file == "run.json" && !text.is_empty() {
+                vec![text.to_owned()]
+            } else {
+                text.lines().map(str::to_owned).collect()
+            }
         };
         let all: Vec<(&'static str, Vec<String>, bool)> =
             files.map(|(file, text)| (file, lines_of(file, &text), file == "run.json" || text.ends_with('\n'))).into();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::execute::rows::RowsRun;
-use crate::fingerprint::Digest;
+use crate::fingerprint::{Digest, NodeKey};
 use crate::operator::{Blame, OperatorError, RetryPolicy, Usage};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
@@ -22,6 +22,7 @@ pub(super) const CONTRACT: u32 = 1;
 pub(super) struct Task {
     pub(super) contract: u32,
     pub(super) store: PathBuf,
+    pub(super) key: NodeKey,
     pub(super) node: String,
     pub(super) operator: String,
     pub(super) version: u32,

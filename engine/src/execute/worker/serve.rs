@@ -13,8 +13,8 @@ use crate::execute::kernel::{KernelRun, run_kernel};
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, OperatorEntry, OperatorError, PortType, ProgressSink, Registry,
-    SecretLookup,
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, OperatorEntry, OperatorError, PortType, ProgressSink,
+    Registry, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -124,7 +124,9 @@ fn run(
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?)?.with_limit(task.limit);
-    let context = context(task, secrets, stop, parent, &sink, &runtime)?;
+    let parts = context_parts(task, secrets, stop, parent, &runtime);
+    let (scratch, checkpoint) = (sink.scratch()?, Arc::new(store.checkpoint(&task.key)));
+    let context = Context::new(ContextParts { scratch, checkpoint, ..parts });
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     drop(run);
@@ -180,18 +182,17 @@ fn progress(task: &Task, parent: &Arc<Parent>) -> Arc<NodeProgress> {
     Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>))
 }
 
-fn context(
+fn context_parts(
     task: &Task,
     secrets: SecretLookup,
     stop: &Stop,
     parent: &Arc<Parent>,
-    sink: &StoreSink,
     runtime: &tokio::runtime::Runtime,
-) -> Result<Context, OperatorError> {
-    Ok(Context::new(ContextParts {
+) -> ContextParts {
+    ContextParts {
         seed: task.seed,
         cancelled: stop.flag(),
-        scratch: sink.scratch()?,
+        scratch: std::env::temp_dir(),
         directory: task.directory.clone(),
         threads: task.threads,
         memory: task.memory,
@@ -202,7 +203,8 @@ fn context(
         runtime: runtime.handle().clone(),
         progress: progress(task, parent) as Arc<dyn ProgressSink>,
         http: reqwest::Client::new(),
-    }))
+        checkpoint: Arc::new(NoCheckpoint),
+    }
 }
 
 fn kernel_run(

@@ -12,6 +12,7 @@ use super::contract::{CONTRACT, Message, Task, told_error};
 use super::device::DeviceLease;
 use crate::execute::node::NodeJob;
 use crate::execute::rows::RowsRun;
+use crate::fingerprint::NodeKey;
 use crate::operator::{ContextParts, OperatorError};
 use crate::report::Event;
 use crate::store::Written;
@@ -30,13 +31,14 @@ const STARTS: u32 = 2;
 /// Runs the node in a process of its own; once more if that process dies.
 pub(in crate::execute) fn run_in_worker(
     job: &NodeJob,
+    key: NodeKey,
     parts: &ContextParts,
     program: &Path,
 ) -> Result<(Written, RowsRun), OperatorError> {
     let workers = &job.options.workers;
     let gpus = workers.gpus(&job.node().spec.resources);
     let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.stop)?;
-    let task = task(job, parts, gpus)?;
+    let task = task(job, key, parts, gpus)?;
     let path = job.store.keep_task(&task)?;
     let mut starts = 0;
     let outcome = loop {
@@ -54,13 +56,14 @@ pub(in crate::execute) fn run_in_worker(
     outcome
 }
 
-fn task(job: &NodeJob, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
+fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
     let node = job.node();
     let (row_base, block_base) = job.bases();
     let inputs = node.inputs.iter().zip(&job.inputs).map(|(input, record)| (input.port.clone(), record.id.clone()));
     let task = Task {
         contract: CONTRACT,
         store: job.store.root().to_owned(),
+        key,
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
         version: node.entry.version,

@@ -74,7 +74,9 @@ impl Remote {
         let fetched = self.call("fetch an artifact from", async move {
             let fetches: Vec<_> = parts
                 .into_iter()
-                .map(|part| fetch_part(Arc::clone(&objects), place(&id, &part.name), folder.join(&part.name), part.digest))
+                .map(|part| {
+                    fetch_part(Arc::clone(&objects), place(&id, &part.name), folder.join(&part.name), part.digest)
+                })
                 .collect();
             stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
         })?;

@@ -91,9 +91,7 @@ impl Remote {
         });
         let receive = || receiver.recv().unwrap_or_else(|_| Err(objects::generic("a transfer died")));
         match Handle::try_current() {
-            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
-                tokio::task::block_in_place(receive)
-            }
+            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(receive),
             _ => receive(),
         }
     }

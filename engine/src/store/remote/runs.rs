@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use super::objects::{self, Objects};
 use super::AT_ONCE;
+use super::objects::{self, Objects};
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
 
