@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{
-    Context, ContextParts, NoCheckpoint, Kernel, OperatorEntry, ProgressSink, Registry, RetryPolicy, RowKernel, TreeKind,
+    Context, ContextParts, Kernel, NoCheckpoint, OperatorEntry, ProgressSink, Registry, RetryPolicy, RowKernel,
+    TreeKind,
 };
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
-use searchmill_engine::operator::testing::{Harness, batch_input, inputs, tree_input};
 use searchmill_engine::operator::TreeKind;
+use searchmill_engine::operator::testing::{Harness, batch_input, inputs, tree_input};
 use searchmill_schemas::RecordKind;
 use serde_json::json;
 use tokenizers::Tokenizer;
@@ -53,7 +53,8 @@ fn examples(texts: &[String]) -> RecordBatch {
     let ids: Vec<String> = (0..texts.len()).map(|row| format!("e{row}")).collect();
     let ids: ArrayRef = Arc::new(StringArray::from(ids));
     let same = |text: &str| Arc::new(StringArray::from(vec![text; texts.len()])) as ArrayRef;
-    let ends = Fields::from(vec![Field::new("start", DataType::Int64, false), Field::new("end", DataType::Int64, false)]);
+    let ends =
+        Fields::from(vec![Field::new("start", DataType::Int64, false), Field::new("end", DataType::Int64, false)]);
     let starts: ArrayRef = Arc::new(Int64Array::from(vec![0; texts.len()]));
     let stops: ArrayRef = Arc::new(Int64Array::from_iter_values(texts.iter().map(|text| text.len() as i64)));
     let spans = StructArray::new(ends.clone(), vec![starts, stops], None);
@@ -84,10 +85,8 @@ fn main() {
         "batch_size": batch, "epochs": steps as f64 / 2.0, "learning_rate": 1e-4, "warmup_ratio": 0, "save_steps": 1_000_000,
         "checkpointing": std::env::args().any(|argument| argument == "--checkpointing"),
     });
-    let bound = inputs([
-        ("examples", batch_input(RecordKind::Example, rows)),
-        ("model", tree_input(TreeKind::Model, &folder)),
-    ]);
+    let bound =
+        inputs([("examples", batch_input(RecordKind::Example, rows)), ("model", tree_input(TreeKind::Model, &folder))]);
     let outcome = Harness::new().run(train, params, &bound).expect("a training");
     let figure = |name: &str| outcome.figures.get(name).copied().unwrap_or_default();
     println!(

@@ -214,7 +214,7 @@ mod tests {
     use arrow::array::{Int64Array, StringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
     use searchmill_engine::operator::{
-        Blame, ContextParts, NoCheckpoint, InputArtifact, OutputSink, ProgressSink, RetryPolicy, RowsInput, entry,
+        Blame, ContextParts, InputArtifact, NoCheckpoint, OutputSink, ProgressSink, RetryPolicy, RowsInput, entry,
     };
     use searchmill_schemas::Document;
     use serde_json::json;

@@ -101,7 +101,8 @@ impl Operator for InitModel {
     const NAME: &'static str = "init-model";
     const VERSION: u32 = 1;
     const EFFECT: Effect = Effect::Seeded;
-    const ABOUT: &'static str = "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
+    const ABOUT: &'static str =
+        "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "A student for training rows made here",
@@ -269,12 +270,18 @@ mod tests {
         let params = json!({"layers": 1, "hidden": 16, "heads": 2, "kv_heads": 1, "intermediate": 24, "vocab": 300});
         let read = |outcome: &Outcome, file: &str| std::fs::read(outcome.trees["model"].join(file)).expect("a file");
         let (one, same, other) = (make(1, params.clone()), make(1, params.clone()), make(2, params));
-        for file in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        for file in
+            ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+        {
             assert_eq!(read(&one, file), read(&same, file), "{file}");
         }
         assert_ne!(read(&one, "model.safetensors"), read(&other, "model.safetensors"));
         assert_eq!(read(&one, "tokenizer.json"), read(&other, "tokenizer.json"));
-        let loaded = crate::model::decoder::Decoder::load(&one.trees["model"], &candle_core::Device::Cpu, candle_core::DType::F32);
+        let loaded = crate::model::decoder::Decoder::load(
+            &one.trees["model"],
+            &candle_core::Device::Cpu,
+            candle_core::DType::F32,
+        );
         assert_eq!(loaded.expect("loads").config().parameter_count() as f64, one.figures["parameters"]);
     }
 

@@ -277,8 +277,7 @@ impl WholeKernel for Training {
         need(&self.0, &config, longest).check(available(context))?;
         let mut student = Student::load(&folder, &self.0.tuning, context.seed())?;
         let counts = (examples.len(), held_out.len());
-        let mut fit =
-            Fit { params: &self.0, student: &mut student, examples: &examples, held_out: &held_out, context };
+        let mut fit = Fit { params: &self.0, student: &mut student, examples: &examples, held_out: &held_out, context };
         let fitted = fit.run()?;
         self.publish(&student, &folder, &fitted, counts, outputs)?;
         outputs.write_rows("rejects", &rejects)
@@ -379,7 +378,8 @@ fn need(params: &TrainParams, config: &DecoderConfig, longest: usize) -> Need {
     let layers = config.num_hidden_layers as u64;
     let trained = params.lora().map_or(all, |lora| {
         let meant = lora.targets();
-        let maps = config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
+        let maps =
+            config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
         layers * maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum::<u64>()
     });
     let tokens = params.pass_tokens.max(longest) as u64;

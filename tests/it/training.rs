@@ -75,5 +75,9 @@ fn a_training_that_does_not_fit_says_so_before_it_starts() {
     let mill = mill();
     mill.write("pipeline.yaml", &(PIPELINE.to_owned() + "    resources: {memory: 1MiB}\n"));
     let told = mill.run(&[]).exit(1);
-    assert!(told.stdout.contains("the training needs about") && told.stdout.contains("1 MiB are available"), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("the training needs about") && told.stdout.contains("1 MiB are available"),
+        "{}",
+        told.stdout
+    );
 }

@@ -17,9 +17,9 @@ use crate::lineage::{
     Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
     source_state, sources,
 };
-use crate::operator::{NoCheckpoint, 
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, OperatorEntry, OperatorError,
-    PortType, Registry, RetryPolicy, SecretLookup,
+use crate::operator::{
+    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, OperatorEntry,
+    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;

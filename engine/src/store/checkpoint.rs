@@ -31,7 +31,9 @@ impl Checkpoint {
     /// When it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
         match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", &self.path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", &self.path)(error))
+            }
             _ => Ok(()),
         }
     }

@@ -67,7 +67,8 @@ pub(super) fn train(texts: &[String], lines: &[String], vocab_size: usize) -> to
         None => vec![text.as_str()],
     });
     // A line that is a token takes no part in the merges.
-    let plain = plain.flat_map(|piece| piece.split_inclusive('\n')).filter(|line| !known.contains(line.trim_end_matches('\n')));
+    let plain =
+        plain.flat_map(|piece| piece.split_inclusive('\n')).filter(|line| !known.contains(line.trim_end_matches('\n')));
     tokenizer.train(&mut trainer, plain.filter(|piece| !piece.is_empty()))?;
     tokenizer.add_tokens(lines.iter().map(|line| whole(line, false)).collect::<Vec<_>>())?;
     Ok(tokenizer)
@@ -142,7 +143,11 @@ mod tests {
 
     #[test]
     fn lines_that_always_stand_there_are_one_token() {
-        let text = |n: usize| format!("<|im_start|>system\nUse the search tool.\nYou may call <tool_call> one or more.<|im_end|>\nNumber {n}");
+        let text = |n: usize| {
+            format!(
+                "<|im_start|>system\nUse the search tool.\nYou may call <tool_call> one or more.<|im_end|>\nNumber {n}"
+            )
+        };
         let texts: Vec<String> = (0..30).map(text).collect();
         let lines = whole_lines(&texts, 0.9);
         assert_eq!(lines, ["Use the search tool.", " one or more."]);

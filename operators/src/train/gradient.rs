@@ -223,4 +223,3 @@ pub(super) fn whole_weight(batch: &[usize], examples: &[Example]) -> f64 {
 pub(super) fn lengths(batch: &[usize], examples: &[Example]) -> Vec<(usize, usize)> {
     batch.iter().map(|example| (*example, examples[*example].tokens.len())).collect()
 }
-

@@ -149,6 +149,10 @@ mod tests {
                 assert!(widest * pass.len() <= most, "{widest} {}", pass.len());
             }
         }
-        assert_eq!(pack(&[(0, 5000), (1, 10)], 1000), [[[0]], [[1]]].map(|pass| pass.map(|row| row.to_vec()).to_vec()).to_vec(), "one too long stands alone");
+        assert_eq!(
+            pack(&[(0, 5000), (1, 10)], 1000),
+            [[[0]], [[1]]].map(|pass| pass.map(|row| row.to_vec()).to_vec()).to_vec(),
+            "one too long stands alone"
+        );
     }
 }

@@ -170,7 +170,8 @@ mod tests {
         let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
         let progressed = Progressed { best, stale: 2, ..Progressed::default() };
         let saved = save(&weights, &adam, &progressed).unwrap();
-        let (fresh, mut other) = (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
+        let (fresh, mut other) =
+            (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
         let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
         assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
         assert_eq!((other.steps, &other.moments), (1, &adam.moments));

@@ -52,8 +52,7 @@ impl Default for LoraParams {
 /// Every linear map but the one that makes logits.
 pub(super) const ALL_LINEAR: &str = "all-linear";
 /// The linear maps of a layer.
-pub(super) const MODULES: [&str; 7] =
-    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+pub(super) const MODULES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
 impl LoraParams {
     /// The modules meant, in the order of the network.
@@ -125,7 +124,8 @@ impl Student {
             copy(from, to, name)?;
         }
         if let Some((config, false)) = &self.adapter {
-            let text = serde_json::to_string_pretty(config).map_err(|error| OperatorError::engine(error.to_string()))?;
+            let text =
+                serde_json::to_string_pretty(config).map_err(|error| OperatorError::engine(error.to_string()))?;
             std::fs::write(to.join("adapter_config.json"), text + "\n")?;
             return write_tensors(&self.tensors(), &to.join("adapter_model.safetensors"));
         }

@@ -28,7 +28,8 @@ struct Bench {
 
 fn examples_of(harness: &Harness, count: usize) -> InputArtifact {
     let rows = searchmill_engine::operator::testing::rows_input(&trajectories(count));
-    let swift = harness.run(&entry::<ConvertToSwift>(), json!({}), &inputs([("trajectories", rows)])).expect("converts");
+    let swift =
+        harness.run(&entry::<ConvertToSwift>(), json!({}), &inputs([("trajectories", rows)])).expect("converts");
     let batch = swift.batch("examples");
     InputArtifact::Rows(RowsInput::from_batches(RecordKind::Example, batch.schema(), vec![batch]))
 }
@@ -71,7 +72,8 @@ impl Bench {
 fn column(outcome: &Outcome, name: &str) -> Vec<f64> {
     use arrow::array::AsArray;
     let batch = outcome.batch("steps");
-    let column = arrow::compute::cast(batch.column_by_name(name).unwrap(), &arrow::datatypes::DataType::Float64).unwrap();
+    let column =
+        arrow::compute::cast(batch.column_by_name(name).unwrap(), &arrow::datatypes::DataType::Float64).unwrap();
     column.as_primitive::<arrow::datatypes::Float64Type>().iter().map(Option::unwrap_or_default).collect()
 }
 
@@ -127,7 +129,9 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let cut = TrainParams { max_steps: Some(10), ..trained };
     let mut student = Student::load(&bench.model, &cut.tuning, 3).unwrap();
     let context = bench.harness.context();
-    Fit { params: &cut, student: &mut student, examples: &train, held_out: &held_out, context: &context }.run().unwrap();
+    Fit { params: &cut, student: &mut student, examples: &train, held_out: &held_out, context: &context }
+        .run()
+        .unwrap();
     assert!(bench.harness.context().checkpoint().load().unwrap().is_some(), "a state was saved");
     let resumed = bench.train(params(11)).unwrap();
     for name in ["loss", "grad_norm", "eval_loss"] {
@@ -246,5 +250,9 @@ fn a_tokenizer_of_another_model_and_too_little_memory_are_told_before_the_start(
     )
     .unwrap();
     let full = need(&TrainParams::default(), &config, 1000).check(Some(24 << 30)).unwrap_err();
-    assert!(full.message.contains("needs about") && full.message.contains("24576 MiB are available"), "{}", full.message);
+    assert!(
+        full.message.contains("needs about") && full.message.contains("24576 MiB are available"),
+        "{}",
+        full.message
+    );
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use openai_server::{answer, message, search, status, status_retry_after};
-use searchmill_engine::operator::{Context, ContextParts, NoCheckpoint, FailureKind, Kernel, ProgressSink, RetryPolicy, RowKernel};
+use searchmill_engine::operator::{
+    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, ProgressSink, RetryPolicy, RowKernel,
+};
 
 /// Questions that are answered in the end.
 fn answerable() -> Vec<(&'static str, Vec<Step>)> {
