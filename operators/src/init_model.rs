@@ -110,7 +110,7 @@ impl Operator for InitModel {
         },
         Example {
             title: "A Llama whose tokenizer knows the documents too",
-            yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, vocab: 16384}, seed: 1}",
+            yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, head_dim: 64, vocab: 16384}, seed: 1}",
         },
     ];
 

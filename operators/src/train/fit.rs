@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::data::Example;
+use super::example::Example;
 use super::gradient::{self, Outcome, Settings};
 use super::optimizer::{AdamW, Gradients, norm};
 use super::schedule::{Order, Rate, pack};

@@ -8,7 +8,7 @@ use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInpu
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
-use super::data::{Example, Reader, Truncation};
+use super::example::{Example, Reader, Truncation};
 use super::gradient::{self, Settings};
 use super::optimizer::Gradients;
 use super::schedule::pack;
