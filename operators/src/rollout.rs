@@ -116,8 +116,7 @@ impl Operator for Rollout {
             let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
             ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
         }
-        ports
-            .rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
+        ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
     }
 
     fn check(params: &RolloutParams) -> Vec<ParamIssue> {

@@ -29,12 +29,14 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let outcome = run(&folder, &rows, 8192, json!({"span": "prediction"}));
     let batch = outcome.batch("trajectories");
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}"));
-    let (sums, means) = (column("logprob").as_primitive::<Float64Type>(), column("logprob_mean").as_primitive::<Float64Type>());
+    let (sums, means) =
+        (column("logprob").as_primitive::<Float64Type>(), column("logprob_mean").as_primitive::<Float64Type>());
     let scorer = Scorer::open(folder.path(), None, None, None).unwrap();
     let decoder = Decoder::load(folder.path(), &Device::Cpu, DType::F32).unwrap();
     let row = 4;
     let messages: Vec<Message> = rows[row].turns[..rows[row].turns.len() - 1].iter().map(message).collect();
-    let prompt = scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap();
+    let prompt =
+        scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap();
     assert!(prompt.contains("<tool_response>\n") && prompt.ends_with("<|im_start|>assistant\n"), "{prompt}");
     let tokenizer = crate::model::inference::read_tokenizer(folder.path(), decoder.config()).unwrap();
     let text = tokenizer.encode(format!("{prompt}<answer>Answer {row}"), false).unwrap();

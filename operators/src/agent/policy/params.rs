@@ -272,7 +272,8 @@ mod tests {
             "max_tokens": 0, "timeout_seconds": 0, "extra": {"messages": []}}});
         let policy: PolicyParams = serde_json::from_value(value).expect("a policy");
         let paths: Vec<_> = policy.check().into_iter().map(|issue| issue.path).collect();
-        let model: PolicyParams = serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
+        let model: PolicyParams =
+            serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
         let wrong: Vec<_> = model.check().into_iter().map(|issue| issue.path).collect();
         assert_eq!(wrong, ["policy.model.top_p", "policy.model.max_tokens", "policy.model.stop"]);
         let fields = ["base_url", "model", "temperature", "top_p", "max_tokens", "timeout_seconds", "extra.messages"];

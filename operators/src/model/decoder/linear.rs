@@ -45,7 +45,8 @@ impl Linear {
         match &self.adapter {
             None => Ok(self.weight.clone()),
             Some(adapter) => {
-                let added = (adapter.b.to_dtype(DType::F32)?.matmul(&adapter.a.to_dtype(DType::F32)?)? * adapter.scale)?;
+                let added =
+                    (adapter.b.to_dtype(DType::F32)?.matmul(&adapter.a.to_dtype(DType::F32)?)? * adapter.scale)?;
                 (self.weight.to_dtype(DType::F32)? + added)?.to_dtype(self.weight.dtype())
             }
         }

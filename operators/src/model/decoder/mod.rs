@@ -99,7 +99,8 @@ impl Decoder {
     /// When it is missing or not that of a known decoder.
     pub(crate) fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
         let path = folder.join("config.json");
-        let text = std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        let text =
+            std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
         DecoderConfig::parse(&text, &path.display().to_string())
     }
 
@@ -130,7 +131,8 @@ impl Decoder {
         let norm = take("model.norm.weight").ok_or_else(missing)?;
         let head = take("lm_head.weight").map(|weight| Linear { weight, bias: None, adapter: None });
         let layers = 0..config.num_hidden_layers;
-        let blocks = layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
+        let blocks =
+            layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
         Ok(Self { rope: Arc::new(Rope::new(&config)), config: Arc::new(config), embedding, blocks, norm, head })
     }
 
@@ -268,7 +270,8 @@ impl Decoder {
     pub(crate) fn attach(&mut self, adapter: &Adapter) -> Result<(), OperatorError> {
         for (number, (module, (a, b))) in adapter.modules.iter().enumerate() {
             let linear = self.module_mut(module);
-            let linear = linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
+            let linear =
+                linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
             linear.adapter = Some(LowRank {
                 a: a.clone(),
                 b: b.clone(),

@@ -10,7 +10,8 @@ const ANSWER: &str = "<answer>Rome</answer>";
 fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome {
     let mut harness = Harness::new();
     harness.concurrency = concurrency;
-    let questions: Vec<_> = (0..12).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
+    let questions: Vec<_> =
+        (0..12).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
     let bound = inputs([
         ("questions", rows_input(&questions)),
         ("search", bm25(&harness, &small_corpus())),
@@ -22,7 +23,8 @@ fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome
 #[test]
 fn a_model_searches_and_answers_the_same_however_many_rows_are_in_flight() {
     let model = searching_model(SEARCH, ANSWER);
-    let params = json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": 5}}, "samples": 2, "max_turns": 4});
+    let params =
+        json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": 5}}, "samples": 2, "max_turns": 4});
     let outcome = roll(&model, 8, params.clone());
     assert!(outcome.rejects().is_empty(), "{:?}", outcome.rejects());
     let rows = outcome.read::<Trajectory>("trajectories");
