@@ -14,9 +14,13 @@ pub(crate) struct Args {
     /// Work in this folder: relative paths and the default store start here.
     #[arg(short = 'C', long, global = true, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Where artifacts and results are kept.
-    #[arg(long, global = true, value_name = "FOLDER", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
+    /// Where artifacts and results are kept: a folder, or what several machines share (`s3://BUCKET/PREFIX`, `gs://`,
+    /// `az://`, `file://`; credentials come from the environment).
+    #[arg(long, global = true, value_name = "FOLDER|URL", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
     pub(crate) store: PathBuf,
+    /// The local copy of a shared store; without it, a folder below the user's cache folder, one for each store.
+    #[arg(long, global = true, value_name = "FOLDER", env = "SEARCHMILL_STORE_CACHE")]
+    pub(crate) store_cache: Option<PathBuf>,
     /// One JSON object a line on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -99,6 +103,11 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Say what an artifact is and what made it (in-toto, SLSA), signed; or check that.
     Attest(AttestArgs),
+    /// Say what this machine has for searchmill: processor, memory, store, GPUs, the worker for them.
+    Doctor,
+    /// Run one node for a run that is going on.
+    #[command(subcommand, hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// A pipeline and what changes it.
@@ -543,6 +552,16 @@ pub(crate) struct AttestArgs {
     /// The key to check it with.
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(crate) public_key: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum WorkerArgs {
+    /// Run the node that a file describes; orders come on stdin, what happens is told on stdout.
+    Exec {
+        /// The task.
+        #[arg(long, value_name = "FILE")]
+        task: PathBuf,
+    },
 }
 
 /// `30d`, `12h`, `15m`, `40s`, `2w`.

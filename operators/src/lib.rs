@@ -21,6 +21,8 @@ mod convert_to_trl;
 mod convert_to_openai;
 mod convert_to_sharegpt;
 mod convert_to_verl;
+mod init_model;
+mod train;
 pub mod exec;
 // What two or more of them share.
 pub mod agent;
@@ -67,6 +69,8 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<init_model::InitModel>(),
+        entry::<train::Train>(),
         entry::<write::Write>(),
         entry::<exec::Exec>(),
     ]
