@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports,
-    Recheck, RowFailure, RowKernel, RowOutput, Source, TreeKind,
+    Accept, Arity, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
+    ParamIssue, Ports, Recheck, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
 };
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,17 @@ impl Operator for Rollout {
         issues
     }
 
+    fn endpoint(params: &RolloutParams) -> Option<EndpointUse> {
+        match &params.policy {
+            PolicyParams::Endpoint(endpoint) => Some(endpoint.endpoint()),
+            PolicyParams::Evidence(_) => None,
+        }
+    }
+
+    fn rows(params: &RolloutParams) -> Option<RowShape> {
+        Some(RowShape { columns: columns(), samples: params.samples })
+    }
+
     fn sources(params: &RolloutParams) -> Vec<Source> {
         match &params.policy {
             PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
@@ -184,6 +195,10 @@ fn agent(params: &RolloutParams, search: Option<Searcher>, context: &Context) ->
     Ok(Agent { policy, protocol, search, limits })
 }
 
+fn columns() -> Vec<String> {
+    RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+}
+
 struct RolloutKernel {
     agent: Agent,
     samples: u32,
@@ -196,7 +211,7 @@ impl RowKernel for RolloutKernel {
 
     /// Every column of a question: all of them are copied into the trajectory.
     fn reads(&self) -> Vec<String> {
-        RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+        columns()
     }
 
     fn run<'a>(

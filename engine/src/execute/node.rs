@@ -11,7 +11,7 @@ use super::progress::NodeProgress;
 use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use crate::fingerprint::{NodeKey, Reason, RowKeys};
-use crate::operator::{Context, ContextParts, Inputs, OperatorError};
+use crate::operator::{Context, ContextParts, Inputs, OperatorError, Outside, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -33,6 +33,7 @@ pub(super) struct NodeJob {
     pub(super) stop: Stop,
     pub(super) run: String,
     pub(super) http: reqwest::Client,
+    pub(super) outside: Outside,
 }
 
 /// What came of it.
@@ -44,6 +45,8 @@ pub(super) struct NodeDone {
     /// Another process had made the result meanwhile.
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
+    /// What it cost, also where nothing came of it.
+    pub(super) spent: Usage,
     pub(super) seconds: f64,
 }
 
@@ -52,16 +55,22 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let node = &job.plan.nodes()[job.place];
     let (key, preimage) = job.parts.key(node);
     let (place, reasons) = (job.place, job.reasons.clone());
-    let done = |outcome, reused, cached_rows| {
+    let paid = Arc::clone(&job.outside.node);
+    let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, seconds }
+        let spent = match &outcome {
+            Ok(_) if reused => Usage::default(),
+            Ok(result) => result.usage(),
+            Err(_) => paid.spent(),
+        };
+        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds }
     };
     let lease = match take_lease(&job, &key).await {
         Ok(lease) => lease,
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key, true)
+        && let Lookup::Hit(result) = lookup(&job.store, node, &key, job.options.retry())
     {
         return done(Ok(*result), true, 0);
     }
@@ -141,6 +150,7 @@ fn node_result(
         calls: rows.usage.calls,
         prompt_tokens: rows.usage.prompt_tokens,
         completion_tokens: rows.usage.completion_tokens,
+        cost_nanos: rows.usage.cost_nanos,
         seconds: start.elapsed().as_secs_f64(),
         finished: unix_time(),
         run: job.run.clone(),
@@ -166,9 +176,11 @@ fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun,
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
+    let mut progress = NodeProgress::new(node.id(), Arc::clone(&job.reporter));
+    progress.spent = Arc::clone(&job.outside.node);
+    let progress = Arc::new(progress);
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts });
+    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts }).with_outside(job.outside.clone());
     let main_port = node.main_port.clone();
     let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
     let side = parts.side_inputs(main_port.as_deref());

@@ -123,6 +123,12 @@ impl Store {
         self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
     }
 
+    /// A name that nobody else who is alive on this machine has.
+    pub(super) fn process_name(&self) -> String {
+        let path = self.temporary();
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
     /// process leaves is swept. Where this store cannot be written, it lies in the system's folder for temporary files.
     ///

@@ -5,8 +5,10 @@
 
 mod artifact;
 mod block;
+mod calls;
 mod collect;
 mod columns;
+mod compact;
 mod error;
 mod intake;
 mod layout;
@@ -18,13 +20,16 @@ mod part;
 mod pins;
 mod reader;
 mod results;
+mod row_codec;
 mod runs;
 mod schedules;
+mod segment;
 mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
+pub use calls::Calls;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
 pub use error::StoreError;
