@@ -86,7 +86,7 @@ impl Operator for Rollout {
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Four rollouts a question with a served model, over two indexes",
-            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\"}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\", prices: {prompt: 0.2, completion: 0.6}, limits: {requests_per_minute: 500}}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
         },
         Example {
             title: "Warm-up data from a teacher that knows the evidence",
