@@ -80,16 +80,16 @@ impl RowCodec {
 
     fn writer(&mut self, batch: &RecordBatch) -> Result<&mut Writer, String> {
         let schema = batch.schema();
-        let place = match self.writers.iter().position(|writer| writer.schema == schema) {
-            Some(place) if !has_dictionary(&schema) => place,
-            _ => {
-                self.writers.retain(|writer| writer.schema != schema);
-                self.writers.truncate(MOST - 1);
-                let mut stream = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| error.to_string())?;
-                let begin = std::mem::take(stream.get_mut());
-                self.writers.insert(0, Writer { schema, begin, stream });
-                0
-            }
+        let known = self.writers.iter().position(|writer| writer.schema == schema);
+        let place = if let Some(place) = known.filter(|_| !has_dictionary(&schema)) {
+            place
+        } else {
+            self.writers.retain(|writer| writer.schema != schema);
+            self.writers.truncate(MOST - 1);
+            let mut stream = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| error.to_string())?;
+            let begin = std::mem::take(stream.get_mut());
+            self.writers.insert(0, Writer { schema, begin, stream });
+            0
         };
         self.writers.get_mut(place).ok_or_else(|| "a schema is kept and is not".to_owned())
     }
@@ -112,13 +112,13 @@ impl RowCodec {
         let length = u32::from_le_bytes(stream.get(4..8)?.try_into().ok()?) as usize;
         let end = length.checked_add(8).filter(|end| *end <= stream.len())?;
         let (begin, mut rest) = (&stream[..end], stream.slice(end));
-        let place = match self.readers.iter().position(|reader| reader.begin == begin) {
-            Some(place) => place,
-            None => {
-                self.readers.truncate(MOST - 1);
-                self.readers.insert(0, Reader::new(stream.slice_with_length(0, end))?);
-                0
-            }
+        let known = self.readers.iter().position(|reader| reader.begin == begin);
+        let place = if let Some(place) = known {
+            place
+        } else {
+            self.readers.truncate(MOST - 1);
+            self.readers.insert(0, Reader::new(stream.slice_with_length(0, end))?);
+            0
         };
         let batch = self.readers[place].decoder.decode(&mut rest);
         if batch.as_ref().is_ok_and(Option::is_some) {
