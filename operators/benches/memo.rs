@@ -103,7 +103,7 @@ fn row_keys() -> RowKeys {
         seed: None,
     };
     let columns = RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect();
-    RowKeys::new(&identity, columns)
+    RowKeys::new(identity.key().0.0, columns)
 }
 
 fn question(number: usize) -> Question {

@@ -40,7 +40,7 @@ pub(super) struct RowsRun {
     /// Rows without a result.
     failed: u64,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
-    failure: Option<OperatorError>,
+    pub(super) failure: Option<OperatorError>,
 }
 
 impl RowsRun {
@@ -121,8 +121,11 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         match flying.next().await {
             Some(done) => {
                 let done = done.map_err(|_| OperatorError::engine("a row's task died: a defect of the operator"))?;
-                remember(&mut job.memo, &done)?;
-                job.calls.check()?;
+                let kept = remember(&mut job.memo, &done).and_then(|()| Ok(job.calls.check()?));
+                if let Err(error) = kept {
+                    // What is in flight is paid for: there may be room for it.
+                    state.failure.get_or_insert(error);
+                }
                 waiting.insert(done.place, done);
             }
             None if exhausted => break,

@@ -48,9 +48,9 @@ impl Work {
         shape: RowShape,
         rows: &RowsInput,
     ) -> Result<Self, OperatorError> {
-        let side = parts.side_inputs(node.main_port.as_deref());
-        let keys = RowKeys::new(&parts.row_identity(node, &side), shape.columns);
-        let memo = Memo::open(store, &keys.base())?;
+        let base = parts.row_base(node);
+        let keys = RowKeys::new(base, shape.columns);
+        let memo = Memo::open(store, &base)?;
         let (known, missing) = count(&memo, &keys, shape.samples, rows)?;
         let endpoint = node.operator.endpoint();
         let history = memo.history().map(|found| (found, Basis::Node));

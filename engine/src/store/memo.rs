@@ -39,6 +39,10 @@ pub struct Memo {
     files: Vec<File>,
     own: OwnSegment,
     codec: Mutex<RowCodec>,
+    /// Where what is appended goes up, if the store is shared.
+    shared: Option<Store>,
+    /// The segment of which the store knows.
+    watched: Option<PathBuf>,
 }
 
 impl Memo {
@@ -47,6 +51,7 @@ impl Memo {
     /// # Errors
     /// When the folder is there and cannot be read.
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+        store.fetch_memo(base)?;
         let mut memo = Self::empty(store, base);
         memo.load()?;
         Ok(memo)
@@ -57,7 +62,9 @@ impl Memo {
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
         let own = OwnSegment::new(&folder, store.process_name(), "rows");
-        Self { own, folder, known: BTreeMap::new(), files: Vec::new(), codec: Mutex::default() }
+        let shared = store.is_shared().then(|| store.clone());
+        let (known, files, codec, watched) = (BTreeMap::new(), Vec::new(), Mutex::default(), None);
+        Self { folder, known, files, own, codec, shared, watched }
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
@@ -129,15 +136,29 @@ impl Memo {
 
     /// Keeps bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
-        self.own.append(&key.0, payload)
+        self.own.append(&key.0, payload)?;
+        if let (Some(store), Some(path)) = (&self.shared, self.own.path())
+            && self.watched.as_deref() != Some(path)
+        {
+            store.watch_segment(path);
+            self.watched = Some(path.to_owned());
+        }
+        Ok(())
     }
 
-    /// Flushes to disk.
+    /// Flushes to disk, and to the shared store if it is one.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the disk or the store refuses.
     pub fn sync(&mut self) -> Result<(), StoreError> {
-        self.own.sync()
+        self.own.sync()?;
+        self.share()
+    }
+
+    /// Sends what was kept to the shared store, if it is one.
+    pub(super) fn share(&self) -> Result<(), StoreError> {
+        let own = self.shared.as_ref().zip(self.own.path());
+        own.map_or(Ok(()), |(store, path)| store.send_segment(path))
     }
 }
 
@@ -183,4 +204,9 @@ pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
         keys.push(RowKey(found.key));
     });
     (end == bytes.len() as u64 && rows == keys.len()).then_some(keys)
+}
+
+/// Bytes of the whole records that these begin with.
+pub(super) fn whole_records(bytes: &[u8]) -> usize {
+    scan(bytes, bytes.len() as u64, |_| {}) as usize
 }

@@ -184,6 +184,11 @@ impl OwnSegment {
         }
     }
 
+    /// The file, once there is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.open.as_ref().map(|(_, path, _)| path.as_path())
+    }
+
     /// Flushes to disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         match &self.open {

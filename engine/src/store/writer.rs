@@ -217,13 +217,13 @@ impl StoreSink {
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         let target = self.store.artifact_folder(&id);
-        if self.store.check(&id).is_err() {
+        if self.store.check_here(&id).is_err() {
             self.store.discard(&id)?;
             write_description(folder, &artifact)?;
             match self.store.rename(folder, &target) {
                 Ok(()) => {}
                 // Another process committed the same content first.
-                Err(_) if self.store.check(&id).is_ok() => {}
+                Err(_) if self.store.check_here(&id).is_ok() => {}
                 Err(error) => return Err(error.into()),
             }
         }

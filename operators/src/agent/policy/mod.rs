@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) mod endpoint;
 pub(crate) mod evidence;
+pub(crate) mod model;
 mod params;
 
+pub use model::ModelParams;
 pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
 
 /// Somebody who can answer questions.
