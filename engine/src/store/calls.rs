@@ -5,14 +5,13 @@
 //! A payload is the row's key (32 bytes), the usage as a line of JSON, and the answer.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::StoreError;
 use super::layout::Store;
 use super::memo::Memo;
-use super::segment::{OwnSegment, abandoned, open_all, remove, scan};
+use super::segment::{OwnSegment, Source, abandoned, open_all, remove, scan};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{KeptCall, Usage};
 
@@ -45,9 +44,9 @@ impl Calls {
         let mut calls = Self::empty(store, base);
         let files = open_all(&store.memo_folder(base), &[EXTENSION])?;
         let mut crowd = 0;
-        for (path, file) in &files {
+        for (path, source) in &files {
             let before = calls.known.len();
-            calls.load(path, file, rows)?;
+            calls.load(source, rows).map_err(StoreError::io("read", path))?;
             crowd += usize::from(calls.known.len() > before);
         }
         // On a full disk, say: it can wait.
@@ -64,14 +63,12 @@ impl Calls {
         Self { known: BTreeMap::new(), own: Mutex::new(Own { segment, failure: None }) }
     }
 
-    fn load(&mut self, path: &Path, file: &File, rows: &Memo) -> Result<(), StoreError> {
-        let length = file.metadata().map_err(StoreError::io("read", path))?.len();
-        scan(file, length, |found| {
+    fn load(&mut self, source: &Source, rows: &Memo) -> std::io::Result<()> {
+        source.scan(|found| {
             if let Some((_, call)) = read(found.payload()).filter(|(row, _)| !rows.contains(row)) {
                 self.known.insert(RowKey(found.key), call);
             }
-        });
-        Ok(())
+        })
     }
 
     /// Removes segments of dead processes in which nothing is needed any more; with `merging`, the others too, once what is

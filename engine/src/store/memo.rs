@@ -11,7 +11,7 @@ use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
 use super::row_codec::{Head, RowCodec};
-use super::segment::{OwnSegment, open_all, read_at, record, scan};
+use super::segment::{OwnSegment, Source, open_all, record, scan};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
 
@@ -36,7 +36,7 @@ type Place = (usize, u64, usize);
 pub struct Memo {
     folder: PathBuf,
     known: BTreeMap<RowKey, Vec<Place>>,
-    files: Vec<File>,
+    files: Vec<Source>,
     own: OwnSegment,
     codec: Mutex<RowCodec>,
     /// Where what is appended goes up, if the store is shared.
@@ -68,13 +68,13 @@ impl Memo {
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
-        for (path, file) in open_all(&self.folder, &SEGMENTS)? {
-            let length = file.metadata().map_err(StoreError::io("read", &path))?.len();
+        for (path, source) in open_all(&self.folder, &SEGMENTS)? {
             let (place, known) = (self.files.len(), &mut self.known);
-            scan(&file, length, |found| {
+            let read = source.scan(|found| {
                 known.entry(RowKey(found.key)).or_default().push((place, found.start, found.payload().len()));
             });
-            self.files.push(file);
+            read.map_err(StoreError::io("read", &path))?;
+            self.files.push(source);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Memo {
     /// All that is kept under a key.
     pub(super) fn payloads(&self, key: &RowKey) -> impl Iterator<Item = Vec<u8>> {
         let places = self.known.get(key).into_iter().flatten();
-        places.filter_map(|(file, start, length)| read_at(&self.files[*file], *start, *length))
+        places.filter_map(|(file, start, length)| self.files[*file].read_at(*start, *length))
     }
 
     /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.

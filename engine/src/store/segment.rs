@@ -18,6 +18,8 @@ pub(super) const HEADER: usize = 4 + 8 + 32;
 const SUM: std::ops::Range<usize> = 4..12;
 /// Where locks do not work, a segment that nobody has written to for that long is nobody's.
 const ABANDONED: Duration = Duration::from_hours(24);
+/// Segments that are held open at once; more are read into memory.
+const HELD: usize = 128;
 /// How often a folder is listed again because another process tidied it meanwhile.
 const LISTINGS: usize = 50;
 
@@ -91,19 +93,49 @@ pub(super) fn list(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, S
     Ok(paths)
 }
 
+/// A segment that is read.
+#[derive(Debug)]
+pub(super) enum Source {
+    File(File),
+    /// Of very many segments, only some are held open.
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    fn open(path: &Path, place: usize) -> std::io::Result<Self> {
+        if place < HELD { Ok(Self::File(File::open(path)?)) } else { Ok(Self::Bytes(fs::read(path)?)) }
+    }
+
+    /// Reads all whole records in order.
+    pub(super) fn scan(&self, each: impl FnMut(&Found<'_>)) -> std::io::Result<()> {
+        match self {
+            Self::File(file) => scan(file, file.metadata()?.len(), each),
+            Self::Bytes(bytes) => scan(bytes.as_slice(), bytes.len() as u64, each),
+        };
+        Ok(())
+    }
+
+    /// Bytes of the segment.
+    pub(super) fn read_at(&self, start: u64, length: usize) -> Option<Vec<u8>> {
+        match self {
+            Self::File(file) => read_at(file, start, length),
+            Self::Bytes(bytes) => Some(bytes.get(start as usize..)?.get(..length)?.to_vec()),
+        }
+    }
+}
+
 /// Opens all files of a folder with one of these extensions. Another process may put several of them into one meanwhile:
 /// then the folder is listed again, so that no record is missed.
-pub(super) fn open_all(folder: &Path, extensions: &[&str]) -> Result<Vec<(PathBuf, File)>, StoreError> {
+pub(super) fn open_all(folder: &Path, extensions: &[&str]) -> Result<Vec<(PathBuf, Source)>, StoreError> {
     for _ in 0..LISTINGS {
         let paths = list(folder, extensions)?;
-        let opened: Result<Vec<File>, (&PathBuf, std::io::Error)> =
-            paths.iter().map(|path| File::open(path).map_err(|error| (path, error))).collect();
-        match opened {
-            Ok(files) if is_untouched(&paths, &list(folder, extensions)?) => {
-                return Ok(paths.into_iter().zip(files).collect());
+        let open = |(place, path): (usize, &PathBuf)| Source::open(path, place).map_err(|error| (path.clone(), error));
+        match paths.iter().enumerate().map(open).collect::<Result<Vec<Source>, _>>() {
+            Ok(sources) if is_untouched(&paths, &list(folder, extensions)?) => {
+                return Ok(paths.into_iter().zip(sources).collect());
             }
             Err((path, error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(StoreError::io("read", path)(error));
+                return Err(StoreError::io("read", &path)(error));
             }
             _ => {}
         }
@@ -237,14 +269,14 @@ pub(super) fn abandoned(path: &Path) -> Option<File> {
 }
 
 #[cfg(unix)]
-pub(super) fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
+fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, start).ok()?;
     Some(bytes)
 }
 
 #[cfg(not(unix))]
-pub(super) fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
+fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
     use std::io::{Seek, SeekFrom};
     let mut file = file.try_clone().ok()?;
     let mut bytes = vec![0; length];
