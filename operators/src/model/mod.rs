@@ -4,7 +4,7 @@ mod bert;
 mod bert_network;
 mod hashing;
 pub(crate) mod hub;
-mod matrix;
+pub(crate) mod matrix;
 mod vectorized;
 
 use std::path::Path;
