@@ -102,7 +102,7 @@ fn compute(
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
     let limit = job.options.limit.filter(|_| node.inputs.is_empty());
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(limit);
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(limit);
     let run = kernel_run(job, node, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
@@ -168,7 +168,7 @@ fn kernel_run(job: &NodeJob, node: &Node, sink: &StoreSink) -> Result<KernelRun,
     }
     let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts });
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts });
     let main_port = node.main_port.clone();
     let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
     let side = parts.side_inputs(main_port.as_deref());

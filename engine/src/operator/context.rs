@@ -69,7 +69,7 @@ pub struct ContextParts {
     pub seed: u64,
     /// Set when the run is told to stop.
     pub cancelled: Arc<AtomicBool>,
-    /// An empty folder, removed afterwards.
+    /// Where a folder for temporary files may be made; removed afterwards.
     pub scratch: PathBuf,
     /// Relative paths start here.
     pub directory: PathBuf,
@@ -122,9 +122,13 @@ impl Context {
         if self.is_cancelled() { Err(OperatorError::cancelled()) } else { Ok(()) }
     }
 
-    /// An empty folder for temporary files, removed afterwards.
+    /// A folder for temporary files, made when it is first asked for and removed afterwards.
     #[must_use]
     pub fn scratch(&self) -> &Path {
+        if let Err(error) = std::fs::create_dir_all(&self.0.scratch) {
+            // Whoever writes there learns it again, with the file's name.
+            tracing::warn!("{} cannot be made: {error}", self.0.scratch.display());
+        }
         &self.0.scratch
     }
 

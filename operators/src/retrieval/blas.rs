@@ -3,6 +3,7 @@
 //! Faiss asks for products by BLAS's Fortran symbol `sgemm_`. Distributions' BLAS may be years older than the processor
 //! and then take the kernels of a far older one (Debian's OpenBLAS 0.3.21 on a Sapphire Rapids: SSE, a quarter of the
 //! speed). So the symbol is defined here, over the library that the encoders multiply with; LAPACK stays the system's.
+#![expect(clippy::many_single_char_names, reason = "BLAS's own names")]
 
 use std::ffi::{c_char, c_int};
 
@@ -40,9 +41,8 @@ pub(crate) unsafe extern "C" fn sgemm_(
     #[cfg(test)]
     CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // SAFETY: the caller gives readable flags, sizes and factors, as BLAS demands.
-    let (flags, sizes, leads, alpha, beta) = unsafe {
-        ((*transpose_a, *transpose_b), (size(*m), size(*n), size(*k)), (*lda, *ldb, *ldc), *alpha, *beta)
-    };
+    let (flags, sizes, leads, alpha, beta) =
+        unsafe { ((*transpose_a, *transpose_b), (size(*m), size(*n), size(*k)), (*lda, *ldb, *ldc), *alpha, *beta) };
     let (a_rows, a_columns) = strides(flags.0, leads.0);
     let (b_rows, b_columns) = strides(flags.1, leads.1);
     // SAFETY: the caller gives matrices of these sizes and strides, `c` apart from the others.

@@ -263,7 +263,17 @@ impl FaissIndex {
             if cells.is_some() {
                 let (cells, near) = (numbers.as_ptr(), nearness.as_ptr());
                 let index = sys::faiss_IndexIVF_cast(index);
-                sys::faiss_IndexIVF_search_preassigned(index, count as i64, asked, k as i64, cells, near, found, rows, 0)
+                sys::faiss_IndexIVF_search_preassigned(
+                    index,
+                    count as i64,
+                    asked,
+                    k as i64,
+                    cells,
+                    near,
+                    found,
+                    rows,
+                    0,
+                )
             } else {
                 sys::faiss_Index_search(index, count as i64, asked, k as i64, found, rows)
             }
@@ -485,6 +495,25 @@ mod tests {
             let recall = same.sum::<usize>() as f64 / 200.0;
             println!("{factory}: recall@10 {recall}");
             assert!(recall >= least, "{factory}: {recall}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_the_same_and_finds_the_same_whatever_the_threads() {
+        let (rows, queries) = (vectors(20_000, 6), vectors(40, 7));
+        let folder = tempfile::tempdir().unwrap();
+        let work = |name: &str| {
+            let (path, index) = (folder.path().join(name), built("IVF64,Flat", &rows, Metric::L2));
+            index.write(&path).unwrap();
+            (std::fs::read(&path).unwrap(), index.search(&queries, 10, Metric::L2).unwrap())
+        };
+        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let (alone, together) = (one.install(|| work("one")), work("many"));
+        assert!(alone.0 == together.0, "other bytes");
+        assert_eq!(alone.1, together.1);
+        let index = built("IVF64,Flat", &rows, Metric::L2);
+        for (query, found) in queries.chunks(DIMENSIONS).zip(&alone.1) {
+            assert_eq!(index.search(query, 10, Metric::L2).unwrap()[0], *found);
         }
     }
 

@@ -2,22 +2,21 @@
 //!
 //! Nearness is the inner product; for Euclidean distance it is `q·x - |x|²/2`, which orders rows as the distance does.
 //! Many queries are one matrix product a tile of rows; a few are bound by memory, and every row is read once for all.
+#![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of its caller")]
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::model::matrix::{View, multiply};
 
 /// Rows whose products with all queries are in the processor's cache at once.
-const TILE: usize = 1024;
+const TILE: usize = 2048;
 /// Queries multiplied together.
 const BLOCK: usize = 256;
 /// From so many queries on, packing the rows for the matrix product pays.
-const WORTH_PRODUCT: usize = 12;
+const WORTH_PRODUCT: usize = 8;
 /// Scores looked through together.
 const SCANNED: usize = 64;
-/// Numbers added side by side.
-const LANES: usize = 64;
 
 /// A row, and how near it is to the query.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,8 +35,12 @@ pub(super) struct Lengths {
 
 impl Lengths {
     pub(super) fn of(rows: &[f32], dimensions: usize) -> Self {
-        let offset = |row: &[f32]| -0.5 * Arch::new().dispatch(|| dot(row, row));
-        let offsets: Vec<f32> = rows.par_chunks_exact(dimensions).map(offset).collect();
+        let square = |row: &[f32]| {
+            let mut out = [0.0];
+            Arch::new().dispatch(Products { rows: row, queries: row, dimensions, out: &mut out });
+            out[0]
+        };
+        let offsets: Vec<f32> = rows.par_chunks_exact(dimensions).map(|row| -0.5 * square(row)).collect();
         let longest = offsets.iter().fold(0.0f32, |longest, offset| longest.max(-2.0 * offset)).sqrt();
         Self { offsets, longest }
     }
@@ -96,39 +99,60 @@ impl Vectors<'_> {
     fn best_of(&self, queries: &[f32], (start, end): (usize, usize), none: &Best) -> Vec<Best> {
         let mut best = vec![none.clone(); queries.len() / self.dimensions];
         let mut scores = vec![0.0f32; best.len() * TILE.min(end - start)];
+        let few = best.len() < WORTH_PRODUCT;
         for first in (start..end).step_by(TILE) {
             let last = (first + TILE).min(end);
-            let (rows, offsets) = self.tile(first, last);
+            let rows = &self.rows[first * self.dimensions..last * self.dimensions];
+            let offsets = if self.euclidean { &self.lengths.offsets[first..last] } else { &[] };
+            let tile = Tile { rows, dimensions: self.dimensions, offsets, first: first as u32 };
             let scores = &mut scores[..best.len() * (last - first)];
-            self.products(queries, rows, scores);
-            Arch::new().dispatch(|| {
-                for (best, scores) in best.iter_mut().zip(scores.chunks_exact_mut(last - first)) {
-                    offsets.iter().zip(scores.iter_mut()).for_each(|(offset, score)| *score += offset);
-                    best.take(scores, first as u32);
-                }
-            });
+            if few { tile.by_query(queries, scores, &mut best) } else { tile.by_row(queries, scores, &mut best) }
         }
         best
     }
+}
 
-    /// Some rows, and what to add to their products (nothing where nearness is the product).
-    fn tile(&self, first: usize, last: usize) -> (&[f32], &[f32]) {
-        let offsets = if self.euclidean { &self.lengths.offsets[first..last] } else { &[] };
-        (&self.rows[first * self.dimensions..last * self.dimensions], offsets)
+/// Some rows.
+struct Tile<'a> {
+    rows: &'a [f32],
+    dimensions: usize,
+    /// What to add to the products of each row (nothing where nearness is the product).
+    offsets: &'a [f32],
+    first: u32,
+}
+
+impl Tile<'_> {
+    /// Multiplies row by row, and looks through the scores query by query.
+    fn by_query(&self, queries: &[f32], scores: &mut [f32], best: &mut [Best]) {
+        let (rows, dimensions) = (self.rows, self.dimensions);
+        Arch::new().dispatch(Products { rows, queries, dimensions, out: scores });
+        Arch::new().dispatch(|| {
+            for (best, scores) in best.iter_mut().zip(scores.chunks_exact_mut(rows.len() / dimensions)) {
+                self.offsets.iter().zip(scores.iter_mut()).for_each(|(offset, score)| *score += offset);
+                best.take(scores, self.first);
+            }
+        });
     }
 
-    /// Inner products of all queries and rows, query by query.
-    fn products(&self, queries: &[f32], rows: &[f32], out: &mut [f32]) {
-        let d = self.dimensions;
-        let (asked, tile) = (queries.len() / d, rows.len() / d);
-        if asked >= WORTH_PRODUCT {
-            let (left, right) = (View::new(queries, asked, d), View::new(rows, tile, d).transposed());
-            return multiply(out, (tile, 0), &left, &right, 1.0, false);
-        }
+    /// Multiplies all at once. The product is laid out row by row, which spares the library turning the rows around.
+    fn by_row(&self, queries: &[f32], scores: &mut [f32], best: &mut [Best]) {
+        let (asked, count) = (best.len(), self.rows.len() / self.dimensions);
+        let (left, right) = (View::new(self.rows, count, self.dimensions), View::new(queries, asked, self.dimensions));
+        multiply(scores, (asked, 0), &left, &right.transposed(), 1.0, false);
+        let mut floors: Vec<f32> = best.iter().map(|best| best.floor).collect();
         Arch::new().dispatch(|| {
-            for (place, row) in rows.chunks_exact(d).enumerate() {
-                for (number, query) in queries.chunks_exact(d).enumerate() {
-                    out[number * tile + place] = dot(row, query);
+            for (place, scores) in scores.chunks_exact(asked).enumerate() {
+                let offset = self.offsets.get(place).copied().unwrap_or_default();
+                // Counted, not compared one by one: counting runs on the vector unit.
+                let pairs = || scores.iter().zip(&floors);
+                if pairs().map(|(score, floor)| u32::from(score + offset > *floor)).sum::<u32>() == 0 {
+                    continue;
+                }
+                let row = self.first + place as u32;
+                for ((score, floor), best) in scores.iter().zip(&mut floors).zip(best.iter_mut()) {
+                    if score + offset > *floor {
+                        *floor = best.push(Near { row, nearness: score + offset });
+                    }
                 }
             }
         });
@@ -151,7 +175,6 @@ impl Best {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of its caller")]
     fn take(&mut self, scores: &[f32], first: u32) {
         for (block, first) in scores.chunks(SCANNED).zip((first..).step_by(SCANNED)) {
             // Counted, not compared one by one: counting runs on the vector unit.
@@ -166,14 +189,16 @@ impl Best {
         }
     }
 
+    /// Gives the new floor.
     #[inline(never)]
-    fn push(&mut self, near: Near) {
+    fn push(&mut self, near: Near) -> f32 {
         self.found.push(near);
         if self.found.len() >= 2 * self.k {
             self.found.select_nth_unstable_by(self.k - 1, |a, b| b.nearness.total_cmp(&a.nearness));
             self.found.truncate(self.k);
             self.floor = self.found[self.k - 1].nearness;
         }
+        self.floor
     }
 
     /// Nearest first.
@@ -184,25 +209,44 @@ impl Best {
     }
 }
 
+/// Inner products of a few queries with a tile of rows, into a line of `out` for each query.
+struct Products<'a> {
+    rows: &'a [f32],
+    queries: &'a [f32],
+    dimensions: usize,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let tile = self.rows.len() / self.dimensions;
+        for (place, row) in self.rows.chunks_exact(self.dimensions).enumerate() {
+            for (number, query) in self.queries.chunks_exact(self.dimensions).enumerate() {
+                self.out[number * tile + place] = dot(simd, row, query);
+            }
+        }
+    }
+}
+
+/// Four sums side by side: one alone would wait for each of its additions.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of its caller")]
-fn dot(left: &[f32], right: &[f32]) -> f32 {
-    let mut sums = [0.0f32; LANES];
-    let (left, left_rest) = left.as_chunks::<LANES>();
-    let (right, right_rest) = right.as_chunks::<LANES>();
+fn dot<S: Simd>(simd: S, left: &[f32], right: &[f32]) -> f32 {
+    let ((left, left_rest), (right, right_rest)) = (S::as_simd_f32s(left), S::as_simd_f32s(right));
+    let ((left, left_last), (right, right_last)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
+    let mut sums = [simd.splat_f32s(0.0); 4];
     for (left, right) in left.iter().zip(right) {
-        for lane in 0..LANES {
-            sums[lane] += left[lane] * right[lane];
+        for lane in 0..4 {
+            sums[lane] = simd.mul_add_e_f32s(left[lane], right[lane], sums[lane]);
         }
     }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            sums[lane] += sums[lane + width];
-        }
+    for (left, right) in left_last.iter().zip(right_last) {
+        sums[0] = simd.mul_add_e_f32s(*left, *right, sums[0]);
     }
-    sums[0] + left_rest.iter().zip(right_rest).map(|(a, b)| a * b).sum::<f32>()
+    let sum = simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]));
+    simd.reduce_sum_f32s(sum) + left_rest.iter().zip(right_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
 #[cfg(test)]
