@@ -14,9 +14,13 @@ pub(crate) struct Args {
     /// Work in this folder: relative paths and the default store start here.
     #[arg(short = 'C', long, global = true, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Where artifacts and results are kept.
-    #[arg(long, global = true, value_name = "FOLDER", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
+    /// Where artifacts and results are kept: a folder, or what several machines share (`s3://BUCKET/PREFIX`, `gs://`,
+    /// `az://`, `file://`; credentials come from the environment).
+    #[arg(long, global = true, value_name = "FOLDER|URL", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
     pub(crate) store: PathBuf,
+    /// The local copy of a shared store; without it, a folder below the user's cache folder, one for each store.
+    #[arg(long, global = true, value_name = "FOLDER", env = "SEARCHMILL_STORE_CACHE")]
+    pub(crate) store_cache: Option<PathBuf>,
     /// One JSON object a line on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -69,6 +73,8 @@ pub(crate) enum Command {
     /// First SIGTERM or Ctrl-C: start nothing more and wait for the runs. Second: tell the runs to stop. Third: leave, and
     /// the runs to themselves; the next daemon finds them. A changed `schedule:` is taken up without a restart.
     Schedule(ScheduleArgs),
+    /// Serve what a pipeline has made.
+    Serve(ServeArgs),
     /// Show an artifact or a node's output: a table, JSON lines, a conversation.
     Show(ShowArgs),
     /// List operators, or print the reference page of one.
@@ -97,6 +103,11 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Say what an artifact is and what made it (in-toto, SLSA), signed; or check that.
     Attest(AttestArgs),
+    /// Say what this machine has for searchmill: processor, memory, store, GPUs, the worker for them.
+    Doctor,
+    /// Run one node for a run that is going on.
+    #[command(subcommand, hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// A pipeline and what changes it.
@@ -254,6 +265,50 @@ pub(crate) struct ScheduleNamesArgs {
     /// Names of schedules, or pipelines.
     #[arg(required = true, value_name = "NAME|FILE")]
     pub(crate) names: Vec<String>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct ServeArgs {
+    #[command(subcommand)]
+    pub(crate) what: ServeWhat,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ServeWhat {
+    /// A model behind an OpenAI-compatible API: `/v1/chat/completions`, `/v1/completions` (streaming too), `/v1/models`.
+    ///
+    /// There is no authentication: listen on a loopback address, and let a proxy decide who may ask from elsewhere.
+    Model(ServeModelArgs),
+}
+
+#[derive(Arguments)]
+pub(crate) struct ServeModelArgs {
+    /// A Hugging Face folder, or a node (`NODE`, `NODE.PORT`), pin or artifact in the store.
+    pub(crate) model: String,
+    /// A PEFT LoRA adapter for it, named in the same ways.
+    #[arg(long, value_name = "ADAPTER")]
+    pub(crate) adapter: Option<String>,
+    /// Where it is served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// The model's name in the API; by default as it was named here.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Conversations that are worked on at once.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) rows: usize,
+    /// Longest conversation in tokens; by default what the model has positions for.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) context: Option<usize>,
+    /// Longest answer in tokens, where a request does not say.
+    #[arg(long, value_name = "TOKENS", default_value_t = 1024)]
+    pub(crate) max_tokens: usize,
+    /// Threads that compute; by default as many as there are processors.
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Memory for weights, keys and values, in MiB: a model that needs more is refused.
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory_mib: Option<u64>,
 }
 
 #[derive(Arguments)]
@@ -497,6 +552,16 @@ pub(crate) struct AttestArgs {
     /// The key to check it with.
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(crate) public_key: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum WorkerArgs {
+    /// Run the node that a file describes; orders come on stdin, what happens is told on stdout.
+    Exec {
+        /// The task.
+        #[arg(long, value_name = "FILE")]
+        task: PathBuf,
+    },
 }
 
 /// `30d`, `12h`, `15m`, `40s`, `2w`.

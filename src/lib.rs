@@ -7,6 +7,8 @@ mod exit;
 mod openlineage;
 mod pipeline;
 mod schedule;
+mod serve;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{
-    Context, ContextParts, Kernel, OperatorEntry, ProgressSink, Registry, RetryPolicy, RowKernel, TreeKind,
+    Context, ContextParts, Kernel, NoCheckpoint, OperatorEntry, ProgressSink, Registry, RetryPolicy, RowKernel,
+    TreeKind,
 };
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};
@@ -195,12 +196,14 @@ fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
         directory: std::env::temp_dir(),
         memory: None,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
+        gpus: 0,
         concurrency,
         retry: RetryPolicy::default(),
         secrets: Arc::new(|_| None),
         runtime: runtime.handle().clone(),
         progress: Arc::new(Silent),
         http: reqwest::Client::new(),
+        checkpoint: Arc::new(NoCheckpoint),
     })
 }
 

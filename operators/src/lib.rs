@@ -8,6 +8,7 @@ pub mod index;
 pub mod retrieve;
 pub mod rollout;
 pub mod evaluate;
+mod logprob;
 mod filter_by_f1;
 mod filter;
 mod sql;
@@ -20,6 +21,8 @@ mod convert_to_trl;
 mod convert_to_openai;
 mod convert_to_sharegpt;
 mod convert_to_verl;
+mod init_model;
+mod train;
 pub mod exec;
 // What two or more of them share.
 pub mod agent;
@@ -53,6 +56,7 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<retrieve::Retrieve>(),
         entry::<rollout::Rollout>(),
         entry::<evaluate::Evaluate>(),
+        entry::<logprob::Logprob>(),
         entry::<filter_by_f1::FilterByF1>(),
         entry::<filter::Filter>(),
         entry::<sql::Sql>(),
@@ -65,6 +69,8 @@ pub fn all() -> Vec<OperatorEntry> {
         entry::<convert_to_openai::ConvertToOpenai>(),
         entry::<convert_to_sharegpt::ConvertToSharegpt>(),
         entry::<convert_to_verl::ConvertToVerl>(),
+        entry::<init_model::InitModel>(),
+        entry::<train::Train>(),
         entry::<write::Write>(),
         entry::<exec::Exec>(),
     ]

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::episode::{Agent, Limits};
 use crate::agent::policy::endpoint::Endpoint;
 use crate::agent::policy::evidence::EvidenceTeacher;
+use crate::agent::policy::model::LocalModel;
 use crate::agent::policy::{Policy, PolicyParams};
 use crate::agent::protocol::ProtocolName;
 use crate::agent::protocol::tool_call::ToolCallProtocol;
@@ -30,7 +31,8 @@ pub struct Rollout;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct RolloutParams {
-    /// Who answers: `{endpoint: {base_url: …, model: …}}`, `{evidence: {…}}` or just `evidence`.
+    /// Who answers: `{endpoint: {base_url: …, model: …}}`, `{model: {…}}`, `{evidence: {…}}`, or just `model` or
+    /// `evidence`.
     pub policy: PolicyParams,
     /// How searches are asked for and the answer is marked.
     #[serde(default)]
@@ -82,7 +84,7 @@ impl Operator for Rollout {
     const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::External;
     const OUTSIDE: Option<&'static str> = Some("endpoint");
-    const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, or a teacher that knows the evidence) answer questions with a search tool.";
+    const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Four rollouts a question with a served model, over two indexes",
@@ -93,21 +95,28 @@ impl Operator for Rollout {
             yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: bm25}\n  with: {policy: evidence, samples: 2}\n",
         },
         Example {
+            title: "A trained student, run in this process",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: test, search: bm25, model: student}\n  with: {policy: {model: {temperature: 0, max_tokens: 256}}}\n",
+        },
+        Example {
             title: "The no-retrieval baseline: the same model without a search tool",
             yaml: "closed_book:\n  op: rollout\n  from: {questions: validation}\n  with: {policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-4b-instruct-2507, temperature: 0}}}\n",
         },
     ];
 
-    fn ports(_params: &RolloutParams) -> Ports {
-        Ports::new()
-            .rows_in("questions", &[RecordKind::Question], "Questions to answer.")
-            .input_of(
-                "search",
-                Accept::Tree(TreeKind::Index),
-                Arity::AnyNumber,
-                "Indexes behind the search tool; without any there is no tool (closed book).",
-            )
-            .rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
+    fn ports(params: &RolloutParams) -> Ports {
+        let mut ports = Ports::new().rows_in("questions", &[RecordKind::Question], "Questions to answer.").input_of(
+            "search",
+            Accept::Tree(TreeKind::Index),
+            Arity::AnyNumber,
+            "Indexes behind the search tool; without any there is no tool (closed book).",
+        );
+        if let PolicyParams::Model(model) = &params.policy {
+            let arity = if model.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+            let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
+            ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
+        }
+        ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
     }
 
     fn check(params: &RolloutParams) -> Vec<ParamIssue> {
@@ -128,6 +137,7 @@ impl Operator for Rollout {
             PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
                 vec![Source::Identity(endpoint.base_url.clone())]
             }
+            PolicyParams::Model(model) => model.source().sources(),
             _ => Vec::new(),
         }
     }
@@ -138,7 +148,7 @@ impl Operator for Rollout {
             [] => None,
             trees => Some(Searcher::new(Arc::new(Search::open(trees, &params.search, context)?), context.threads())),
         };
-        let kernel = RolloutKernel { agent: agent(params, search, context)?, samples: params.samples };
+        let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples };
         Ok(Kernel::RowMap(Arc::new(kernel)))
     }
 
@@ -170,11 +180,20 @@ fn protocol(params: &RolloutParams, searching: bool) -> ToolCallProtocol {
     }
 }
 
-fn agent(params: &RolloutParams, search: Option<Searcher>, context: &Context) -> Result<Agent, OperatorError> {
+fn agent(
+    params: &RolloutParams,
+    search: Option<Searcher>,
+    inputs: &Inputs,
+    context: &Context,
+) -> Result<Agent, OperatorError> {
     let protocol = protocol(params, search.is_some());
     let policy: Box<dyn Policy> = match &params.policy {
         PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, &protocol.tools, context)?),
         PolicyParams::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name)),
+        PolicyParams::Model(model) => {
+            let tools = (protocol.tools.as_str(), params.tool_name.as_str());
+            Box::new(LocalModel::open(model, &inputs.trees("model"), tools, context)?)
+        }
     };
     let limits = Limits {
         max_turns: params.max_turns,

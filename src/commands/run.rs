@@ -11,7 +11,7 @@ use searchmill_engine::report::Reporter;
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
-use crate::{openlineage, pipeline};
+use crate::{openlineage, pipeline, workers};
 
 /// Nodes that are listed where one was not found.
 const NAMED: usize = 20;
@@ -28,7 +28,9 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         force.extend(with_remote_sources(&plan));
     }
     let store = session.store()?;
-    let machine = Machine::detect();
+    let workers = workers::workers(&plan)?;
+    workers::check(&plan, &workers, &store, &selected, &session.directory, args.limit)?;
+    let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
     let options = RunOptions {
         jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
         keep_going: args.keep_going,
@@ -38,6 +40,7 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         selected,
         directory: session.directory.clone(),
         machine,
+        workers,
         secrets: Arc::new(|name| std::env::var(name).ok()),
     };
     let reporter = session.terminal.reporter(&plan);

@@ -14,11 +14,13 @@ use serde_json::{Map, Value, json};
 use crate::mill::Mill;
 
 /// Params that never enter a key. Whatever is added here is a promise that it changes no byte.
-const NOT_IN_KEYS: [&str; 4] = [
+const NOT_IN_KEYS: [&str; 6] = [
     "exec timeout_seconds",
     "rollout policy.endpoint.api_key",
     "rollout policy.endpoint.base_url",
     "rollout policy.endpoint.timeout_seconds",
+    "train checkpointing",
+    "train save_steps",
 ];
 
 /// An example as a pipeline of one node.
@@ -186,8 +188,8 @@ fn flipping_any_param_changes_the_key_and_nothing_else_does() {
     }
     assert_eq!(outside, NOT_IN_KEYS.map(str::to_owned).into(), "params that enter no key");
     let stuck: Vec<_> = stuck.iter().filter(|(_, moved)| !**moved).map(|(name, _)| name).collect();
-    // There is one protocol so far.
-    assert_eq!(stuck, ["rollout protocol"], "no other value was found for these");
+    // There is one protocol so far, and one method.
+    assert_eq!(stuck, ["rollout protocol", "train method"], "no other value was found for these");
 }
 
 /// Compares with a file beside the tests; `UPDATE=1` rewrites it.
@@ -237,11 +239,17 @@ nodes:
   openai:    {op: convert-to-openai, from: few}
   sharegpt:  {op: convert-to-sharegpt, from: few}
   verl:      {op: convert-to-verl, from: parts.train, with: {layout: search-r1, data_source: world}}
+  blank:     {op: init-model, from: swift, with: {layers: 1, hidden: 16, heads: 2, kv_heads: 1, intermediate: 24, vocab: 400}, seed: 4}
+  student:   {op: train, from: {examples: swift, model: blank}, with: {max_steps: 2}, seed: 4}
   file:      {op: write, from: swift, with: {path: out/train.jsonl}}
 ";
 
-/// Operators without a line in [`EVERYTHING`]: `exec` gives what its program gives.
-const NOT_GOLDEN: [&str; 1] = ["exec"];
+/// Operators without a line in [`EVERYTHING`]: `exec` gives what its program gives, and `logprob` what its model gives, whose
+/// last bits depend on the width of the processor's vector unit.
+const NOT_GOLDEN: [&str; 2] = ["exec", "logprob"];
+
+/// Operators whose last bits the processor at hand decides (fused multiplications): the same on each machine, no more.
+const OF_THE_MACHINE: [&str; 1] = ["train"];
 
 #[test]
 fn the_same_key_gives_the_same_bytes_as_ever() {
@@ -258,7 +266,7 @@ fn the_same_key_gives_the_same_bytes_as_ever() {
     let kept = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden_digests.txt"));
     let kept = kept.unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
-    for node in &nodes {
+    for node in nodes.iter().filter(|node| !OF_THE_MACHINE.contains(&node.operator.as_str())) {
         let key = node.key.expect("a key").to_string();
         for (port, output) in node.outputs.iter().filter(|(port, _)| *port != "rejects") {
             let head = format!("{} {}.{port} key {key}", node.operator, node.node);

@@ -9,6 +9,7 @@ mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
+mod faults;
 mod keeping;
 mod laws;
 mod lineage;
@@ -18,10 +19,15 @@ mod openai_server;
 mod remote;
 mod openlineage;
 mod rows;
+mod s3_server;
 mod schedule;
+mod serve;
 mod scale;
+mod shared;
 mod tidy;
+mod training;
 mod version;
+mod workers;
 
 /// A remark about a test that could not be made here.
 fn say(line: &str) {

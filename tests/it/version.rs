@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
 use searchmill_engine::diagnostic::SourceMap;
-use searchmill_engine::execute::{Machine, RunOptions, Stop, run};
+use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, run};
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, WholeKernel, entry,
 };
@@ -93,6 +93,7 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
         selected: (0..2).collect(),
         directory: folder.to_owned(),
         machine: Machine::detect(),
+        workers: Workers::default(),
         secrets: Arc::new(|_| None),
     };
     let store = Store::open(&folder.join("store")).expect("a store");

@@ -12,15 +12,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::identity::{Known, Parts};
 use super::node::{NodeDone, NodeJob, run_node};
-use super::resolve::{Lookup, lookup, reasons};
+use super::resolve::{Lookup, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
+use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Context, OperatorError, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
+use crate::store::{
+    Damage, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse,
+};
 
 /// How to run.
 #[derive(Clone)]
@@ -41,6 +44,8 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// What the machine has.
     pub machine: Machine,
+    /// Programs and devices for nodes in processes of their own.
+    pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
 }
@@ -70,6 +75,12 @@ impl Stop {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Is the run to stop at once?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
     }
 
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
@@ -119,6 +130,8 @@ struct Driver {
     http: reqwest::Client,
     /// Nothing that this run may use is collected.
     _in_use: StoreUse,
+    /// Nodes that had their result and make it again because it was found damaged, each with the nodes that wait for it.
+    remaking: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Driver {
@@ -134,7 +147,7 @@ impl Driver {
         let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
-            id: run_id(started),
+            id: run_id(after_all(&store, started)),
             pipeline: plan.name().to_owned(),
             file: plan.file().display().to_string(),
             params: plan.params().clone(),
@@ -171,6 +184,7 @@ impl Driver {
             start,
             http,
             _in_use: in_use,
+            remaking: BTreeMap::new(),
         })
     }
 
@@ -197,7 +211,11 @@ impl Driver {
             }
             let notified = Arc::clone(&self.stop.notify);
             tokio::select! {
-                Some(done) = receiver.recv() => commands.extend(scheduler.step(self.settle(done)?)),
+                Some(done) = receiver.recv() => {
+                    for step in self.settled(done)? {
+                        commands.extend(scheduler.step(step));
+                    }
+                }
                 () = notified.notified(), if !told => {}
             }
             if self.stop.is_draining() && !told {
@@ -212,7 +230,10 @@ impl Driver {
         let task = |(place, node): (usize, &Node)| Task {
             dependents: self.plan.dependents(place),
             dependencies: self.plan.dependencies(place).len(),
-            demand: Demand { gpus: node.spec.resources.gpus, memory: node.spec.resources.memory.unwrap_or_default() },
+            demand: Demand {
+                gpus: self.options.workers.gpus(&node.spec.resources),
+                memory: node.spec.resources.memory.unwrap_or_default(),
+            },
         };
         let tasks = self.plan.nodes().iter().enumerate().map(task).collect();
         Scheduler::new(tasks, Pool::new(self.options.jobs, &self.options.machine), self.options.keep_going)
@@ -241,10 +262,13 @@ impl Driver {
         } else if selected && self.options.no_cache {
             why.push(Reason::CacheOff);
         } else {
-            match lookup(&self.store, node, &key, selected) {
+            match self.look_up(place, &key, selected)? {
                 Lookup::Hit(result) => return self.cached(place, Some(key), result.outputs).map(Some),
                 Lookup::Miss(found) => why.extend(found),
             }
+        }
+        if let Err(error) = self.store.sound() {
+            return self.fail(place, &error.into()).map(Some);
         }
         if !selected {
             let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
@@ -258,6 +282,22 @@ impl Driver {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         self.start_node(place, parts, why);
         Ok(None)
+    }
+
+    /// Looks a key up. What is handed over at once must be whole, and what was found damaged a moment ago is not believed.
+    fn look_up(&self, place: usize, key: &NodeKey, selected: bool) -> Result<Lookup, StoreError> {
+        let node = &self.plan.nodes()[place];
+        let found = lookup(&self.store, node, key, selected);
+        let Lookup::Hit(result) = &found else { return Ok(found) };
+        for (port, output) in &result.outputs {
+            let handed_over = matches!(node.outputs.get(port), Some(crate::operator::PortType::Tree(_)));
+            if (handed_over || self.remaking.contains_key(&place))
+                && let Err(damage) = self.store.fetch(&output.id)?
+            {
+                return Ok(Lookup::Miss(vec![damage_reason(port, damage)]));
+            }
+        }
+        Ok(found)
     }
 
     /// What the node's key is made of; files that it fetches are fetched for that.
@@ -357,6 +397,52 @@ impl Driver {
             self.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
         }
         Ok(())
+    }
+
+    /// What the end of a node means for the scheduler. A node that was made again counts as done there already: what
+    /// waited for it goes on.
+    fn settled(&mut self, done: NodeDone) -> Result<Vec<Step>, StoreError> {
+        let place = done.place;
+        if let Some((input, damage)) = done.damaged {
+            return self.remake(place, input, damage);
+        }
+        let step = self.settle(done)?;
+        self.go_on(place, step)
+    }
+
+    /// After a node has come to its end: the nodes that waited until it was made again.
+    fn go_on(&mut self, place: usize, step: Step) -> Result<Vec<Step>, StoreError> {
+        let Some(waiting) = self.remaking.remove(&place) else { return Ok(vec![step]) };
+        let mut steps = Vec::new();
+        for waits in waiting {
+            let next = match step {
+                Step::Succeeded(_) => self.launch(waits)?,
+                _ => Some(
+                    self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?,
+                ),
+            };
+            // It may be one that is made again itself.
+            if let Some(next) = next {
+                steps.extend(self.go_on(waits, next)?);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Makes the node behind a damaged input again, and the node that needs it after that.
+    fn remake(&mut self, place: usize, input: usize, damage: Damage) -> Result<Vec<Step>, StoreError> {
+        let plan = Arc::clone(&self.plan);
+        let from = &plan.nodes()[place].inputs[input];
+        tracing::warn!("an output of `{}` is damaged ({damage:?}): it is made again", plan.nodes()[from.node].id());
+        let waiting = self.remaking.entry(from.node).or_default();
+        waiting.push(place);
+        if waiting.len() > 1 {
+            return Ok(Vec::new());
+        }
+        match self.launch(from.node)? {
+            None => Ok(Vec::new()),
+            Some(step) => self.go_on(from.node, step),
+        }
     }
 
     fn settle(&mut self, done: NodeDone) -> Result<Step, StoreError> {
@@ -481,7 +567,9 @@ impl Driver {
         }
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.finish(&self.record)?;
-        outcome.map(|()| self.summary)
+        drop(ledger);
+        let shared = self.store.share_run(&self.record.id);
+        outcome.and(shared).map(|()| self.summary)
     }
 }
 
@@ -538,6 +626,17 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
         }
     }
     nodes
+}
+
+/// A moment that comes after all runs of the store: a clock that was set back does not make this run an old one.
+fn after_all(store: &Store, started: f64) -> f64 {
+    let time = |id: &String| {
+        let moment = chrono::NaiveDateTime::parse_from_str(id.get(..15)?, "%Y%m%d-%H%M%S").ok()?;
+        let fraction = u32::from_str_radix(id.get(16..20)?, 16).ok()?;
+        Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
+    };
+    let newest = store.run_ids().iter().rev().find_map(time);
+    newest.map_or(started, |newest| if newest < started { started } else { newest + 2.0 / 65_536.0 })
 }
 
 fn run_id(started: f64) -> String {

@@ -17,8 +17,8 @@ pub(super) struct KernelRun {
     pub(super) inputs: Inputs,
     pub(super) main_port: Option<String>,
     pub(super) context: Context,
-    /// Identity without the row input, with the columns still to be named.
-    pub(super) row_keys: Box<dyn Fn(Vec<String>) -> RowKeys + Send + Sync>,
+    /// Identity without the row input: what all rows of that input have in common.
+    pub(super) row_base: Digest,
     /// Identity without the row input: what the parts of that input have in common.
     pub(super) block_base: Digest,
     /// Look remembered rows up? (New ones are always remembered.)
@@ -53,8 +53,8 @@ pub(super) fn run_kernel(
             return Ok(RowsRun::of_query(columns));
         }
         Kernel::RowMap(kernel) => {
-            let keys = (run.row_keys)(kernel.reads());
-            let base = keys.base();
+            let base = run.row_base;
+            let keys = RowKeys::new(base, kernel.reads());
             let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base) };
             let job = RowsJob {
                 kernel,

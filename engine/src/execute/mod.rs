@@ -16,8 +16,10 @@ mod rows;
 mod scheduler;
 mod spot;
 mod survey;
+mod worker;
 
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
 pub use survey::{NodeStatus, Survey, survey};
+pub use worker::{Device, NO_GPU, WorkerPipes, Workers, devices, work};

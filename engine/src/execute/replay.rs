@@ -5,21 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use serde_json::Value;
 
 use super::driver::Stop;
 use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
-use crate::fingerprint::{Digest, NodeIdentity, RowKeys, identity_params};
+use crate::fingerprint::{Digest, identity_params};
 use crate::lineage::{
     Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
     source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, OperatorEntry, OperatorError,
-    PortType, Registry, RetryPolicy, SecretLookup,
+    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, OperatorEntry,
+    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -214,12 +213,14 @@ impl Bench {
             directory,
             threads: self.options.machine.threads,
             memory: None,
+            gpus: 0,
             concurrency: 1,
             retry: RetryPolicy::default(),
             secrets: Arc::clone(&self.options.secrets),
             runtime: tokio::runtime::Handle::current(),
             progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
             http: self.http.clone(),
+            checkpoint: Arc::new(NoCheckpoint),
         })
     }
 
@@ -298,19 +299,12 @@ impl Bench {
 }
 
 fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
-    let (operator, version) = (rerun.step.preimage.operator.clone(), rerun.step.preimage.version);
-    // The memo of the scratch store: empty, and gone with it.
-    let row_keys = move |columns| {
-        let (version, params) = (u32::try_from(version).unwrap_or_default(), &Value::Null);
-        let (inputs, outputs, sources) = (&[], &[], &[]);
-        let identity = NodeIdentity { operator: &operator, version, params, inputs, outputs, sources, seed: None };
-        RowKeys::new(&identity, columns)
-    };
     KernelRun {
         inputs: rerun.inputs.clone(),
         main_port: rerun.main_port.clone(),
         context: rerun.context.clone(),
-        row_keys: Box::new(row_keys),
+        // The memo of the scratch store: empty, and gone with it.
+        row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
         recall: false,
         on_error: OnError::DeadLetter,

@@ -22,10 +22,8 @@ pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: bool) -> 
         return Lookup::Miss(collected.into_iter().collect());
     };
     for (port, output) in &result.outputs {
-        match store.check(&output.id) {
-            Ok(()) => {}
-            Err(Damage::Missing) => return Lookup::Miss(vec![Reason::ArtifactMissing { port: port.clone() }]),
-            Err(Damage::Corrupt) => return Lookup::Miss(vec![Reason::ArtifactCorrupt { port: port.clone() }]),
+        if let Err(damage) = store.check(&output.id) {
+            return Lookup::Miss(vec![damage_reason(port, damage)]);
         }
     }
     let rejects = result.rejects();
@@ -36,6 +34,14 @@ pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: bool) -> 
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
     }
     Lookup::Hit(Box::new(result))
+}
+
+pub(super) fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+    }
 }
 
 /// Why a node runs, seen from the last run in which it was recorded.

@@ -35,7 +35,7 @@ pub(super) struct RowsRun {
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
-    failure: Option<OperatorError>,
+    pub(super) failure: Option<OperatorError>,
 }
 
 impl RowsRun {
@@ -109,7 +109,10 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         match flying.next().await {
             Some(done) => {
                 let done = done.map_err(|_| OperatorError::engine("a row's task died: a defect of the operator"))?;
-                remember(&mut job.memo, &done)?;
+                if let Err(error) = remember(&mut job.memo, &done) {
+                    // What is in flight is paid for: there may be room for it.
+                    state.failure.get_or_insert(error);
+                }
                 waiting.insert(done.place, done);
             }
             None if exhausted => break,

@@ -60,6 +60,33 @@ impl Progress {
     }
 }
 
+/// Where a long computation leaves its state, so that a killed one goes on where it was; implemented by the store.
+pub trait CheckpointStore: Send + Sync {
+    /// The state that was saved last by a run of the same node (same key) that did not finish.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError>;
+    /// Saves a state in place of the last one: after a crash, the one or the other is there, whole.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn save(&self, state: &[u8]) -> Result<(), OperatorError>;
+}
+
+/// Keeps no state.
+pub struct NoCheckpoint;
+
+impl CheckpointStore for NoCheckpoint {
+    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(None)
+    }
+
+    fn save(&self, _state: &[u8]) -> Result<(), OperatorError> {
+        Ok(())
+    }
+}
+
 /// Looks a secret up by name.
 pub type SecretLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
@@ -77,6 +104,8 @@ pub struct ContextParts {
     pub threads: usize,
     /// Bytes of memory this node may use before it spills, if it was told.
     pub memory: Option<u64>,
+    /// GPUs it may use: those that the driver shows first.
+    pub gpus: u32,
     /// Rows in flight for external nodes.
     pub concurrency: usize,
     /// Repeats of outside calls.
@@ -89,6 +118,8 @@ pub struct ContextParts {
     pub progress: Arc<dyn ProgressSink>,
     /// The shared HTTP client (connection pool).
     pub http: reqwest::Client,
+    /// Where the node leaves its state while it computes.
+    pub checkpoint: Arc<dyn CheckpointStore>,
 }
 
 /// The world as an operator sees it. Cheap to clone.
@@ -122,13 +153,9 @@ impl Context {
         if self.is_cancelled() { Err(OperatorError::cancelled()) } else { Ok(()) }
     }
 
-    /// A folder for temporary files, made when it is first asked for and removed afterwards.
+    /// Where temporary files may lie: a folder that is not there until somebody makes it, removed afterwards.
     #[must_use]
     pub fn scratch(&self) -> &Path {
-        if let Err(error) = std::fs::create_dir_all(&self.0.scratch) {
-            // Whoever writes there learns it again, with the file's name.
-            tracing::warn!("{} cannot be made: {error}", self.0.scratch.display());
-        }
         &self.0.scratch
     }
 
@@ -148,6 +175,12 @@ impl Context {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.0.memory
+    }
+
+    /// GPUs this node may use; 0: compute on the CPU.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.0.gpus
     }
 
     /// Rows in flight, for external nodes.
@@ -178,6 +211,12 @@ impl Context {
     #[must_use]
     pub fn http(&self) -> &reqwest::Client {
         &self.0.http
+    }
+
+    /// Where this node leaves its state while it computes: it outlives the process, and goes once the result is recorded.
+    #[must_use]
+    pub fn checkpoint(&self) -> &dyn CheckpointStore {
+        self.0.checkpoint.as_ref()
     }
 
     /// Progress of this node.

@@ -11,7 +11,9 @@ mod registry;
 mod rows;
 pub mod testing;
 
-pub use context::{Context, ContextParts, Progress, ProgressSink, RetryPolicy, SecretLookup};
+pub use context::{
+    CheckpointStore, Context, ContextParts, NoCheckpoint, Progress, ProgressSink, RetryPolicy, SecretLookup,
+};
 pub use contract::{Effect, Example, Operator, Source};
 pub use error::{Blame, OperatorError};
 pub use kernel::{

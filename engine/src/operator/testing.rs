@@ -13,7 +13,7 @@ use futures::StreamExt;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
-use super::context::{Context, ContextParts, ProgressSink, RetryPolicy};
+use super::context::{CheckpointStore, Context, ContextParts, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
 use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel, Usage};
 use super::port::TreeKind;
@@ -126,11 +126,13 @@ impl Harness {
             threads: 2,
             memory: None,
             concurrency: self.concurrency,
+            gpus: 0,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
             runtime: self.runtime.handle().clone(),
             progress: Arc::new(Silent),
             http: reqwest::Client::new(),
+            checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
         })
     }
 
@@ -146,6 +148,12 @@ impl Harness {
         bound.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(bound.as_ref(), inputs, &mut sink)?;
+        // As the store does once a result is recorded.
+        if let Err(error) = std::fs::remove_file(self.folder.path().join("checkpoint"))
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error.into());
+        }
         bound.deliver(&sink.outcome.trees, &self.context())?;
         Ok(sink.outcome)
     }
@@ -286,6 +294,19 @@ struct Silent;
 impl ProgressSink for Silent {
     fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
     fn log(&self, _line: &str) {}
+}
+
+/// The state that a kernel saves lies in the harness's folder, for the next run in the same harness.
+struct SavedState(PathBuf);
+
+impl CheckpointStore for SavedState {
+    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(std::fs::read(&self.0).ok())
+    }
+
+    fn save(&self, state: &[u8]) -> Result<(), OperatorError> {
+        Ok(std::fs::write(&self.0, state)?)
+    }
 }
 
 struct MemorySink {

@@ -107,6 +107,9 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
                     "threads": {"type": ["integer", "string"], "description": "CPU threads."},
                     "gpus": {"type": ["integer", "string"], "description": "GPUs."},
                     "memory": {"type": ["string", "integer"], "description": "Memory, for example `4GiB`."},
+                    "fallback": {"enum": ["cpu"], "description": "Compute on the CPU where the GPUs are not there."},
+                    "isolate": {"type": ["boolean", "string"], "description": "Run in a process of its own."},
+                    "timeout": {"$ref": "#/$defs/duration"},
                 },
             },
             "retry": {

@@ -93,6 +93,12 @@ pub struct Resources {
     pub gpus: u32,
     /// Bytes of memory.
     pub memory: Option<u64>,
+    /// Compute on the CPU where the GPUs are not there.
+    pub cpu_fallback: bool,
+    /// Run in a process of its own.
+    pub isolate: bool,
+    /// Longest time that a process of its own may take.
+    pub timeout: Option<std::time::Duration>,
 }
 
 /// What a failed row does.

@@ -51,8 +51,8 @@ impl Blocks {
     #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
-            let file = std::fs::metadata(part_path(&self.store, artifact, part));
-            file.is_ok_and(|file| file.len() == part.bytes)
+            let here = || self.store.has_part(artifact, part);
+            here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
         };
         let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(payload).ok());
         blocks.find(|block| block.outputs.values().flatten().all(there))
@@ -70,7 +70,7 @@ impl Blocks {
             let payload = serde_json::to_vec(block).map_err(|error| StoreError::Location(error.to_string()))?;
             self.memo.keep(key, &payload)?;
         }
-        Ok(())
+        self.memo.share()
     }
 }
 

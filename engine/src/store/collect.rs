@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::graves::Collection;
 use super::layout::Store;
 use super::lease::Others;
 use super::makers::Makers;
@@ -94,8 +95,14 @@ impl Store {
     /// What is left of a result that was collected.
     #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
-        let text = fs::read(self.tombstone_path(key)).ok()?;
-        read_record(&text).filter(|result| result.key == *key)
+        let here = fs::read(self.tombstone_path(key)).ok().and_then(|text| read_record(&text));
+        here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
+    }
+
+    /// Keys of results that were collected, sorted.
+    #[must_use]
+    pub fn collected_keys(&self) -> Vec<NodeKey> {
+        self.keys_below("collected")
     }
 
     /// Keys of the records in `results` or `collected`, sorted.
@@ -110,7 +117,8 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
-        let others = self.alone()?;
+        // A store that cannot be written can be looked at.
+        let others = self.alone().unwrap_or(Others::Unknown);
         self.garbage_beside(policy, now, self.is_used(&others, now))
     }
 
@@ -122,6 +130,9 @@ impl Store {
     pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
+        if !garbage.results.is_empty() {
+            self.note_collection(&collection(&garbage, policy, now))?;
+        }
         for result in &garbage.results {
             self.entomb(&result.key)?;
         }
@@ -130,6 +141,7 @@ impl Store {
         }
         let graves = self.move_away(&garbage)?;
         self.remove_stale_leases();
+        self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; while files are removed, runs may go on.
         drop(others);
         for grave in &graves {
@@ -233,15 +245,37 @@ impl Store {
         Ok(graves)
     }
 
-    /// Lease files of keys that nobody computes: nobody uses the store.
-    fn remove_stale_leases(&self) {
-        for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(&name).is_some()
+    /// State of nodes that nobody computes, and that nobody went on with since.
+    fn remove_stale_checkpoints(&self, since: f64) {
+        for (_, path) in names_below(&self.root().join("checkpoints")) {
+            if modified(&path) <= since
                 && let Err(error) = fs::remove_file(&path)
             {
                 tracing::debug!("left {} behind: {error}", path.display());
             }
         }
+    }
+
+    /// Lease files of keys that nobody computes: nobody uses the store.
+    fn remove_stale_leases(&self) {
+        for (name, path) in names_in(&self.root().join("leases")) {
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some()
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::debug!("left {} behind: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// What a collection is called and what it takes.
+fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
+    let moment = chrono::DateTime::from_timestamp(now as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
+    Collection {
+        id: format!("gc-{moment}-{:04x}", std::process::id() & 0xffff),
+        time: now,
+        kept: format!("{} runs, younger than {:.0} s", policy.runs, policy.age.as_secs_f64()),
+        keys: garbage.results.iter().map(|result| result.key).collect(),
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Memo {
     files: Vec<Vec<u8>>,
     own: Option<File>,
     own_path: PathBuf,
+    /// Where what is appended goes up, if the store is shared.
+    shared: Option<Store>,
 }
 
 impl Memo {
@@ -56,6 +58,7 @@ impl Memo {
     /// # Errors
     /// When the folder is there and cannot be read.
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
+        store.fetch_memo(base)?;
         let mut memo = Self::empty(store, base);
         memo.load()?;
         Ok(memo)
@@ -67,7 +70,8 @@ impl Memo {
         let folder = store.memo_folder(base);
         let name = store.temporary().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let own_path = own_path(&folder, &name);
-        Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None }
+        let shared = store.is_shared().then(|| store.clone());
+        Self { own_path, folder, known: BTreeMap::new(), files: Vec::new(), own: None, shared }
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
@@ -145,21 +149,29 @@ impl Memo {
             Some(file) => file,
             none => {
                 fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+                if let Some(store) = &self.shared {
+                    store.watch_segment(&path);
+                }
                 none.insert(File::create_new(&path).map_err(StoreError::io("create", &path))?)
             }
         };
         file.write_all(&record).map_err(StoreError::io("write", &path))
     }
 
-    /// Flushes to disk.
+    /// Flushes to disk, and to the shared store if it is one.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the disk or the store refuses.
     pub fn sync(&mut self) -> Result<(), StoreError> {
-        match &self.own {
-            Some(file) => file.sync_data().map_err(StoreError::io("flush", &self.own_path)),
-            None => Ok(()),
+        if let Some(file) = &self.own {
+            file.sync_data().map_err(StoreError::io("flush", &self.own_path))?;
         }
+        self.share()
+    }
+
+    /// Sends what was kept to the shared store, if it is one.
+    pub(super) fn share(&self) -> Result<(), StoreError> {
+        self.shared.as_ref().map_or(Ok(()), |store| store.send_segment(&self.own_path))
     }
 }
 
@@ -215,6 +227,11 @@ pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
         at = end;
     }
     Some(keys)
+}
+
+/// Bytes of the whole records that these begin with.
+pub(super) fn whole_records(bytes: &[u8]) -> usize {
+    std::iter::successors(Some(0), |at| record_at(bytes, *at).map(|record| record.2)).last().unwrap_or(0)
 }
 
 /// A name no other process and no earlier one with the same pid has taken.

@@ -219,7 +219,7 @@ impl StoreSink {
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         let target = self.store.artifact_folder(&id);
-        if self.store.check(&id).is_err() {
+        if self.store.check_here(&id).is_err() {
             self.store.discard(&id)?;
             // A table without rows has no file, and no folder yet.
             fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
@@ -227,7 +227,7 @@ impl StoreSink {
             match self.store.rename(folder, &target) {
                 Ok(()) => {}
                 // Another process committed the same content first.
-                Err(_) if self.store.check(&id).is_ok() => {}
+                Err(_) if self.store.check_here(&id).is_ok() => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
-use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run};
+use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, exit_code, run};
 use searchmill_engine::operator::{Registry, entry};
 use searchmill_engine::plan::{Plan, bind};
 use searchmill_engine::report::{Event, Reporter, RunSummary};
@@ -44,6 +44,7 @@ pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, 
         selected: (0..plan.nodes().len()).collect(),
         directory: directory.to_owned(),
         machine,
+        workers: Workers::default(),
         secrets: Arc::new(|name| std::env::var(name).ok()),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

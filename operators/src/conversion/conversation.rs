@@ -95,7 +95,8 @@ impl Spoken {
     }
 }
 
-fn parse_tools(text: &str) -> Result<Vec<Json>, Unfit> {
+/// The tools of a JSON list, their keys in the order in which servers hand them to chat templates.
+pub(crate) fn parse_tools(text: &str) -> Result<Vec<Json>, Unfit> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }

@@ -11,7 +11,8 @@ use super::scored::GroupBy;
 use super::terminal::{HEADLINE, Table, interval, notes, percent, share, tables};
 use crate::text::answer_metrics::AnswerScores;
 
-const STYLE: &str = include_str!("page.css");
+/// The look of a report.
+pub(crate) const STYLE: &str = include_str!("page.css");
 
 /// Colours of score, best constant and majority; of all, success and failure.
 const COMPARED: [&str; 3] = ["c1", "c2", "c3"];

@@ -70,6 +70,8 @@ pub(crate) enum Unit {
     Share,
     /// Whole numbers.
     Count,
+    /// Any numbers from 0 up.
+    Number,
 }
 
 const WIDTH: f64 = 640.0;
@@ -164,7 +166,7 @@ impl Plot {
 
     fn ticks(&self, top: f64) -> Vec<f64> {
         let step = match self.unit {
-            Unit::Score | Unit::Share => top / 5.0,
+            Unit::Score | Unit::Share | Unit::Number => top / 5.0,
             Unit::Count => (top / 5.0).max(1.0),
         };
         std::iter::successors(Some(0.0), |value| Some(value + step)).take_while(|value| *value <= top + 1e-9).collect()
@@ -175,6 +177,7 @@ impl Plot {
             Unit::Score => format!("{value:.1}"),
             Unit::Share => format!("{:.0}%", value * 100.0),
             Unit::Count => format!("{value:.0}"),
+            Unit::Number => short(value),
         }
     }
 
@@ -184,6 +187,7 @@ impl Plot {
             (Unit::Score, _) => format!("{:.3}", estimate.value),
             (Unit::Share, _) => format!("{:.1}%", estimate.value * 100.0),
             (Unit::Count, _) => format!("{:.0}", estimate.value),
+            (Unit::Number, _) => format!("{:.4}", estimate.value),
         }
     }
 
@@ -195,6 +199,7 @@ impl Plot {
             Unit::Score => 1.0,
             Unit::Share => [0.1, 0.25, 0.5].into_iter().find(|top| highest <= *top).unwrap_or(1.0),
             Unit::Count => round_up(highest),
+            Unit::Number => scaled_up(highest),
         }
     }
 }
@@ -207,6 +212,21 @@ fn round_up(highest: f64) -> f64 {
         top *= factors.next().copied().unwrap_or(2.0);
     }
     top
+}
+
+/// The next of 1, 2, 2.5 and 5 times a power of ten.
+fn scaled_up(highest: f64) -> f64 {
+    if !(highest.is_finite() && highest > 0.0) {
+        return 1.0;
+    }
+    let power = 10_f64.powi(highest.log10().floor() as i32);
+    [1.0, 2.0, 2.5, 5.0].into_iter().map(|factor| factor * power).find(|top| highest <= *top).unwrap_or(10.0 * power)
+}
+
+/// Without needless zeros, at most three places.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn y(value: f64, top: f64) -> f64 {
@@ -263,6 +283,15 @@ mod tests {
     fn a_bar_is_as_high_as_its_value() {
         let drawn = bar(0.0, 10.0, Estimate { value: 0.5, ..Estimate::default() }, 1.0, "c", "n");
         assert!(drawn.contains(&format!(r#"height="{:.1}""#, INNER_HEIGHT / 2.0)), "{drawn}");
+    }
+
+    #[test]
+    fn numbers_of_any_size_get_an_axis() {
+        assert_eq!(
+            [0.0, 0.03, 0.7, 1.0, 1.2, 2.3, 7.0, 61.0].map(scaled_up),
+            [1.0, 0.05, 1.0, 1.0, 2.0, 2.5, 10.0, 100.0]
+        );
+        assert_eq!([0.0, 0.4, 2.0, 0.001].map(short), ["0", "0.4", "2", "0.001"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use searchmill_engine::operator::{Context, OperatorError};
 
 /// Is that a path (`./model`, `/models/e5`, `models/e5/v2`) rather than a hub id (`intfloat/e5-base-v2`)?
-pub(super) fn is_path(model: &str) -> bool {
+pub(crate) fn is_path(model: &str) -> bool {
     model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1
 }
 
@@ -67,7 +67,7 @@ impl Hub {
     }
 
     /// The folder that holds a model's files, fetched from the hub where needed.
-    pub(super) fn folder(
+    pub(crate) fn folder(
         &self,
         model: &str,
         revision: &str,

@@ -2,8 +2,10 @@
 
 mod bert;
 mod bert_network;
+pub(crate) mod decoder;
 mod hashing;
 pub(crate) mod hub;
+pub mod inference;
 pub(crate) mod matrix;
 mod vectorized;
 

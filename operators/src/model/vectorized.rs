@@ -67,7 +67,7 @@ pub(super) fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], s
 
 /// Folds each of [`LANES`] lanes by `step`, then joins the lanes.
 #[inline(always)]
-fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+pub(super) fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
     let (whole, rest) = numbers.as_chunks::<LANES>();
     for chunk in whole {
@@ -82,12 +82,12 @@ fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl 
 }
 
 #[inline(always)]
-fn sum(numbers: &[f32]) -> f32 {
+pub(super) fn sum(numbers: &[f32]) -> f32 {
     fold(numbers, 0.0, |sum, number| sum + number, |a, b| a + b)
 }
 
 #[inline(always)]
-fn sum_of_squares(numbers: &[f32]) -> f32 {
+pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
     fold(numbers, 0.0, |sum, number| sum + number * number, |a, b| a + b)
 }
 
@@ -116,7 +116,7 @@ fn erf(x: f32) -> f32 {
 /// e to the power of x, to two units in the last place: 2ⁿ · e^r with |r| ≤ ln 2 / 2, and a polynomial for e^r (the
 /// coefficients of Moshier's Cephes library). Powers beyond ±87 are cut there.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 87.0);
     // Adding 1.5 · 2²³ rounds to a whole number and leaves it in the low bits.
     let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;

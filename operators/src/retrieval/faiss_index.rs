@@ -466,6 +466,18 @@ mod tests {
         }
     }
 
+    /// Searches split their work, so a thread may take up another search in the middle of its own.
+    #[test]
+    fn many_threads_search_a_fresh_index_at_once() {
+        let (rows, queries) = (vectors(5000, 8), vectors(64, 9));
+        for factory in ["Flat", "IVF16,Flat", "HNSW8"] {
+            let index = built(factory, &rows, Metric::InnerProduct);
+            let one = |query| index.search(query, 5, Metric::InnerProduct).unwrap().remove(0);
+            let found: Vec<_> = queries.par_chunks(DIMENSIONS).map(one).collect();
+            assert_eq!(found, index.search(&queries, 5, Metric::InnerProduct).unwrap(), "{factory}");
+        }
+    }
+
     #[test]
     fn equal_vectors_come_in_row_order() {
         let one = vectors(1, 3);

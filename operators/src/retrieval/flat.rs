@@ -34,13 +34,14 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
+    /// On one thread: whoever waits for the lengths would wait for ever if this thread took up other work meanwhile.
     pub(super) fn of(rows: &[f32], dimensions: usize) -> Self {
         let square = |row: &[f32]| {
             let mut out = [0.0];
             Arch::new().dispatch(Products { rows: row, queries: row, dimensions, out: &mut out });
             out[0]
         };
-        let offsets: Vec<f32> = rows.par_chunks_exact(dimensions).map(|row| -0.5 * square(row)).collect();
+        let offsets: Vec<f32> = rows.chunks_exact(dimensions).map(|row| -0.5 * square(row)).collect();
         let longest = offsets.iter().fold(0.0f32, |longest, offset| longest.max(-2.0 * offset)).sqrt();
         Self { offsets, longest }
     }

@@ -6,6 +6,7 @@ mod openai_server;
 mod endpoint_failures;
 mod endpoint_talk;
 mod evidence_data;
+mod local_model;
 mod recheck;
 
 use std::collections::BTreeMap;

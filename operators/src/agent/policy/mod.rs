@@ -6,8 +6,10 @@ use searchmill_schemas::{Question, Turn};
 
 pub(crate) mod endpoint;
 pub(crate) mod evidence;
+pub(crate) mod model;
 mod params;
 
+pub use model::ModelParams;
 pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
 
 /// Somebody who can answer questions.

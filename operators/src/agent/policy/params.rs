@@ -8,6 +8,8 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::model::ModelParams;
+
 /// Who answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,6 +18,8 @@ pub enum PolicyParams {
     Endpoint(EndpointParams),
     /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
     Evidence(EvidenceParams),
+    /// A decoder run in this process.
+    Model(ModelParams),
 }
 
 /// A model behind an OpenAI-compatible chat-completions server (vLLM, SGLang, llama.cpp, Ollama, OpenAI, …).
@@ -128,6 +132,7 @@ impl PolicyParams {
                 vec![ParamIssue::new("policy.evidence.attempts", "must be at least 1")]
             }
             Self::Evidence(_) => Vec::new(),
+            Self::Model(model) => model.check(),
         }
     }
 }
@@ -155,7 +160,7 @@ impl EndpointParams {
     }
 }
 
-/// Who answers: `evidence`, `{evidence: {…}}` or `{endpoint: {…}}`.
+/// Who answers: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
 #[derive(JsonSchema)]
 #[schemars(rename = "Policy", rename_all = "snake_case")]
 #[expect(dead_code, reason = "its schema is all that is used")]
@@ -167,6 +172,11 @@ enum PolicyForm {
     Endpoint(EndpointParams),
     /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
     Evidence(EvidenceParams),
+    /// A decoder from another node, with default sampling.
+    #[schemars(rename = "model")]
+    ModelByName,
+    /// A decoder run in this process.
+    Model(ModelParams),
 }
 
 impl JsonSchema for PolicyParams {
@@ -185,21 +195,22 @@ impl<'de> Deserialize<'de> for PolicyParams {
     }
 }
 
-/// Reads `evidence`, `{evidence: {…}}` or `{endpoint: {…}}`.
+/// Reads `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
 struct PolicyVisitor;
 
-const POLICIES: &[&str] = &["endpoint", "evidence"];
+const POLICIES: &[&str] = &["endpoint", "evidence", "model"];
 
 impl<'de> Visitor<'de> for PolicyVisitor {
     type Value = PolicyParams;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("`evidence`, `{evidence: {…}}` or `{endpoint: {base_url: …, model: …}}`")
+        f.write_str("`evidence`, `model`, `{evidence: {…}}`, `{model: {…}}` or `{endpoint: {base_url: …, model: …}}`")
     }
 
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<PolicyParams, E> {
         match name {
             "evidence" => Ok(PolicyParams::Evidence(EvidenceParams::default())),
+            "model" => Ok(PolicyParams::Model(ModelParams::default())),
             "endpoint" => Err(E::custom("an endpoint needs `{endpoint: {base_url: …, model: …}}`")),
             _ => Err(E::unknown_variant(name, POLICIES)),
         }
@@ -210,6 +221,7 @@ impl<'de> Visitor<'de> for PolicyVisitor {
         let policy = match name.as_str() {
             "endpoint" => PolicyParams::Endpoint(map.next_value()?),
             "evidence" => PolicyParams::Evidence(map.next_value::<Option<EvidenceParams>>()?.unwrap_or_default()),
+            "model" => PolicyParams::Model(map.next_value::<Option<ModelParams>>()?.unwrap_or_default()),
             _ => return Err(A::Error::unknown_variant(&name, POLICIES)),
         };
         match map.next_key::<String>()? {
@@ -235,6 +247,7 @@ mod tests {
         assert_eq!(by_name, read(json!({"evidence": {}})).expect("a policy"));
         assert_eq!(by_name, read(json!({"evidence": null})).expect("a policy"));
         assert_eq!(by_name, read(by_name.clone()).expect("a policy"));
+        assert_eq!(read(json!("model")), read(json!({"model": {"temperature": 0.7}})));
         let endpoint = read(json!({"endpoint": {"base_url": "http://h/v1", "model": "m", "temperature": null}}));
         let endpoint = endpoint.expect("a policy");
         assert_eq!(endpoint["endpoint"]["temperature"], Value::Null);
@@ -259,6 +272,10 @@ mod tests {
             "max_tokens": 0, "timeout_seconds": 0, "extra": {"messages": []}}});
         let policy: PolicyParams = serde_json::from_value(value).expect("a policy");
         let paths: Vec<_> = policy.check().into_iter().map(|issue| issue.path).collect();
+        let model: PolicyParams =
+            serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
+        let wrong: Vec<_> = model.check().into_iter().map(|issue| issue.path).collect();
+        assert_eq!(wrong, ["policy.model.top_p", "policy.model.max_tokens", "policy.model.stop"]);
         let fields = ["base_url", "model", "temperature", "top_p", "max_tokens", "timeout_seconds", "extra.messages"];
         assert_eq!(paths, fields.map(|field| format!("policy.endpoint.{field}")));
     }

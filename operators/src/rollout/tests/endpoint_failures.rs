@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use openai_server::{answer, message, search, status, status_retry_after};
-use searchmill_engine::operator::{Context, ContextParts, FailureKind, Kernel, ProgressSink, RetryPolicy, RowKernel};
+use searchmill_engine::operator::{
+    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, ProgressSink, RetryPolicy, RowKernel,
+};
 
 /// Questions that are answered in the end.
 fn answerable() -> Vec<(&'static str, Vec<Step>)> {
@@ -170,11 +172,13 @@ fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Con
         directory: std::env::temp_dir(),
         memory: None,
         threads: 2,
+        gpus: 0,
         concurrency: 4,
         retry: RetryPolicy::default(),
         secrets: Arc::new(|_| None),
         runtime: runtime.handle().clone(),
         progress: Arc::new(Silent),
         http: reqwest::Client::new(),
+        checkpoint: Arc::new(NoCheckpoint),
     })
 }

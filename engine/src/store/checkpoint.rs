@@ -1,0 +1,75 @@
+//! State of nodes that are being computed: one file each, replaced whole, gone once the node's result is recorded.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::error::StoreError;
+use super::layout::Store;
+use crate::fingerprint::NodeKey;
+use crate::operator::{CheckpointStore, OperatorError};
+
+/// The state of one node. Whoever uses it holds the node's lease.
+pub struct Checkpoint {
+    store: Store,
+    path: PathBuf,
+}
+
+impl Store {
+    /// The state of the node of that key.
+    #[must_use]
+    pub fn checkpoint(&self, key: &NodeKey) -> Checkpoint {
+        let hex = key.0.hex();
+        let path = self.root().join("checkpoints").join(&hex[..2]).join(hex);
+        Checkpoint { store: self.clone(), path }
+    }
+}
+
+impl Checkpoint {
+    /// Removes it, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&self) -> Result<(), StoreError> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", &self.path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl CheckpointStore for Checkpoint {
+    fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
+        match fs::read(&self.path) {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io("read", &self.path)(error).into()),
+        }
+    }
+
+    fn save(&self, state: &[u8]) -> Result<(), OperatorError> {
+        Ok(self.store.write_file(&self.path, state)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn the_last_state_is_found_again_until_it_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let (key, other) = (NodeKey(hash_bytes(b"a")), NodeKey(hash_bytes(b"b")));
+        assert_eq!(store.checkpoint(&key).load().unwrap(), None);
+        store.checkpoint(&key).save(b"one").unwrap();
+        store.checkpoint(&key).save(b"two").unwrap();
+        assert_eq!(store.checkpoint(&key).load().unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(store.checkpoint(&other).load().unwrap(), None);
+        store.checkpoint(&key).remove().unwrap();
+        store.checkpoint(&key).remove().unwrap();
+        assert_eq!(store.checkpoint(&key).load().unwrap(), None);
+    }
+}

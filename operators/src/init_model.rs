@@ -1,0 +1,301 @@
+//! `init-model`: a small decoder that has learnt nothing, and a tokenizer trained on a corpus.
+
+mod tokenizer;
+mod weights;
+
+use std::path::Path;
+
+use arrow::array::{AsArray, RecordBatch};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, TreeKind, WholeKernel,
+};
+use searchmill_schemas::RecordKind;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::model::decoder::DecoderConfig;
+
+/// A family of decoders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ModelFamily {
+    /// Biases of queries, keys and values.
+    Qwen2,
+    /// Norms of each head's queries and keys, no biases.
+    #[default]
+    Qwen3,
+    /// Neither.
+    Llama,
+}
+
+/// Parameters of `init-model`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct InitModelParams {
+    /// The family of the network: what transformers calls `model_type`.
+    pub(crate) family: ModelFamily,
+    /// Layers.
+    #[schemars(range(min = 1))]
+    pub(crate) layers: usize,
+    /// Dimensions of a token's vector.
+    #[schemars(range(min = 2))]
+    pub(crate) hidden: usize,
+    /// Attention heads.
+    #[schemars(range(min = 1))]
+    pub(crate) heads: usize,
+    /// Heads of keys and values; must divide `heads`.
+    #[schemars(range(min = 1))]
+    pub(crate) kv_heads: usize,
+    /// Dimensions of a head; even. `null`: `hidden` / `heads`.
+    pub(crate) head_dim: Option<usize>,
+    /// Width of the feed-forward layers.
+    #[schemars(range(min = 1))]
+    pub(crate) intermediate: usize,
+    /// Most tokens of the vocabulary, the 265 special and single-byte ones included. A small corpus gives fewer.
+    #[schemars(range(min = 265))]
+    pub(crate) vocab: usize,
+    /// Lines (of three words or more) that stand in at least this share of the texts become one token each: the fixed parts
+    /// of prompts then take next to no room, which makes small students several times faster. `null`: none do.
+    pub(crate) whole_lines: Option<f64>,
+    /// Longest text in tokens that the model is made for.
+    #[schemars(range(min = 1))]
+    pub(crate) context: usize,
+    /// Base of the rotary positions' frequencies.
+    pub(crate) rope_theta: f64,
+    /// Use the embedding's weights for the logits too.
+    pub(crate) tie_embeddings: bool,
+    /// Standard deviation of the weights.
+    pub(crate) deviation: f64,
+}
+
+impl Default for InitModelParams {
+    fn default() -> Self {
+        Self {
+            family: ModelFamily::Qwen3,
+            layers: 4,
+            hidden: 256,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: None,
+            intermediate: 768,
+            vocab: 8192,
+            whole_lines: None,
+            context: 2048,
+            rope_theta: 10_000.0,
+            tie_embeddings: true,
+            deviation: 0.02,
+        }
+    }
+}
+
+/// Makes a decoder from scratch as a Hugging Face folder: `config.json`, `generation_config.json`, seeded weights
+/// (`model.safetensors`, f32), and a byte-level BPE tokenizer trained on the corpus, with the special tokens of ChatML and
+/// Hermes and a chat template that renders as `convert-to-swift` does. So pipelines that train need no download. The
+/// folder is one that transformers, PEFT and vLLM load.
+pub(crate) struct InitModel;
+
+impl Operator for InitModel {
+    type Params = InitModelParams;
+    const NAME: &'static str = "init-model";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str =
+        "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "A student for training rows made here",
+            yaml: "blank: {op: init-model, from: swift, with: {layers: 3, hidden: 128, intermediate: 384, vocab: 2048, whole_lines: 0.9}, seed: 1}",
+        },
+        Example {
+            title: "A Llama whose tokenizer knows the documents too",
+            yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, vocab: 16384}, seed: 1}",
+        },
+    ];
+
+    fn ports(_params: &InitModelParams) -> Ports {
+        let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
+        Ports::new()
+            .input_of(
+                "corpus",
+                Accept::Rows(kinds),
+                Arity::Many,
+                "Text that the tokenizer is trained on: rendered examples, chunks, documents, questions.",
+            )
+            .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
+    }
+
+    fn check(params: &InitModelParams) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if params.vocab < tokenizer::FEWEST {
+            issues.push(ParamIssue::new("vocab", format!("must be at least {}", tokenizer::FEWEST)));
+        }
+        if !(params.deviation.is_finite() && params.deviation > 0.0) {
+            issues.push(ParamIssue::new("deviation", "must be greater than 0"));
+        }
+        if !(params.rope_theta.is_finite() && params.rope_theta > 1.0) {
+            issues.push(ParamIssue::new("rope_theta", "must be greater than 1"));
+        }
+        if params.whole_lines.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+            issues.push(ParamIssue::new("whole_lines", "must be above 0 and at most 1, or null"));
+        }
+        let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
+        if let Err(problem) = problem {
+            issues.push(ParamIssue::new("", problem.message));
+        }
+        issues
+    }
+
+    fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(Birth(params.clone()))))
+    }
+}
+
+/// `config.json`.
+fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
+    let (model_type, architecture) = match params.family {
+        ModelFamily::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+        ModelFamily::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        ModelFamily::Llama => ("llama", "LlamaForCausalLM"),
+    };
+    json!({
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": vocab,
+        "hidden_size": params.hidden,
+        "intermediate_size": params.intermediate,
+        "num_hidden_layers": params.layers,
+        "num_attention_heads": params.heads,
+        "num_key_value_heads": params.kv_heads,
+        "head_dim": params.head_dim.unwrap_or(params.hidden / params.heads.max(1)),
+        "max_position_embeddings": params.context,
+        "rope_theta": params.rope_theta,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": params.tie_embeddings,
+        "hidden_act": "silu",
+        "attention_bias": false,
+        "attention_dropout": 0.0,
+        "initializer_range": params.deviation,
+        "use_cache": true,
+        "torch_dtype": "float32",
+        "eos_token_id": end,
+        "pad_token_id": pad,
+    })
+}
+
+struct Birth(InitModelParams);
+
+impl WholeKernel for Birth {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let texts = corpus(inputs)?;
+        context.check_cancelled()?;
+        let failed = |error: tokenizers::Error| OperatorError::data(format!("no tokenizer can be trained: {error}"));
+        let lines = self.0.whole_lines.map_or_else(Vec::new, |share| tokenizer::whole_lines(&texts, share));
+        let tokenizer = tokenizer::train(&texts, &lines, self.0.vocab).map_err(failed)?;
+        context.check_cancelled()?;
+        let vocab = tokenizer.get_vocab_size(true);
+        let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_default();
+        let (end, pad) = (id(tokenizer::END_OF_MESSAGE), id(tokenizer::END_OF_TEXT));
+        let config = config(&self.0, vocab, end, pad);
+        let decoder = DecoderConfig::parse(config.to_string().as_bytes(), "config.json")?;
+        let folder = outputs.tree("model")?;
+        write_json(&folder.join("config.json"), &config)?;
+        let generation = json!({"eos_token_id": [end, pad], "pad_token_id": pad, "do_sample": false});
+        write_json(&folder.join("generation_config.json"), &generation)?;
+        write_json(&folder.join("tokenizer_config.json"), &tokenizer::config(&tokenizer, self.0.context))?;
+        std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string(true).map_err(failed)?)?;
+        let weights = weights::file(&decoder.tensors(), self.0.deviation, context.seed())?;
+        std::fs::write(folder.join("model.safetensors"), weights)?;
+        outputs.figure("parameters", decoder.parameter_count() as f64);
+        outputs.figure("vocabulary", vocab as f64);
+        Ok(())
+    }
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| OperatorError::engine(error.to_string()))?;
+    Ok(std::fs::write(path, text + "\n")?)
+}
+
+/// All texts of the inputs, in their order.
+fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
+    let mut texts = Vec::new();
+    for artifact in inputs.many("corpus") {
+        let InputArtifact::Rows(rows) = artifact else { continue };
+        let columns: &[&str] = match rows.kind {
+            RecordKind::Document => &["title", "text"],
+            RecordKind::Question => &["question"],
+            RecordKind::Example => &["text"],
+            _ => &["contents"],
+        };
+        for batch in rows.batches() {
+            let batch = batch?;
+            columns.iter().for_each(|column| take(&batch, column, &mut texts));
+        }
+    }
+    if texts.is_empty() {
+        return Err(OperatorError::data("the corpus has no text to train a tokenizer on")
+            .with_help("examples need their rendered `text`: `convert-to-swift` makes it"));
+    }
+    Ok(texts)
+}
+
+fn take(batch: &RecordBatch, column: &str, texts: &mut Vec<String>) {
+    let Some(column) = batch.column_by_name(column).and_then(|column| column.as_string_opt::<i32>()) else { return };
+    texts.extend(column.iter().flatten().map(str::to_owned));
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::entry;
+    use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
+    use searchmill_schemas::Document;
+    use serde_json::json;
+
+    use super::*;
+
+    fn make(seed: u64, params: Value) -> Outcome {
+        let text = |n: usize| format!("Brausvairna has held a city charter since {n}. Its mayor is Rorne Pandak.");
+        let document =
+            |n: usize| Document { id: format!("d{n}"), title: Some("Town".to_owned()), text: text(n), metadata: None };
+        let rows: Vec<Document> = (0..40).map(document).collect();
+        let harness = Box::leak(Box::new(Harness::new()));
+        harness.seed = seed;
+        harness.run(&entry::<InitModel>(), params, &inputs([("corpus", rows_input(&rows))])).expect("runs")
+    }
+
+    #[test]
+    fn the_folder_is_a_model_and_depends_on_its_seed() {
+        let params = json!({"layers": 1, "hidden": 16, "heads": 2, "kv_heads": 1, "intermediate": 24, "vocab": 300});
+        let read = |outcome: &Outcome, file: &str| std::fs::read(outcome.trees["model"].join(file)).expect("a file");
+        let (one, same, other) = (make(1, params.clone()), make(1, params.clone()), make(2, params));
+        for file in
+            ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+        {
+            assert_eq!(read(&one, file), read(&same, file), "{file}");
+        }
+        assert_ne!(read(&one, "model.safetensors"), read(&other, "model.safetensors"));
+        assert_eq!(read(&one, "tokenizer.json"), read(&other, "tokenizer.json"));
+        let loaded = crate::model::decoder::Decoder::load(
+            &one.trees["model"],
+            &candle_core::Device::Cpu,
+            candle_core::DType::F32,
+        );
+        assert_eq!(loaded.expect("loads").config().parameter_count() as f64, one.figures["parameters"]);
+    }
+
+    #[test]
+    fn shapes_that_cannot_be_are_told() {
+        let entry = entry::<InitModel>();
+        for (params, told) in [
+            (json!({"heads": 3, "kv_heads": 2}), "do not divide"),
+            (json!({"vocab": 100}), "at least 265"),
+            (json!({"deviation": 0.0}), "greater than 0"),
+            (json!({"head_dim": 15}), "even"),
+        ] {
+            let issues = (entry.bind)(params).ok().expect("params").check();
+            assert!(issues.iter().any(|issue| issue.message.contains(told)), "{issues:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A byte-level BPE tokenizer trained on a corpus, with the special tokens of ChatML and Hermes.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use indexmap::{IndexMap, IndexSet};
+use regex::Regex;
+use serde_json::{Value, json};
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::BpeTrainer;
+use tokenizers::{AddedToken, Tokenizer};
+
+/// Ends a text, and fills up short rows.
+pub(super) const END_OF_TEXT: &str = "<|endoftext|>";
+/// Ends a message: where generation stops.
+pub(super) const END_OF_MESSAGE: &str = "<|im_end|>";
+/// Tokens that are never cut, and never made of pieces; the first ones are left out of decoded text.
+const CONTROL: [&str; 3] = [END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE];
+const MARKS: [&str; 6] = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
+
+/// Tokens that every tokenizer has: the special ones and the 256 bytes.
+pub(super) const FEWEST: usize = CONTROL.len() + MARKS.len() + 256;
+
+/// Where words end: letters with what stands before them, single digits, runs of marks, line breaks, spaces.
+const WORDS: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// The special tokens, which the corpus may hold: they are taken out before words are counted.
+static SPECIAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let escaped: Vec<String> = CONTROL.iter().chain(&MARKS).map(|token| regex::escape(token)).collect();
+    Regex::new(&escaped.join("|")).ok()
+});
+
+/// Lines of at least three words that stand in at least this share of the texts, in the order in which they come up.
+/// Special tokens end a line too.
+pub(super) fn whole_lines(texts: &[String], share: f64) -> Vec<String> {
+    let mut counts: IndexMap<&str, usize> = IndexMap::new();
+    for text in texts {
+        let pieces = SPECIAL.as_ref().map_or_else(|| vec![text.as_str()], |special| special.split(text).collect());
+        let lines: IndexSet<&str> = pieces.into_iter().flat_map(str::lines).collect();
+        for line in lines.into_iter().filter(|line| line.split_whitespace().count() > 2) {
+            *counts.entry(line).or_default() += 1;
+        }
+    }
+    let wanted = (share * texts.len() as f64).ceil().max(2.0) as usize;
+    counts.into_iter().filter(|(_, count)| *count >= wanted).map(|(line, _)| line.to_owned()).collect()
+}
+
+/// Trains a tokenizer of at most `vocab_size` tokens on `texts`; each of the `lines` becomes one token. The same texts
+/// give the same tokenizer: pairs of equal count are merged in the order of their ids.
+pub(super) fn train(texts: &[String], lines: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
+    let mut tokenizer = Tokenizer::from_bytes(blank().to_string())?;
+    let whole = |text: &str, special: bool| AddedToken::from(text.to_owned(), special).normalized(false);
+    let special = CONTROL.iter().map(|token| whole(token, true));
+    let special: Vec<AddedToken> = special.chain(MARKS.iter().map(|token| whole(token, false))).collect();
+    let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();
+    let mut trainer: TrainerWrapper = BpeTrainer::builder()
+        .vocab_size(vocab_size.saturating_sub(lines.len()).max(FEWEST))
+        .min_frequency(2)
+        .show_progress(false)
+        .special_tokens(special)
+        .initial_alphabet(alphabet.into_iter().collect())
+        .build()
+        .into();
+    let known: BTreeSet<&str> = lines.iter().map(String::as_str).collect();
+    let plain = texts.iter().flat_map(|text| match SPECIAL.as_ref() {
+        Some(special) => special.split(text).collect::<Vec<_>>(),
+        None => vec![text.as_str()],
+    });
+    // A line that is a token takes no part in the merges.
+    let plain =
+        plain.flat_map(|piece| piece.split_inclusive('\n')).filter(|line| !known.contains(line.trim_end_matches('\n')));
+    tokenizer.train(&mut trainer, plain.filter(|piece| !piece.is_empty()))?;
+    tokenizer.add_tokens(lines.iter().map(|line| whole(line, false)).collect::<Vec<_>>())?;
+    Ok(tokenizer)
+}
+
+/// A tokenizer that knows nothing yet.
+fn blank() -> Value {
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let split = json!({"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": false});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "post_processor": null,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": {}, "merges": []},
+    })
+}
+
+/// `tokenizer_config.json`: what Hugging Face's libraries need beside `tokenizer.json`.
+pub(super) fn config(tokenizer: &Tokenizer, context: usize) -> Value {
+    let entry = |token: &str, special: bool| {
+        let id = tokenizer.token_to_id(token).unwrap_or_default().to_string();
+        let content = json!({"content": token, "lstrip": false, "normalized": false, "rstrip": false,
+            "single_word": false, "special": special});
+        (id, content)
+    };
+    let control = CONTROL.iter().map(|token| entry(token, true));
+    let added: serde_json::Map<String, Value> = control.chain(MARKS.iter().map(|token| entry(token, false))).collect();
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "added_tokens_decoder": added,
+        "additional_special_tokens": ["<|im_start|>", END_OF_MESSAGE],
+        "bos_token": null,
+        "eos_token": END_OF_MESSAGE,
+        "pad_token": END_OF_TEXT,
+        "unk_token": null,
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": false,
+        "chat_template": CHAT_TEMPLATE,
+    })
+}
+
+/// Renders messages as the Hermes conversion does (`conversion::hermes`, which follows ms-swift): with a generation
+/// prompt it is the prefix of what is trained on.
+const CHAT_TEMPLATE: &str = include_str!("../model/inference/chatml.jinja");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts() -> Vec<String> {
+        (0..200)
+            .map(|n| format!("<|im_start|>user\nWho founded Brausvairna in {n}?<|im_end|>\n<tool_call>\n{{\"name\": 1}}\n</tool_call> été"))
+            .collect()
+    }
+
+    #[test]
+    fn special_tokens_are_whole_and_text_comes_back() {
+        let tokenizer = train(&texts(), &[], 400).unwrap();
+        assert!(tokenizer.get_vocab_size(true) <= 400);
+        for token in CONTROL.iter().chain(&MARKS) {
+            assert_eq!(tokenizer.encode(*token, false).unwrap().get_ids().len(), 1, "{token}");
+        }
+        let text = "<|im_start|>user\nWho founded Zürich 12?\n\n  x<tool_call>";
+        let ids = tokenizer.encode(text, false).unwrap();
+        assert_eq!(tokenizer.decode(ids.get_ids(), false).unwrap(), text);
+        assert_eq!(tokenizer.encode(" founded", false).unwrap().get_ids().len(), 1, "a frequent word is one token");
+        assert_eq!(tokenizer.encode("1234", false).unwrap().get_ids().len(), 4, "digits stand alone");
+    }
+
+    #[test]
+    fn lines_that_always_stand_there_are_one_token() {
+        let text = |n: usize| {
+            format!(
+                "<|im_start|>system\nUse the search tool.\nYou may call <tool_call> one or more.<|im_end|>\nNumber {n}"
+            )
+        };
+        let texts: Vec<String> = (0..30).map(text).collect();
+        let lines = whole_lines(&texts, 0.9);
+        assert_eq!(lines, ["Use the search tool.", " one or more."]);
+        let tokenizer = train(&texts, &lines, 300).unwrap();
+        assert!(tokenizer.get_vocab_size(true) <= 300);
+        assert_eq!(tokenizer.encode(lines[0].as_str(), false).unwrap().get_ids().len(), 1);
+        let ids = tokenizer.encode(texts[3].as_str(), false).unwrap();
+        assert_eq!(tokenizer.decode(ids.get_ids(), false).unwrap(), texts[3]);
+    }
+
+    #[test]
+    fn the_same_texts_give_the_same_tokenizer() {
+        let once = train(&texts(), &[], 500).unwrap().to_string(true).unwrap();
+        assert_eq!(train(&texts(), &[], 500).unwrap().to_string(true).unwrap(), once);
+        assert_ne!(train(&texts()[..20], &[], 500).unwrap().to_string(true).unwrap(), once);
+    }
+}

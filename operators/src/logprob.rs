@@ -1,0 +1,228 @@
+//! `logprob`: how probable a model finds given texts after rollouts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Builder, Float64Array, ListBuilder, RecordBatch, StringArray, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, Field, Schema};
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
+    OperatorError, ParamIssue, Ports, Source, TreeKind,
+};
+use searchmill_schemas::{RecordKind, Reject, Trajectory, Turn, from_batch};
+use serde::{Deserialize, Serialize};
+
+use crate::conversion::conversation::parse_tools;
+use crate::model::inference::{Message, ModelSource, Said, Scored, Scorer};
+
+/// Computes how probable a model finds a text after a rollout's conversation: by default the gold answer in place of the
+/// model's last turn, the weight by which likelihood-trained search models rate what was retrieved. The rollouts come out
+/// with the columns `logprob` (the sum over the text's tokens, natural logarithm), `logprob_mean` (a token's on average),
+/// `logprob_tokens` (each token's) and `logprob_text` (what was scored).
+pub(crate) struct Logprob;
+
+/// Parameters of `logprob`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct LogprobParams {
+    /// A folder (written `./folder` where relative) or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or
+    /// Llama model. Not given: the model comes from another node, by the input `model`.
+    pub(crate) model: Option<String>,
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    #[serde(default = "main_branch")]
+    pub(crate) revision: String,
+    /// The folder of a PEFT LoRA adapter for the model.
+    pub(crate) adapter: Option<String>,
+    /// What is scored.
+    pub(crate) span: ScoredSpan,
+    /// Further variables of the chat template (`enable_thinking`).
+    pub(crate) template_options: BTreeMap<String, serde_json::Value>,
+    /// Longest conversation in tokens; longer ones are rejected. `null`: what the model has positions for.
+    pub(crate) context: Option<usize>,
+}
+
+fn main_branch() -> String {
+    "main".to_owned()
+}
+
+/// What is scored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ScoredSpan {
+    /// The gold answer, between `<answer>` and `</answer>` in place of the model's last turn. Of several, the one with the
+    /// highest mean.
+    #[default]
+    GoldAnswer,
+    /// The rollout's prediction, in the same place.
+    Prediction,
+    /// The text of the model's last turn, as it stands.
+    LastTurn,
+}
+
+impl LogprobParams {
+    fn source(&self) -> ModelSource {
+        ModelSource { model: self.model.clone(), revision: self.revision.clone(), adapter: self.adapter.clone() }
+    }
+}
+
+impl Operator for Logprob {
+    type Params = LogprobParams;
+    const NAME: &'static str = "logprob";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Pure;
+    const ABOUT: &'static str =
+        "Computes how probable a model finds the gold answer, or another text, after each rollout.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "How probable a student finds the gold answer after what was retrieved",
+            yaml: "scored: {op: logprob, from: {trajectories: rollouts, model: student}}",
+        },
+        Example {
+            title: "The rollouts' own predictions, under a model from the hub",
+            yaml: "scored: {op: logprob, from: rollouts, with: {model: Qwen/Qwen3-0.6B, span: prediction}}",
+        },
+    ];
+
+    fn ports(params: &LogprobParams) -> Ports {
+        let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+        Ports::new()
+            .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
+            .input_of(
+                "model",
+                Accept::Tree(TreeKind::Model),
+                arity,
+                "The model, and an adapter for it if there is one, in any order.",
+            )
+            .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the columns of the log-probabilities.")
+    }
+
+    fn check(params: &LogprobParams) -> Vec<ParamIssue> {
+        let mut issues = params.source().check("");
+        for issue in &mut issues {
+            issue.path = issue.path.trim_start_matches('.').to_owned();
+        }
+        if params.context == Some(0) {
+            issues.push(ParamIssue::new("context", "must be at least 1"));
+        }
+        issues
+    }
+
+    fn sources(params: &LogprobParams) -> Vec<Source> {
+        params.source().sources()
+    }
+
+    fn open(params: &LogprobParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
+        let (folder, adapter) = params.source().folders(&inputs.trees("model"), context)?;
+        let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory())?;
+        Ok(Kernel::Map(Arc::new(LogprobKernel { scorer, params: params.clone() })))
+    }
+}
+
+struct LogprobKernel {
+    scorer: Scorer,
+    params: LogprobParams,
+}
+
+impl LogprobKernel {
+    /// The text scored and its figures, or why there are none.
+    fn score(&self, trajectory: &Trajectory) -> Result<(String, Scored), String> {
+        let last = trajectory.turns.iter().rposition(Turn::is_model).ok_or("the model said nothing")?;
+        let tools = parse_tools(&trajectory.tools).map_err(|unfit| unfit.message)?;
+        let messages: Vec<Message> = trajectory.turns[..last].iter().map(message).collect();
+        let prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
+        let of = |before: &str, text: &str, after: &str| {
+            let start = prompt.len() + before.len();
+            let scored = self.scorer.score(&format!("{prompt}{before}{text}{after}"), start..start + text.len())?;
+            Ok::<_, String>((text.to_owned(), scored))
+        };
+        match self.params.span {
+            ScoredSpan::LastTurn => of("", &trajectory.turns[last].content, ""),
+            ScoredSpan::Prediction => of("<answer>", &trajectory.prediction, "</answer>"),
+            ScoredSpan::GoldAnswer => {
+                let mut best: Option<(String, Scored)> = None;
+                for answer in &trajectory.golden_answers {
+                    let found = of("<answer>", answer, "</answer>")?;
+                    if best.as_ref().is_none_or(|best| found.1.mean() > best.1.mean()) {
+                        best = Some(found);
+                    }
+                }
+                best.ok_or_else(|| "there is no golden answer".to_owned())
+            }
+        }
+    }
+}
+
+fn message(turn: &Turn) -> Message {
+    let call = |call: &searchmill_schemas::ToolCall| Said {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+    };
+    Message {
+        role: turn.author.clone(),
+        content: turn.content.clone(),
+        reasoning: None,
+        calls: turn.tool_calls.iter().map(call).collect(),
+        call_id: turn.tool_call_id.clone(),
+    }
+}
+
+impl MapKernel for LogprobKernel {
+    fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        let (mut kept, mut found) = (Vec::new(), Vec::new());
+        for (row, trajectory) in from_batch::<Trajectory>(batch)?.into_iter().enumerate() {
+            match self.score(&trajectory) {
+                Ok(scored) => {
+                    kept.push(row as u32);
+                    found.push(scored);
+                }
+                Err(message) => output.reject(Reject {
+                    id: trajectory.id,
+                    kind: FailureKind::Data.name().to_owned(),
+                    message,
+                    attempts: 1,
+                    detail: None,
+                }),
+            }
+        }
+        let batch = take_record_batch(batch, &UInt32Array::from(kept))?;
+        output.push("trajectories", with_columns(&batch, &found)?);
+        Ok(())
+    }
+}
+
+/// The rows with the columns of what was found.
+fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
+    let item = Arc::new(Field::new("item", DataType::Float32, false));
+    let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(Arc::clone(&item));
+    for (_, scored) in found {
+        tokens.values().append_slice(&scored.log_probabilities);
+        tokens.append(true);
+    }
+    let sums: Float64Array = found.iter().map(|(_, scored)| Some(scored.sum())).collect();
+    let means: Float64Array = found.iter().map(|(_, scored)| Some(scored.mean())).collect();
+    let texts: StringArray = found.iter().map(|(text, _)| Some(text.as_str())).collect();
+    let columns: [(&str, DataType, ArrayRef); 4] = [
+        ("logprob", DataType::Float64, Arc::new(sums)),
+        ("logprob_mean", DataType::Float64, Arc::new(means)),
+        ("logprob_tokens", DataType::List(item), Arc::new(tokens.finish())),
+        ("logprob_text", DataType::Utf8, Arc::new(texts)),
+    ];
+    let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
+    let mut arrays = batch.columns().to_vec();
+    for (name, kind, array) in columns {
+        // Figures of an earlier scoring are replaced.
+        if let Some(old) = fields.iter().position(|field| field.name() == name) {
+            fields.remove(old);
+            arrays.remove(old);
+        }
+        fields.push(Arc::new(Field::new(name, kind, false)));
+        arrays.push(array);
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! Dropout whose masks depend on a seed alone, so that a training can be repeated and resumed to the bit.
+
+use candle_core::{Result, Tensor};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+/// The masks of one forward pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dropout {
+    /// Another one for every pass: the training's seed and the step's number in one.
+    pub(crate) seed: u64,
+}
+
+impl Dropout {
+    /// Sets a share of the numbers to 0 and scales the others up (Srivastava et al. 2014). `place` tells the masks of
+    /// one pass apart.
+    pub(crate) fn apply(&self, rows: &Tensor, share: f64, place: u64) -> Result<Tensor> {
+        let mut chance = ChaCha8Rng::seed_from_u64(self.seed);
+        chance.set_stream(place);
+        let scale = (1.0 / (1.0 - share)) as f32;
+        let mask: Vec<f32> =
+            (0..rows.elem_count()).map(|_| if chance.random::<f64>() < share { 0.0 } else { scale }).collect();
+        rows * Tensor::from_vec(mask, rows.shape(), rows.device())?.to_dtype(rows.dtype())?
+    }
+}

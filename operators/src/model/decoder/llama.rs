@@ -1,0 +1,13 @@
+//! Llama 2 and 3 (Grattafiori et al. 2024, arXiv:2407.21783), and what shares their layout.
+
+use super::config::Traits;
+
+/// What its blocks have.
+pub(super) fn traits(attention_bias: bool, mlp_bias: bool) -> Traits {
+    Traits {
+        query_key_value_bias: attention_bias,
+        output_bias: attention_bias,
+        feed_forward_bias: mlp_bias,
+        query_key_norm: false,
+    }
+}

@@ -1,0 +1,218 @@
+//! The loops of a decoder over rows of numbers, forwards and backwards, each compiled for the vector unit at hand.
+#![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of the loop it is in")]
+
+use pulp::Arch;
+
+use super::layout::Span;
+use super::rope::Angles;
+use crate::model::vectorized::{exp, fold, sum, sum_of_squares};
+
+/// Root-mean-square norm of each row (Zhang and Sennrich 2019, arXiv:1910.07467).
+pub(crate) fn rms_norm(rows: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let width = weight.len();
+    Arch::new().dispatch(|| {
+        for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let factor = inverse_root(row, eps);
+            for ((out, number), weight) in out.iter_mut().zip(row).zip(weight) {
+                *out = number * factor * weight;
+            }
+        }
+    });
+}
+
+#[inline(always)]
+fn inverse_root(row: &[f32], eps: f32) -> f32 {
+    1.0 / (sum_of_squares(row) / row.len() as f32 + eps).sqrt()
+}
+
+/// Gradients of [`rms_norm`]: of the rows into `row_gradients`, of the weight added to `weight_gradient`.
+pub(super) fn rms_norm_backward(
+    (rows, weight, eps): (&[f32], &[f32], f32),
+    gradients: &[f32],
+    row_gradients: &mut [f32],
+    weight_gradient: &mut [f32],
+) {
+    let width = weight.len();
+    Arch::new().dispatch(|| {
+        let rows = rows.chunks_exact(width).zip(gradients.chunks_exact(width));
+        for ((row, gradient), out) in rows.zip(row_gradients.chunks_exact_mut(width)) {
+            let factor = inverse_root(row, eps);
+            let mut products = 0.0;
+            for (((sum, gradient), number), weight) in weight_gradient.iter_mut().zip(gradient).zip(row).zip(weight) {
+                *sum += gradient * number * factor;
+                products += gradient * weight * number;
+            }
+            let shared = products * factor * factor * factor / width as f32;
+            for (((out, gradient), number), weight) in out.iter_mut().zip(gradient).zip(row).zip(weight) {
+                *out = gradient * weight * factor - number * shared;
+            }
+        }
+    });
+}
+
+/// x / (1 + e⁻ˣ).
+#[inline(always)]
+fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+/// SiLU of the gate, times the other branch (Shazeer 2020, arXiv:2002.05202).
+pub(crate) fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    Arch::new().dispatch(|| {
+        for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+            *out = silu(*gate) * up;
+        }
+    });
+}
+
+/// Gradients of [`silu_product`].
+pub(super) fn silu_product_backward(
+    (gate, up): (&[f32], &[f32]),
+    gradient: &[f32],
+    gate_gradient: &mut [f32],
+    up_gradient: &mut [f32],
+) {
+    Arch::new().dispatch(|| {
+        let given = gate.iter().zip(up).zip(gradient);
+        let wanted = gate_gradient.iter_mut().zip(up_gradient);
+        for (((gate, up), gradient), (gate_gradient, up_gradient)) in given.zip(wanted) {
+            let share = 1.0 / (1.0 + exp(-gate));
+            let silu = gate * share;
+            *up_gradient = gradient * silu;
+            *gate_gradient = gradient * up * (share + silu * (1.0 - share));
+        }
+    });
+}
+
+/// Turns the two halves of every head against each other by the angle of its token; `back` turns the other way.
+/// `tokens` holds the heads of tokens `first`, `first + 1`, … of the angles, `width` numbers each.
+pub(crate) fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: &Angles, back: bool, out: &mut [f32]) {
+    let half = angles.half;
+    let sign = if back { -1.0 } else { 1.0 };
+    Arch::new().dispatch(|| {
+        for (number, (token, out)) in tokens.chunks_exact(width).zip(out.chunks_exact_mut(width)).enumerate() {
+            let cosines = &angles.cosines[(first + number) * half..][..half];
+            let sines = &angles.sines[(first + number) * half..][..half];
+            for (head, out) in token.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half)) {
+                let (left, right) = head.split_at(half);
+                let (out_left, out_right) = out.split_at_mut(half);
+                for i in 0..half {
+                    let sine = sines[i] * sign;
+                    out_left[i] = left[i] * cosines[i] - right[i] * sine;
+                    out_right[i] = right[i] * cosines[i] + left[i] * sine;
+                }
+            }
+        }
+    });
+}
+
+/// Softmax of each row of `width` scores over the keys that its token sees; the other numbers become 0. The scores are
+/// of keys `first`, `first + 1`, ….
+pub(super) fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u32) {
+    Arch::new().dispatch(|| {
+        for (row, span) in scores.chunks_exact_mut(width).zip(spans) {
+            let (start, end) = ((span.start - first) as usize, (span.end - first) as usize);
+            row[..start].fill(0.0);
+            row[end..].fill(0.0);
+            softmax(&mut row[start..end]);
+        }
+    });
+}
+
+#[inline(always)]
+fn softmax(row: &mut [f32]) {
+    let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
+    for number in row.iter_mut() {
+        *number = exp(*number - highest);
+    }
+    let whole = 1.0 / sum(row);
+    for number in row.iter_mut() {
+        *number *= whole;
+    }
+}
+
+/// From a softmax's result and the gradient of it to that of the scores, times `scale`, in place of the gradient.
+pub(super) fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, scale: f32) {
+    Arch::new().dispatch(|| {
+        for (shares, gradients) in shares.chunks_exact(width).zip(gradients.chunks_exact_mut(width)) {
+            let mut whole = 0.0;
+            for (share, gradient) in shares.iter().zip(gradients.iter()) {
+                whole += share * gradient;
+            }
+            for (gradient, share) in gradients.iter_mut().zip(shares) {
+                *gradient = share * (*gradient - whole) * scale;
+            }
+        }
+    });
+}
+
+/// The natural logarithm of the sum of e to the power of each number.
+#[inline(always)]
+fn log_sum_exp(row: &[f32]) -> f32 {
+    let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
+    let whole = fold(row, 0.0, |sum, number| sum + exp(number - highest), |a, b| a + b);
+    highest + whole.ln()
+}
+
+/// For each row of logits, the log-probability of its target.
+pub(super) fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
+    let width = logits.len() / targets.len().max(1);
+    Arch::new().dispatch(|| {
+        for ((row, target), out) in logits.chunks_exact(width).zip(targets).zip(out) {
+            *out = row[*target as usize] - log_sum_exp(row);
+        }
+    });
+}
+
+/// Gradients of [`log_probabilities`].
+pub(super) fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[f32], out: &mut [f32]) {
+    let width = logits.len() / targets.len().max(1);
+    Arch::new().dispatch(|| {
+        let rows = logits.chunks_exact(width).zip(targets).zip(gradients);
+        for (((row, target), gradient), out) in rows.zip(out.chunks_exact_mut(width)) {
+            if *gradient == 0.0 {
+                out.fill(0.0);
+                continue;
+            }
+            let whole = log_sum_exp(row);
+            for (out, number) in out.iter_mut().zip(row) {
+                *out = -exp(number - whole) * gradient;
+            }
+            out[*target as usize] += gradient;
+        }
+    });
+}
+
+/// From the scores (as many a query as there are values) of some queries to what they hear: the scores become shares (scaled by one over the root of the size),
+/// and the values are summed by them in their order.
+pub(crate) fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f32]) {
+    let count = values.len() / size;
+    let scale = 1.0 / (size as f32).sqrt();
+    Arch::new().dispatch(|| {
+        for (scores, out) in scores.chunks_exact_mut(count).zip(out.chunks_exact_mut(size)) {
+            for score in scores.iter_mut() {
+                *score *= scale;
+            }
+            softmax(scores);
+            for (share, value) in scores.iter().zip(values.chunks_exact(size)) {
+                for (out, number) in out.iter_mut().zip(value) {
+                    *out += share * number;
+                }
+            }
+        }
+    });
+}
+
+/// e to the power of each number less `highest`, times `scale`.
+pub(crate) fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32]) {
+    Arch::new().dispatch(|| {
+        for (out, number) in out.iter_mut().zip(numbers) {
+            *out = exp((number - highest) * scale);
+        }
+    });
+}
+
+/// The natural logarithm of the sum of e to the power of each number.
+pub(crate) fn log_of_sum(numbers: &[f32]) -> f32 {
+    Arch::new().dispatch(|| log_sum_exp(numbers))
+}

@@ -1,0 +1,120 @@
+//! Log-probabilities of parts of given texts.
+
+use std::ops::Range;
+use std::path::Path;
+
+use candle_core::{DType, Device};
+use searchmill_engine::operator::OperatorError;
+use tokenizers::Tokenizer;
+
+use super::chat::ChatTemplate;
+use super::network::{Network, Piece, Scratch};
+use super::read_tokenizer;
+use super::sampling::log_probability;
+use super::slot::Slot;
+use crate::model::decoder::{Adapter, Decoder, inference_need};
+
+/// Tokens that are read at once.
+const TOKENS: usize = 512;
+
+/// A model that says how probable texts are. Any number of threads may ask at once; a text's figures do not depend on
+/// the others, to the last bit.
+pub(crate) struct Scorer {
+    network: Network,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    context: usize,
+}
+
+/// The tokens of a part of a text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Scored {
+    /// Natural logarithms of their probabilities, each given all before it.
+    pub(crate) log_probabilities: Vec<f32>,
+}
+
+impl Scored {
+    /// Of the whole part.
+    pub(crate) fn sum(&self) -> f64 {
+        self.log_probabilities.iter().map(|number| f64::from(*number)).sum()
+    }
+
+    /// A token's, on average.
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum() / self.log_probabilities.len().max(1) as f64
+    }
+}
+
+impl Scorer {
+    /// Loads a model folder, with an adapter if there is one.
+    ///
+    /// # Errors
+    /// When something is missing or broken, or does not fit into `memory` bytes.
+    pub(crate) fn open(
+        folder: &Path,
+        adapter: Option<&Path>,
+        context: Option<usize>,
+        memory: Option<u64>,
+    ) -> Result<Self, OperatorError> {
+        let config = Decoder::read_config(folder)?;
+        let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
+        memory.map_or(Ok(()), |memory| inference_need(&config, 1, context, size_of::<f32>()).check(memory))?;
+        let mut decoder = Decoder::load(folder, &Device::Cpu, DType::F32)?;
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
+        }
+        let network =
+            Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let (tokenizer, template) = (read_tokenizer(folder, &config)?, ChatTemplate::read(folder)?);
+        Ok(Self { network, tokenizer, template, context })
+    }
+
+    /// The chat template.
+    pub(crate) fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// The log-probabilities of the tokens that have a byte of `part` of the text in them.
+    ///
+    /// # Errors
+    /// When the text has more tokens than the model has positions for, or the part none.
+    pub(crate) fn score(&self, text: &str, part: Range<usize>) -> Result<Scored, String> {
+        let encoded = self.tokenizer.encode(text, false).map_err(|error| error.to_string())?;
+        let tokens = encoded.get_ids();
+        if tokens.len() > self.context {
+            return Err(format!("the text has {} tokens, the model's context {}", tokens.len(), self.context));
+        }
+        let within = |(start, end): &(usize, usize)| *start < part.end && *end > part.start;
+        let mut places = encoded.get_offsets().iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
+        let first = places.next().ok_or("there is nothing to score: the part is empty")?;
+        let last = places.last().unwrap_or(first);
+        if first == 0 {
+            return Err("the first token of a text has no probability: nothing stands before it".to_owned());
+        }
+        self.read(&tokens[..=last], first)
+    }
+
+    /// The log-probabilities of `tokens[first..]`.
+    fn read(&self, tokens: &[u32], first: usize) -> Result<Scored, String> {
+        let (mut slot, mut scratch, mut logits) = (Slot::new(&self.network.shape), Scratch::default(), Vec::new());
+        let mut scored = Scored::default();
+        let mut at = 0;
+        // The last token's own logits say nothing about it.
+        let end = tokens.len() - 1;
+        while at < end {
+            let count = TOKENS.min(end - at);
+            let wanted = (at + count + 1).saturating_sub(first).min(count);
+            let mut pieces = [Piece { slot: &mut slot, tokens: &tokens[at..at + count], wanted }];
+            self.network.read(&mut pieces, &mut scratch, &mut logits);
+            at += count;
+            for (row, logits) in logits.chunks_exact(self.network.shape.vocabulary).enumerate() {
+                let number = log_probability(logits, tokens[at - wanted + row + 1]);
+                if !number.is_finite() {
+                    return Err("the model's logits are not numbers: its weights are broken".to_owned());
+                }
+                scored.log_probabilities.push(number);
+            }
+        }
+        Ok(scored)
+    }
+}

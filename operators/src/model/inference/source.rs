@@ -1,0 +1,152 @@
+//! Where a decoder comes from: a folder, the Hugging Face hub, or another node of the pipeline.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source, TreeInput};
+use serde::{Deserialize, Serialize};
+use tokenizers::Tokenizer;
+
+use crate::model::decoder::DecoderConfig;
+use crate::model::hub::{Hub, is_path};
+
+/// A decoder and an adapter for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct ModelSource {
+    /// A folder (written `./folder` where relative) or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or
+    /// Llama model. Not given: the model comes from another node, by the input `model`.
+    pub model: Option<String>,
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    #[serde(default = "main_branch")]
+    pub revision: String,
+    /// The folder of a PEFT LoRA adapter for the model.
+    pub adapter: Option<String>,
+}
+
+fn main_branch() -> String {
+    "main".to_owned()
+}
+
+/// Files of a model folder that are always there; the weights are one file or several.
+const FILES: [&str; 2] = ["config.json", "tokenizer.json"];
+const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Files that a model may have besides.
+const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+
+impl ModelSource {
+    /// What is wrong, with paths below `path`.
+    pub(crate) fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+        let mut issues = Vec::new();
+        if empty(&self.model) {
+            issues.push(ParamIssue::new(format!("{path}.model"), "must name a folder or a Hugging Face id"));
+        }
+        if empty(&self.adapter) {
+            issues.push(ParamIssue::new(format!("{path}.adapter"), "must name a folder"));
+        }
+        issues
+    }
+
+    /// Files outside the pipeline that it reads.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        let model = self.model.iter().map(|model| {
+            if is_path(model) {
+                Source::Path(model.clone())
+            } else {
+                Source::Identity(format!("hf:{model}@{}", self.revision))
+            }
+        });
+        model.chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+    }
+
+    /// The folders of the model and of its adapter, fetched where needed. `trees` are bound to the node: a model, an
+    /// adapter, or both.
+    ///
+    /// # Errors
+    /// When there is no model, or more than one of either, or it cannot be fetched.
+    pub fn folders(
+        &self,
+        trees: &[&TreeInput],
+        context: &Context,
+    ) -> Result<(PathBuf, Option<PathBuf>), OperatorError> {
+        let (adapters, models): (Vec<_>, Vec<_>) =
+            trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_FILES[0]).is_file());
+        let mut models = models;
+        if let Some(model) = &self.model {
+            models.push(self.fetched(model, context)?);
+        }
+        let adapters = adapters.into_iter().chain(self.adapter.iter().map(|adapter| context.resolve(adapter)));
+        let adapters: Vec<PathBuf> = adapters.collect();
+        let (adapter, model) = (one(adapters, "adapter")?, one(models, "model")?);
+        let model = model.ok_or_else(|| {
+            OperatorError::pipeline("no model is given").with_help(
+                "bind one by `from: {model: …}` (with an adapter also its base: `model: [base, adapter]`), or name a \
+                 folder or a Hugging Face id as `model`",
+            )
+        })?;
+        Ok((model, adapter))
+    }
+
+    fn fetched(&self, model: &str, context: &Context) -> Result<PathBuf, OperatorError> {
+        let hub = Hub::from_environment();
+        let folder = hub.folder(model, &self.revision, &FILES, context)?;
+        if is_path(model) || folder.join(SINGLE).is_file() || folder.join(INDEX).is_file() && self.whole(&folder) {
+            return Ok(folder);
+        }
+        for file in MORE {
+            // Not every model has these.
+            drop(hub.folder(model, &self.revision, &[file], context));
+        }
+        if hub.folder(model, &self.revision, &[SINGLE], context).is_ok() {
+            return Ok(folder);
+        }
+        hub.folder(model, &self.revision, &[INDEX], context)?;
+        let shards = shards(&folder);
+        let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
+        hub.folder(model, &self.revision, &shards, context)
+    }
+
+    fn whole(&self, folder: &Path) -> bool {
+        shards(folder).iter().all(|shard| folder.join(shard).is_file())
+    }
+}
+
+/// The one item of a list that may have one.
+fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorError> {
+    if items.len() > 1 {
+        return Err(OperatorError::pipeline(format!("{} {what}s are given, one is wanted", items.len())));
+    }
+    Ok(items.pop())
+}
+
+/// The shards that a folder's index names.
+fn shards(folder: &Path) -> Vec<String> {
+    let text = std::fs::read(folder.join(INDEX)).unwrap_or_default();
+    let index: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let files = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
+    let mut files: Vec<String> = files.filter_map(|file| file.as_str().map(str::to_owned)).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// The tokens that end a turn, as the model's files tell.
+pub(super) fn stop_tokens(folder: &Path, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
+    let read = |file: &str| -> serde_json::Value {
+        std::fs::read(folder.join(file)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    };
+    let mut tokens: Vec<u32> = config.eos_token_id.iter().flat_map(|ids| ids.all().to_vec()).collect();
+    let generation = &read("generation_config.json")["eos_token_id"];
+    let several = generation.as_array().into_iter().flatten().chain(std::iter::once(generation));
+    tokens.extend(several.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
+    let eos = &read("tokenizer_config.json")["eos_token"];
+    let named = eos.as_str().or(eos["content"].as_str());
+    tokens
+        .extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}

@@ -1,0 +1,86 @@
+//! Policy `model`: a decoder in this process searches and answers.
+
+use super::*;
+use crate::model::inference::tests::{model_folder, searching_model};
+
+const SEARCH: &str =
+    "I search.\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"capital of Italy\"}}\n</tool_call>";
+const ANSWER: &str = "<answer>Rome</answer>";
+
+fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome {
+    let mut harness = Harness::new();
+    harness.concurrency = concurrency;
+    let questions: Vec<_> =
+        (0..12).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
+    let bound = inputs([
+        ("questions", rows_input(&questions)),
+        ("search", bm25(&harness, &small_corpus())),
+        ("model", tree_input(TreeKind::Model, model.path())),
+    ]);
+    harness.run(&entry::<Rollout>(), params, &bound).expect("the node runs")
+}
+
+#[test]
+fn a_model_searches_and_answers_the_same_however_many_rows_are_in_flight() {
+    let model = searching_model(SEARCH, ANSWER);
+    let params =
+        json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": 5}}, "samples": 2, "max_turns": 4});
+    let outcome = roll(&model, 8, params.clone());
+    assert!(outcome.rejects().is_empty(), "{:?}", outcome.rejects());
+    let rows = outcome.read::<Trajectory>("trajectories");
+    assert_eq!(rows.len(), 24);
+    for concurrency in [1, 32] {
+        assert_eq!(roll(&model, concurrency, params.clone()).read::<Trajectory>("trajectories"), rows, "{concurrency}");
+    }
+    let answered = rows.iter().filter(|row| row.finish_reason == "answered").count();
+    let searched = rows.iter().filter(|row| row.tool_calls > 0).count();
+    assert!(answered >= 12 && (4..=20).contains(&searched), "{answered} answered, {searched} searched");
+    let row = rows.iter().find(|row| row.tool_calls == 1 && row.finish_reason == "answered").expect("one search");
+    let authors: Vec<_> = row.turns.iter().map(|turn| turn.author.as_str()).collect();
+    assert_eq!(authors, ["system", "user", "assistant", "tool", "assistant"]);
+    let asked = &row.turns[2];
+    assert_eq!((asked.content.as_str(), asked.finish_reason.as_deref()), ("I search.", Some("tool_calls")));
+    assert_eq!(asked.tool_calls[0].arguments, "{\"query\": \"capital of Italy\"}");
+    assert_eq!(row.turns[3].observations[0].document_id, "it");
+    assert_eq!((row.prediction.as_str(), row.policy.as_str()), ("Rome", "model"));
+    assert_eq!(asked.completion_tokens, Some(2), "the search and the end of the turn");
+    assert!(outcome.usage.completion_tokens >= 48 && outcome.usage.prompt_tokens > 24 * 500);
+}
+
+#[test]
+fn greedy_rollouts_of_one_question_are_alike() {
+    let model = searching_model(SEARCH, ANSWER);
+    let rows = roll(&model, 4, json!({"policy": {"model": {"temperature": 0}}, "samples": 2, "max_turns": 3}));
+    let rows = rows.read::<Trajectory>("trajectories");
+    assert!(rows.iter().all(|row| row.turns == rows[0].turns));
+}
+
+#[test]
+fn a_conversation_that_does_not_fit_is_rejected_with_the_numbers() {
+    let outcome = roll(&model_folder(128), 4, json!({"policy": "model"}));
+    assert_eq!(outcome.rejects().len(), 12);
+    let reject = &outcome.rejects()[0];
+    assert_eq!(reject.kind, "bad_response");
+    assert!(reject.message.ends_with("tokens, the model's context 128"), "{}", reject.message);
+}
+
+#[test]
+fn a_model_must_be_given_and_only_one() {
+    let harness = Harness::new();
+    let bound = |trees: &[&tempfile::TempDir]| {
+        let mut bound = inputs([("questions", rows_input(&[question("q", "Where?")]))]);
+        trees.iter().for_each(|tree| bound.bind("model", tree_input(TreeKind::Model, tree.path())));
+        bound
+    };
+    let told = |trees: &[&tempfile::TempDir], policy: Value| {
+        harness.run(&entry::<Rollout>(), json!({"policy": policy}), &bound(trees)).expect_err("an error").message
+    };
+    let model = model_folder(128);
+    assert_eq!(told(&[], json!("model")), "no model is given");
+    assert_eq!(told(&[&model, &model], json!("model")), "2 models are given, one is wanted");
+    assert!(told(&[], json!({"model": {"model": "./nowhere"}})).contains("nowhere"));
+    let ports = (entry::<Rollout>().bind)(json!({"policy": "model"})).expect("binds").ports();
+    assert!(ports.inputs.iter().any(|port| port.name == "model"));
+    let ports = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("binds").ports();
+    assert!(ports.inputs.iter().all(|port| port.name != "model"));
+}

@@ -1,0 +1,425 @@
+//! `train`: teaches a model what converted examples show.
+
+mod data;
+mod fit;
+mod gradient;
+mod optimizer;
+mod page;
+mod schedule;
+mod state;
+mod student;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    TreeKind, WholeKernel,
+};
+use searchmill_schemas::{RecordKind, Reject};
+use serde::{Deserialize, Serialize};
+use tokenizers::Tokenizer;
+
+use self::data::{Read, Reader, Truncation};
+use self::fit::{Fit, Fitted};
+use self::optimizer::AdamParams;
+use self::schedule::{Decay, shuffled};
+use self::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
+use crate::model::decoder::{Decoder, DecoderConfig};
+
+/// How the model is taught.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Method {
+    /// Supervised fine-tuning: the tokens that the examples' model wrote become likelier.
+    #[default]
+    Sft,
+}
+
+/// Which weights come out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Keep {
+    /// Those after the last step.
+    #[default]
+    Last,
+    /// Those with the lowest loss on what is held out.
+    Best,
+}
+
+/// Parameters of `train`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) struct TrainParams {
+    /// How the model is taught.
+    pub(crate) method: Method,
+    /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
+    pub(crate) tuning: Tuning,
+    /// Passes over the examples; 2.5 ends in the middle of the third.
+    pub(crate) epochs: f64,
+    /// Most steps, if that is fewer.
+    pub(crate) max_steps: Option<u64>,
+    /// Examples of one step of the optimiser.
+    #[schemars(range(min = 1))]
+    pub(crate) batch_size: usize,
+    /// Tokens of one forward and backward pass, filling up included: a batch with more is taken in several passes whose
+    /// gradients add up. Bounds the memory.
+    #[schemars(range(min = 1))]
+    pub(crate) pass_tokens: usize,
+    /// Longest example in tokens.
+    #[schemars(range(min = 2))]
+    pub(crate) max_length: usize,
+    /// What becomes of longer ones.
+    pub(crate) truncation: Truncation,
+    /// A column of numbers that says how much each example's tokens count; without it all count the same.
+    pub(crate) weight_column: Option<String>,
+    /// The highest learning rate.
+    pub(crate) learning_rate: f64,
+    /// How it falls.
+    pub(crate) schedule: Decay,
+    /// Share of the steps in which it rises from 0.
+    pub(crate) warmup_ratio: f64,
+    /// Settings of AdamW.
+    pub(crate) optimizer: AdamParams,
+    /// Gradients whose norm is greater are scaled down to it; `null`: never.
+    pub(crate) max_grad_norm: Option<f64>,
+    /// Share of the questions whose examples are held out for measuring, where there is no input `eval`.
+    pub(crate) eval_share: f64,
+    /// Steps between measurements on what is held out; the last step is always measured.
+    #[schemars(range(min = 1))]
+    pub(crate) eval_steps: u64,
+    /// End after so many measurements without a lower loss.
+    pub(crate) early_stopping: Option<u32>,
+    /// Which weights come out.
+    pub(crate) keep: Keep,
+    /// Hold the activations of one layer at a time and compute them again on the way back: a third slower, for longer
+    /// texts in the same memory. Changes no byte of the result.
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub(crate) checkpointing: bool,
+    /// Steps between saved states, from which a killed training goes on. Changes no byte of the result.
+    #[schemars(range(min = 1), extend("x-searchmill-key" = false))]
+    pub(crate) save_steps: u64,
+}
+
+impl Default for TrainParams {
+    fn default() -> Self {
+        Self {
+            method: Method::Sft,
+            tuning: Tuning::default(),
+            epochs: 3.0,
+            max_steps: None,
+            batch_size: 16,
+            pass_tokens: 8192,
+            max_length: 8192,
+            truncation: Truncation::Delete,
+            weight_column: None,
+            learning_rate: 1e-4,
+            schedule: Decay::Cosine,
+            warmup_ratio: 0.05,
+            optimizer: AdamParams::default(),
+            max_grad_norm: Some(1.0),
+            eval_share: 0.0,
+            eval_steps: 50,
+            early_stopping: None,
+            keep: Keep::Last,
+            checkpointing: false,
+            save_steps: 100,
+        }
+    }
+}
+
+impl TrainParams {
+    fn lora(&self) -> Option<&LoraParams> {
+        match &self.tuning {
+            Tuning::Full => None,
+            Tuning::Lora(params) => Some(params),
+        }
+    }
+
+    /// Share of the adapter's inputs that is dropped, if any.
+    fn dropout(&self) -> Option<f64> {
+        self.lora().map(|lora| lora.dropout).filter(|share| *share > 0.0)
+    }
+
+    fn issues(&self) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        let mut demand = |holds: bool, path: &str, message: &str| {
+            if !holds {
+                issues.push(ParamIssue::new(path, message));
+            }
+        };
+        let positive = |number: f64| number.is_finite() && number > 0.0;
+        let share = |number: f64| (0.0..1.0).contains(&number);
+        demand(positive(self.epochs), "epochs", "must be greater than 0");
+        demand(self.max_steps != Some(0), "max_steps", "must be at least 1");
+        demand(self.batch_size > 0, "batch_size", "must be at least 1");
+        demand(self.pass_tokens > 0, "pass_tokens", "must be at least 1");
+        demand(self.max_length > 1, "max_length", "must be at least 2");
+        demand(positive(self.learning_rate), "learning_rate", "must be greater than 0");
+        demand((0.0..=1.0).contains(&self.warmup_ratio), "warmup_ratio", "must be between 0 and 1");
+        demand(self.max_grad_norm.is_none_or(positive), "max_grad_norm", "must be greater than 0, or null");
+        demand(share(self.eval_share), "eval_share", "must be from 0 to under 1");
+        demand(self.eval_steps > 0, "eval_steps", "must be at least 1");
+        demand(self.early_stopping != Some(0), "early_stopping", "must be at least 1");
+        demand(self.save_steps > 0, "save_steps", "must be at least 1");
+        demand(share(self.optimizer.beta1), "optimizer.beta1", "must be from 0 to under 1");
+        demand(share(self.optimizer.beta2), "optimizer.beta2", "must be from 0 to under 1");
+        demand(positive(self.optimizer.epsilon), "optimizer.epsilon", "must be greater than 0");
+        let decay = self.optimizer.weight_decay;
+        demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
+        issues.extend(self.lora().into_iter().flat_map(lora_issues));
+        issues
+    }
+}
+
+fn lora_issues(lora: &LoraParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if lora.rank == 0 {
+        issues.push(ParamIssue::new("tuning.lora.rank", "must be at least 1"));
+    }
+    if !(lora.alpha.is_finite() && lora.alpha > 0.0) {
+        issues.push(ParamIssue::new("tuning.lora.alpha", "must be greater than 0"));
+    }
+    if !(0.0..1.0).contains(&lora.dropout) {
+        issues.push(ParamIssue::new("tuning.lora.dropout", "must be from 0 to under 1"));
+    }
+    let known = |name: &str| name == ALL_LINEAR || MODULES.contains(&name);
+    let path = |place: usize| format!("tuning.lora.target_modules.{place}");
+    let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
+    issues.extend(strange.map(|(place, name)| {
+        let help = format!("write {ALL_LINEAR}, or any of {}", MODULES.join(", "));
+        ParamIssue::new(path(place), format!("there is no module `{name}`")).with_help(help)
+    }));
+    if lora.target_modules.is_empty() {
+        issues.push(ParamIssue::new("tuning.lora.target_modules", "names nothing to adapt"));
+    }
+    issues
+}
+
+/// Teaches a model what converted examples show: all its weights, or a LoRA adapter. Loss is on what the model wrote
+/// alone (`loss_spans` of `convert-to-swift`), examples are packed without seeing each other, and the loss of a step is
+/// the mean over all its learnt tokens. Everything is computed in f32 on the CPU; the same inputs, params and seed give
+/// the same bytes whatever the number of threads. A killed training goes on from its last saved state, to the same bits.
+pub(crate) struct Train;
+
+impl Operator for Train {
+    type Params = TrainParams;
+    const NAME: &'static str = "train";
+    const VERSION: u32 = 1;
+    const EFFECT: Effect = Effect::Seeded;
+    const ABOUT: &'static str = "Teaches a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
+    const EXAMPLES: &'static [Example] = &[
+        Example {
+            title: "All weights of a small model",
+            yaml: "student:\n  op: train\n  from: {examples: swift, model: blank}\n  with: {epochs: 4, batch_size: 16, learning_rate: 3e-3, eval_share: 0.05, keep: best}\n  seed: 1\n",
+        },
+        Example {
+            title: "A LoRA adapter with the settings of DeepSearch-RL",
+            yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128, dropout: 0.05, target_modules: [all-linear]}}\n    epochs: 2\n    batch_size: 8\n    learning_rate: 1e-4\n    eval_share: 0.05\n    early_stopping: 3\n",
+        },
+        Example {
+            title: "Examples that count differently, held-out ones of their own, one layer's activations at a time",
+            yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
+        },
+    ];
+
+    fn ports(_params: &TrainParams) -> Ports {
+        let examples = || Accept::Rows(vec![RecordKind::Example]);
+        Ports::new()
+            .rows_in("examples", &[RecordKind::Example], "What is learnt, with `text` and `loss_spans`.")
+            .input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The model to begin with: a Hugging Face folder.")
+            .input_of("eval", examples(), Arity::Optional, "What is held out, in place of a share of the examples.")
+            .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
+            .rows_out(
+                "steps",
+                RecordKind::Table,
+                "One row a step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
+            )
+            .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
+    }
+
+    fn check(params: &TrainParams) -> Vec<ParamIssue> {
+        params.issues()
+    }
+
+    fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
+        Ok(Kernel::Whole(Box::new(Training(params.clone()))))
+    }
+}
+
+struct Training(TrainParams);
+
+impl WholeKernel for Training {
+    fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        let folder = inputs.tree("model")?.path.clone();
+        let config = Decoder::read_config(&folder)?;
+        let read = self.read(inputs, &folder, &config)?;
+        let eval = inputs.rows_optional("eval").map(|rows| self.reader(&tokenizer(&folder)?, &config).read(rows));
+        let (mut examples, mut held_out) = (read.examples, Vec::new());
+        let mut rejects = read.rejects;
+        match eval {
+            Some(eval) => {
+                let eval = eval?;
+                held_out = eval.examples;
+                rejects.extend(eval.rejects);
+            }
+            None => (examples, held_out) = self.split(examples, held_out, context.seed()),
+        }
+        if examples.is_empty() {
+            return Err(nothing_left(&rejects));
+        }
+        let longest = examples.iter().chain(&held_out).map(|example| example.tokens.len()).max().unwrap_or(0);
+        need(&self.0, &config, longest).check(available(context))?;
+        let mut student = Student::load(&folder, &self.0.tuning, context.seed())?;
+        let counts = (examples.len(), held_out.len());
+        let mut fit = Fit { params: &self.0, student: &mut student, examples: &examples, held_out: &held_out, context };
+        let fitted = fit.run()?;
+        self.publish(&student, &folder, &fitted, counts, outputs)?;
+        outputs.write_rows("rejects", &rejects)
+    }
+}
+
+impl Training {
+    fn reader<'a>(&'a self, tokenizer: &'a Tokenizer, config: &DecoderConfig) -> Reader<'a> {
+        Reader {
+            tokenizer,
+            vocabulary: config.vocab_size,
+            max_length: self.0.max_length.min(config.max_position_embeddings),
+            truncation: self.0.truncation,
+            weight_column: self.0.weight_column.as_deref(),
+        }
+    }
+
+    fn read(&self, inputs: &Inputs, folder: &Path, config: &DecoderConfig) -> Result<Read, OperatorError> {
+        self.reader(&tokenizer(folder)?, config).read(inputs.rows("examples")?)
+    }
+
+    /// Holds examples out, all those of a question together.
+    fn split(
+        &self,
+        examples: Vec<data::Example>,
+        mut held_out: Vec<data::Example>,
+        seed: u64,
+    ) -> (Vec<data::Example>, Vec<data::Example>) {
+        let questions: BTreeSet<String> = examples.iter().map(|example| example.question.clone()).collect();
+        let count = (questions.len() as f64 * self.0.eval_share).round() as usize;
+        let count = if self.0.eval_share > 0.0 { count.clamp(1, questions.len().saturating_sub(1)) } else { 0 };
+        let questions: Vec<String> = questions.into_iter().collect();
+        // No epoch has this number.
+        let chosen = shuffled(questions.len(), seed, u64::MAX);
+        let chosen: BTreeSet<&str> = chosen.into_iter().take(count).map(|place| questions[place].as_str()).collect();
+        let (eval, train): (Vec<_>, Vec<_>) =
+            examples.into_iter().partition(|example| chosen.contains(example.question.as_str()));
+        held_out.extend(eval);
+        (train, held_out)
+    }
+
+    fn publish(
+        &self,
+        student: &Student,
+        from: &Path,
+        fitted: &Fitted,
+        counts: (usize, usize),
+        outputs: &mut Outputs,
+    ) -> Result<(), OperatorError> {
+        student.write(from, &outputs.tree("model")?)?;
+        outputs.write("steps", &page::table(&fitted.progressed.steps)?)?;
+        let report = page::Report {
+            params: &self.0,
+            steps: &fitted.progressed.steps,
+            kept: fitted.kept,
+            stopped: fitted.progressed.stopped,
+            examples: counts.0,
+            held_out: counts.1,
+            trainable: student.trainable(),
+            parameters: student.decoder.config().parameter_count(),
+        };
+        report.write(&outputs.tree("report")?)?;
+        outputs.summary(&report.summary());
+        for (name, value) in report.figures() {
+            outputs.figure(name, value);
+        }
+        // How fast it went differs from run to run: it stands in the node's record and in no artifact.
+        if fitted.tokens > 0 {
+            outputs.figure("tokens_per_second", fitted.tokens as f64 / fitted.time.as_secs_f64().max(1e-9));
+        }
+        if let Some(bytes) = status_bytes("/proc/self/status", "VmHWM:") {
+            outputs.figure("peak_memory_mib", bytes as f64 / f64::from(1 << 20));
+        }
+        Ok(())
+    }
+}
+
+fn tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
+    let path = folder.join("tokenizer.json");
+    let bytes = std::fs::read(&path).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
+    Tokenizer::from_bytes(bytes).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))
+}
+
+fn nothing_left(rejects: &[Reject]) -> OperatorError {
+    let first = rejects.first().map_or_else(String::new, |reject| format!(": `{}`: {}", reject.id, reject.message));
+    OperatorError::data(format!("there is no example to train on ({} cannot be used{first})", rejects.len()))
+}
+
+/// What a training takes in memory, in bytes of f32.
+struct Need {
+    weights: u64,
+    optimizer: u64,
+    activations: u64,
+}
+
+fn need(params: &TrainParams, config: &DecoderConfig, longest: usize) -> Need {
+    let all = config.parameter_count() as u64;
+    let layers = config.num_hidden_layers as u64;
+    let trained = params.lora().map_or(all, |lora| {
+        let meant = lora.targets();
+        let maps =
+            config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
+        layers * maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum::<u64>()
+    });
+    let tokens = params.pass_tokens.max(longest) as u64;
+    let heads = (config.num_attention_heads + 2 * config.key_value_heads()) * config.head_dimensions();
+    // What a layer keeps for the way back: its inputs, norms and sums, queries to values twice, and the feed-forward.
+    let layer = (6 * config.hidden_size + 3 * heads + 4 * config.intermediate_size) as u64;
+    let kept = if params.checkpointing { config.hidden_size as u64 * layers + 2 * layer } else { layers * layer };
+    let chunk = (1_u64 << 22).max(16 * config.vocab_size as u64);
+    Need { weights: 4 * all, optimizer: 4 * 4 * trained, activations: 4 * (tokens * kept + 3 * chunk) }
+}
+
+impl Need {
+    fn check(&self, available: Option<u64>) -> Result<(), OperatorError> {
+        let total = self.weights + self.optimizer + self.activations;
+        match available {
+            Some(available) if total > available => {
+                let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+                Err(OperatorError::machine(format!(
+                    "the training needs about {} MiB (weights {}, gradients and optimiser {}, activations {}), but {} MiB are available",
+                    mib(total),
+                    mib(self.weights),
+                    mib(self.optimizer),
+                    mib(self.activations),
+                    mib(available)
+                ))
+                .with_help("set `checkpointing: true`, lower `pass_tokens` or `max_length`, or train a `lora` adapter"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the node may use, or what the machine has left.
+fn available(context: &Context) -> Option<u64> {
+    context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"))
+}
+
+/// A line `name   123 kB` of a file of the system.
+fn status_bytes(path: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

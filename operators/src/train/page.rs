@@ -1,0 +1,168 @@
+//! The report of a training: curves as inline SVG, and the same figures as JSON and as a table.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use searchmill_engine::operator::OperatorError;
+use serde_json::json;
+
+use super::TrainParams;
+use super::state::Step;
+use super::student::Tuning;
+use crate::evaluation::page::STYLE;
+use crate::evaluation::plot::{Plot, Series, Unit};
+
+/// Points of a curve at most; more steps are averaged.
+const POINTS: usize = 80;
+
+/// What the report tells.
+pub(super) struct Report<'a> {
+    pub(super) params: &'a TrainParams,
+    pub(super) steps: &'a [Step],
+    /// The step whose weights came out.
+    pub(super) kept: u64,
+    pub(super) stopped: bool,
+    pub(super) examples: usize,
+    pub(super) held_out: usize,
+    /// Numbers that learnt.
+    pub(super) trainable: usize,
+    /// Numbers of the model.
+    pub(super) parameters: usize,
+}
+
+/// One row a step.
+pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
+    let floats = |of: fn(&Step) -> Option<f64>| Arc::new(Float64Array::from_iter(steps.iter().map(of))) as ArrayRef;
+    let whole = |of: fn(&Step) -> u64| {
+        Arc::new(Int64Array::from_iter_values(steps.iter().map(|step| of(step) as i64))) as ArrayRef
+    };
+    let columns = [
+        ("step", whole(|step| step.step)),
+        ("epoch", floats(|step| Some(step.epoch))),
+        ("loss", floats(|step| Some(step.loss))),
+        ("learning_rate", floats(|step| Some(step.learning_rate))),
+        ("grad_norm", floats(|step| Some(step.grad_norm))),
+        ("tokens", whole(|step| step.tokens)),
+        ("targets", whole(|step| step.targets)),
+        ("token_accuracy", floats(|step| Some(step.token_accuracy))),
+        ("eval_loss", floats(|step| step.eval_loss)),
+        ("eval_token_accuracy", floats(|step| step.eval_token_accuracy)),
+    ];
+    let columns = columns.map(|(name, column)| (name, column, true));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
+
+impl Report<'_> {
+    /// Writes `report.html` and `report.json`.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), OperatorError> {
+        std::fs::write(folder.join("report.html"), self.page())?;
+        let whole = json!({
+            "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
+            "trainable": self.trainable, "kept_step": self.kept, "stopped_early": self.stopped,
+            "params": self.params, "steps": self.steps,
+        });
+        let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
+        Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
+    }
+
+    /// Figures for the node's record.
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
+        let mut figures = vec![("steps", self.steps.len() as f64), ("trainable_parameters", self.trainable as f64)];
+        figures.extend(self.steps.first().map(|step| ("first_loss", step.loss)));
+        figures.extend(self.steps.last().map(|step| ("last_loss", step.loss)));
+        figures.extend(self.kept_eval().map(|loss| ("eval_loss", loss)));
+        figures
+    }
+
+    fn kept_eval(&self) -> Option<f64> {
+        self.steps.iter().find(|step| step.step == self.kept).and_then(|step| step.eval_loss)
+    }
+
+    /// Some lines for the terminal.
+    pub(super) fn summary(&self) -> String {
+        let loss = |step: Option<&Step>| step.map_or_else(String::new, |step| format!("{:.3}", step.loss));
+        let ended = if self.stopped { ", ended early" } else { "" };
+        let mut text = format!(
+            "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained\nloss {} → {}",
+            self.steps.len(),
+            self.examples,
+            self.held_out,
+            self.trainable,
+            self.parameters,
+            loss(self.steps.first()),
+            loss(self.steps.last()),
+        );
+        if let Some(eval) = self.kept_eval() {
+            text.push_str(&format!(", held out {eval:.3} at step {}", self.kept));
+        }
+        text + "\n"
+    }
+
+    fn page(&self) -> String {
+        let mut out = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\"><title>Training</title><style>{STYLE}</style></head>\
+             <body><main><h1>Training</h1>"
+        );
+        out.push_str(&self.cards());
+        out.push_str("<div class=\"plots\">");
+        let shown: fn(&Step) -> Option<f64> = |step| Some(step.loss);
+        let mut losses = vec![("Loss", "c1", shown)];
+        let mut accuracies: Vec<(&str, &'static str, fn(&Step) -> Option<f64>)> =
+            vec![("Training", "c1", |step| Some(step.token_accuracy))];
+        if self.steps.iter().any(|step| step.eval_loss.is_some()) {
+            losses.push(("Held out", "c2", |step| step.eval_loss));
+            accuracies.push(("Held out", "c2", |step| step.eval_token_accuracy));
+        }
+        out.push_str(&self.curves("Loss per learnt token", &losses, Unit::Number));
+        out.push_str(&self.curves("Tokens that the model would have written itself", &accuracies, Unit::Score));
+        out.push_str(&self.curves("Norm of the gradients", &[("Norm", "c3", |s| Some(s.grad_norm))], Unit::Number));
+        let rate: fn(&Step) -> Option<f64> = |step| Some(step.learning_rate * 1000.0);
+        out.push_str(&self.curves("Learning rate, in thousandths", &[("Rate", "c4", rate)], Unit::Number));
+        out.push_str("</div></main></body></html>\n");
+        out
+    }
+
+    fn cards(&self) -> String {
+        let card = |title: &str, value: String, detail: String| {
+            format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
+        };
+        let number = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
+        let (first, last) = (self.steps.first().map(|s| s.loss), self.steps.last().map(|s| s.loss));
+        let tuned = match &self.params.tuning {
+            Tuning::Full => "all weights".to_owned(),
+            Tuning::Lora(lora) => format!("LoRA of rank {}", lora.rank),
+        };
+        let held_out = format!("step {}, {} examples", self.kept, self.held_out);
+        let ended = if self.stopped { "ended early" } else { "all steps taken" };
+        let cards = [
+            card("Loss", number(last), format!("{} at the first step", number(first))),
+            card("Held out", number(self.kept_eval()), held_out),
+            card("Steps", self.steps.len().to_string(), format!("{ended}, {} examples", self.examples)),
+            card("Parameters", self.trainable.to_string(), format!("of {} trained ({tuned})", self.parameters)),
+        ];
+        format!("<div class=\"cards\">{}</div>", cards.concat())
+    }
+
+    fn curves(&self, title: &str, series: &[(&str, &'static str, fn(&Step) -> Option<f64>)], unit: Unit) -> String {
+        let width = self.steps.len().div_ceil(POINTS).max(1);
+        let buckets: Vec<&[Step]> = self.steps.chunks(width).collect();
+        let mean = |bucket: &[Step], of: fn(&Step) -> Option<f64>| {
+            let values: Vec<f64> = bucket.iter().filter_map(of).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        let line = |(name, class, of): &(&str, &'static str, fn(&Step) -> Option<f64>)| {
+            Series::plain(name, class, buckets.iter().map(|bucket| mean(bucket, *of)).collect::<Vec<_>>())
+        };
+        let last = |bucket: &&[Step]| bucket.last().map_or_else(String::new, |step| step.step.to_string());
+        let plot = Plot {
+            title: title.to_owned(),
+            categories: buckets.iter().map(last).collect(),
+            series: series.iter().map(line).collect(),
+            unit,
+            x_title: "step".to_owned(),
+        };
+        plot.lines()
+    }
+}

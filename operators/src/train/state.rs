@@ -1,0 +1,185 @@
+//! The state of a training between two steps, as one `.safetensors` text: what learns, the optimiser's means, the best
+//! weights so far, and what was measured. From it a training goes on to the same bits.
+
+use std::collections::{BTreeMap, HashMap};
+
+use candle_core::{Device, Tensor, Var};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use super::optimizer::{AdamW, Moments};
+
+/// What was measured at a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Step {
+    /// From 1.
+    pub(super) step: u64,
+    /// Passes over the examples, parts of one included.
+    pub(super) epoch: f64,
+    /// Mean over the learnt tokens of the batch, by weight.
+    pub(super) loss: f64,
+    pub(super) learning_rate: f64,
+    /// Norm of all gradients before they were clipped.
+    pub(super) grad_norm: f64,
+    /// Tokens read.
+    pub(super) tokens: u64,
+    /// Tokens learnt.
+    pub(super) targets: u64,
+    /// Share of the learnt tokens that the model would have written itself.
+    pub(super) token_accuracy: f64,
+    /// Loss on what is held out, where it was measured after this step.
+    pub(super) eval_loss: Option<f64>,
+    pub(super) eval_token_accuracy: Option<f64>,
+}
+
+/// The best weights so far.
+#[derive(Clone, Debug)]
+pub(super) struct Best {
+    pub(super) loss: f64,
+    pub(super) step: u64,
+    pub(super) weights: BTreeMap<String, Vec<f32>>,
+}
+
+/// Where a training stands.
+#[derive(Debug, Default)]
+pub(super) struct Progressed {
+    pub(super) steps: Vec<Step>,
+    pub(super) best: Option<Best>,
+    /// Measurements since the best one.
+    pub(super) stale: u32,
+    /// Did it end early?
+    pub(super) stopped: bool,
+}
+
+/// What is not a tensor.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    steps: Vec<Step>,
+    best: Option<(f64, u64)>,
+    stale: u32,
+    stopped: bool,
+    taken: u64,
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
+}
+
+fn unwritable(error: impl std::fmt::Display) -> OperatorError {
+    OperatorError::engine(format!("the state of the training cannot be written: {error}"))
+}
+
+/// Writes the state down.
+pub(super) fn save(
+    weights: &BTreeMap<String, Var>,
+    adam: &AdamW,
+    progressed: &Progressed,
+) -> Result<Vec<u8>, OperatorError> {
+    let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for (name, var) in weights {
+        let numbers = var.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(unwritable)?;
+        parts.insert(format!("weight/{name}"), bytes(&numbers));
+    }
+    for (name, moments) in &adam.moments {
+        parts.insert(format!("mean/{name}"), bytes(&moments.mean));
+        parts.insert(format!("square/{name}"), bytes(&moments.square));
+    }
+    for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
+        parts.insert(format!("best/{name}"), bytes(numbers));
+    }
+    let head = Head {
+        steps: progressed.steps.clone(),
+        best: progressed.best.as_ref().map(|best| (best.loss, best.step)),
+        stale: progressed.stale,
+        stopped: progressed.stopped,
+        taken: adam.steps,
+    };
+    let head = serde_json::to_string(&head).map_err(unwritable)?;
+    let mut views = BTreeMap::new();
+    for (name, part) in &parts {
+        views.insert(name, TensorView::new(Dtype::F32, vec![part.len() / 4], part).map_err(unwritable)?);
+    }
+    safetensors::serialize(views, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+}
+
+/// Takes a saved state up. `None` when it is not one of these weights: then the training starts over.
+pub(super) fn restore(
+    state: &[u8],
+    weights: &BTreeMap<String, Var>,
+    adam: &mut AdamW,
+) -> Result<Option<Progressed>, OperatorError> {
+    let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
+    let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
+    let Some(head) = head.and_then(|head| serde_json::from_str::<Head>(head).ok()) else { return Ok(None) };
+    let Ok(tensors) = SafeTensors::deserialize(state) else { return Ok(None) };
+    let part = |kind: &str, name: &str, count: usize| {
+        let tensor = tensors.tensor(&format!("{kind}/{name}")).ok()?;
+        Some(numbers(tensor.data())).filter(|numbers| numbers.len() == count)
+    };
+    let mut taken = BTreeMap::new();
+    let mut best = BTreeMap::new();
+    for (name, var) in weights {
+        let count = var.elem_count();
+        let moments = part("mean", name, count).zip(part("square", name, count));
+        let (Some(weight), Some((mean, square))) = (part("weight", name, count), moments) else { return Ok(None) };
+        taken.insert(name.clone(), (weight, Moments { mean, square }));
+        best.extend(part("best", name, count).map(|numbers| (name.clone(), numbers)));
+    }
+    for (name, (weight, moments)) in taken {
+        set(&weights[&name], weight)?;
+        adam.moments.insert(name, moments);
+    }
+    adam.steps = head.taken;
+    let best = head.best.map(|(loss, step)| Best { loss, step, weights: best });
+    Ok(Some(Progressed { steps: head.steps, best, stale: head.stale, stopped: head.stopped }))
+}
+
+/// Writes numbers into a weight.
+pub(super) fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
+    let tensor = Tensor::from_vec(numbers, var.shape(), &Device::Cpu);
+    tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
+}
+
+/// A copy of all weights.
+pub(super) fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
+    let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
+    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(super::student::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::optimizer::AdamParams;
+    use super::*;
+
+    fn var(numbers: &[f32]) -> Var {
+        Var::from_tensor(&Tensor::new(numbers, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_state_comes_back_to_the_bit_or_not_at_all() {
+        let weights = BTreeMap::from([("w".to_owned(), var(&[0.1, -7e-9]))]);
+        let mut adam = AdamW::new(AdamParams::default());
+        let gradients = BTreeMap::from([("w".to_owned(), Tensor::new(&[1.0_f32, 2.0], &Device::Cpu).unwrap())]);
+        adam.step(&weights, &gradients, 0.1, 1.0).unwrap();
+        let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
+        let progressed = Progressed { best, stale: 2, ..Progressed::default() };
+        let saved = save(&weights, &adam, &progressed).unwrap();
+        let (fresh, mut other) =
+            (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
+        let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
+        assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
+        assert_eq!((other.steps, &other.moments), (1, &adam.moments));
+        let best = back.best.expect("a best");
+        assert_eq!((best.loss, back.stale, best.weights), (0.1 + 0.2, 2, copied(&weights).unwrap()));
+        let strange = BTreeMap::from([("w".to_owned(), var(&[0.0]))]);
+        assert!(restore(&saved, &strange, &mut other).unwrap().is_none(), "of another shape");
+        assert!(restore(&saved[..saved.len() / 2], &fresh, &mut other).unwrap().is_none(), "torn");
+        assert!(restore(b"", &fresh, &mut other).unwrap().is_none());
+    }
+}

@@ -1,0 +1,69 @@
+//! `serve`: a model behind an OpenAI-compatible API.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::operator::InputArtifact;
+use searchmill_operators::model::inference::{Opening, TextModel};
+
+use super::Session;
+use super::artifact::find;
+use crate::args::{ServeArgs, ServeModelArgs, ServeWhat};
+use crate::exit::{Failure, OK};
+use crate::serve::model::serve as answer;
+
+pub(super) fn serve(session: &Session<'_>, args: &ServeArgs) -> Result<u8, Failure> {
+    match &args.what {
+        ServeWhat::Model(args) => model(session, args),
+    }
+}
+
+fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
+    let listener = TcpListener::bind(args.listen)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| Failure::usage(format!("cannot listen on {}: {error}", args.listen)))?;
+    let folder = folder(session, &args.model)?;
+    let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
+    let threads =
+        args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let opening =
+        Opening { rows: args.rows, context: args.context, threads, memory: args.memory_mib.map(|mib| mib << 20) };
+    let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
+    let name = args.name.clone().unwrap_or_else(|| args.model.trim_end_matches('/').to_owned());
+    let address = listener.local_addr()?;
+    session.terminal.line(&format!("`{name}` answers at http://{address}/v1"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(answer(listener, model, name, args.max_tokens, told_to_end()))?;
+    Ok(OK)
+}
+
+/// A folder as it stands, or the artifact of that name in the store.
+fn folder(session: &Session<'_>, what: &str) -> Result<PathBuf, Failure> {
+    let path = session.directory.join(what);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    if Path::new(what).components().count() > 1 {
+        return Err(Failure::usage(format!("there is no folder {what}")));
+    }
+    let store = session.existing_store()?;
+    match store.open_input(&find(&store, what, None)?.artifact)? {
+        InputArtifact::Tree(tree) => Ok(tree.path),
+        InputArtifact::Rows(_) => Err(Failure::usage(format!("`{what}` is a table, not a model"))),
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupted = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = interrupted => {}
+                _ = terminated.recv() => {}
+            }
+        }
+        Err(_) => drop(interrupted.await),
+    }
+}

@@ -1,0 +1,6 @@
+//! What others may ask over HTTP: thin adapters over the engine and the operators.
+
+mod chat;
+mod completion;
+pub(crate) mod model;
+mod wire;

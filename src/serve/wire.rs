@@ -1,0 +1,137 @@
+//! The OpenAI API's requests as they arrive, and the parts that its answers share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use searchmill_operators::model::inference::{Completion, Finish, Request, Sampling, TextModel};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// What both kinds of request may say about the writing.
+#[derive(Debug, Deserialize)]
+pub(super) struct Writing {
+    pub(super) temperature: Option<f32>,
+    pub(super) top_p: Option<f32>,
+    pub(super) top_k: Option<i64>,
+    #[serde(alias = "max_completion_tokens")]
+    pub(super) max_tokens: Option<usize>,
+    #[serde(default)]
+    pub(super) stop: OneOrMany,
+    pub(super) seed: Option<i64>,
+    #[serde(default)]
+    pub(super) stream: bool,
+    pub(super) n: Option<u32>,
+    #[serde(default)]
+    pub(super) stream_options: BTreeMap<String, Value>,
+}
+
+/// Nothing, one text or several.
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub(super) enum OneOrMany {
+    #[default]
+    None,
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn all(self) -> Vec<String> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts,
+        }
+    }
+}
+
+/// A model that is served, and what it is called.
+pub(super) struct Served {
+    pub(super) model: TextModel,
+    pub(super) name: String,
+    /// Tokens of an answer where the request does not say.
+    pub(super) max_tokens: usize,
+    /// Unix time of the start.
+    pub(super) created: u64,
+}
+
+/// A request that cannot be answered, as the API tells it.
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    pub(super) fn bad(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message: message.into() }
+    }
+
+    pub(super) fn broken(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let kind = if self.status.is_client_error() { "invalid_request_error" } else { "server_error" };
+        (self.status, Json(json!({"error": {"message": self.message, "type": kind, "code": null}}))).into_response()
+    }
+}
+
+impl Writing {
+    /// The request that the model gets. Without a seed every request draws anew.
+    pub(super) fn request(
+        self,
+        served: &Served,
+        prompt: Vec<u32>,
+        log_probabilities: bool,
+    ) -> Result<Request, Refusal> {
+        if self.n.is_some_and(|n| n != 1) {
+            return Err(Refusal::bad("`n` other than 1 is not supported"));
+        }
+        let sampling = Sampling {
+            temperature: self.temperature.unwrap_or(1.0),
+            top_k: self.top_k.and_then(|k| usize::try_from(k).ok()).unwrap_or(0),
+            top_p: self.top_p.unwrap_or(1.0),
+        };
+        if !(sampling.temperature >= 0.0 && sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
+            return Err(Refusal::bad("`temperature` must not be negative, `top_p` must be above 0 and at most 1"));
+        }
+        Ok(Request {
+            prompt,
+            sampling,
+            seed: self.seed.map_or_else(fresh_seed, |seed| seed as u64),
+            max_tokens: self.max_tokens.unwrap_or(served.max_tokens),
+            stops: self.stop.all(),
+            stop_tokens: Arc::clone(served.model.stop_tokens()),
+            log_probabilities,
+            stream: self.stream,
+        })
+    }
+}
+
+/// Another number for every request: the time in nanoseconds.
+fn fresh_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// Why a text ended, in the API's words.
+pub(super) fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+    }
+}
+
+pub(super) fn usage(done: &Completion) -> Value {
+    json!({
+        "prompt_tokens": done.prompt_tokens,
+        "completion_tokens": done.drawn,
+        "total_tokens": done.prompt_tokens + done.drawn,
+        "prompt_tokens_details": {"cached_tokens": done.reused},
+    })
+}
