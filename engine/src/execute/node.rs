@@ -183,7 +183,7 @@ fn run_here(
     progress: Arc<NodeProgress>,
 ) -> Result<(Written, RowsRun), OperatorError> {
     let node = job.node();
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(job.limit());
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
@@ -247,7 +247,7 @@ fn kernel_run(
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts }).with_outside(job.outside.clone());
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
