@@ -157,7 +157,10 @@ fn compute(
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
-    let (mut written, rows) = match job.options.workers.program(&node.spec.resources)? {
+    // Budget and limits of endpoints are this process's: who asks one stays here.
+    let asks = job.outside.gate.is_some();
+    let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
+    let (mut written, rows) = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
