@@ -185,7 +185,10 @@ fn adapters_logits_and_gradients() {
             close(gradients.get(&tensor).unwrap(), &reference[&format!("lora.gradient.{name}")], &name);
         }
         let trained = |name: &str, weight: &Tensor| name.contains("_proj.weight") && gradients.get(weight).is_some();
-        assert!(decoder.parameters().iter().all(|(name, weight)| !trained(name, weight)), "no work is done for the base");
+        assert!(
+            decoder.parameters().iter().all(|(name, weight)| !trained(name, weight)),
+            "no work is done for the base"
+        );
         let merged: Tensors = decoder.merged_parameters().unwrap();
         let merged = Decoder::from_weights(decoder.config().clone(), merged).unwrap();
         close(&logits(&merged, tokens, &Layout::whole(1, 40), None), &reference["lora.logits"], "merged");
