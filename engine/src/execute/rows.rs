@@ -38,7 +38,7 @@ pub(super) struct RowsRun {
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// Rows without a result.
-    failed: u64,
+    pub(super) failed: u64,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
     pub(super) failure: Option<OperatorError>,
 }
