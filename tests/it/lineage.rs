@@ -106,7 +106,7 @@ fn commit<R: Record>(mill: &Mill, port: &str, rows: &[R]) -> OutputRecord {
 
 fn commit_batch(mill: &Mill, port: &str, port_type: PortType, batch: &RecordBatch) -> OutputRecord {
     let store = mill.store();
-    let mut sink = StoreSink::new(&store, IndexMap::from([(port.to_owned(), port_type)])).expect("a sink");
+    let mut sink = StoreSink::new(&store, IndexMap::from([(port.to_owned(), port_type)]));
     sink.write(port, batch).expect("rows can be written");
     sink.commit().expect("rows can be committed").outputs[port].clone()
 }

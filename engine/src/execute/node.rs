@@ -157,7 +157,10 @@ fn compute(
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
-    let (mut written, rows) = match job.options.workers.program(&node.spec.resources)? {
+    // Budget and limits of endpoints are this process's: who asks one stays here.
+    let asks = job.outside.gate.is_some();
+    let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
+    let (mut written, rows) = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
@@ -183,7 +186,7 @@ fn run_here(
     progress: Arc<NodeProgress>,
 ) -> Result<(Written, RowsRun), OperatorError> {
     let node = job.node();
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(job.limit());
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
@@ -247,7 +250,7 @@ fn kernel_run(
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, ..parts }).with_outside(job.outside.clone());
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {

@@ -236,7 +236,7 @@ impl Bench {
         }
         let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
         let limit = limit.and_then(|limit| limit.content.parse().ok());
-        let mut sink = StoreSink::new(scratch, ports)?.with_limit(limit);
+        let mut sink = StoreSink::new(scratch, ports).with_limit(limit);
         match run_kernel(rerun.operator.as_ref(), &kernel_run(rerun, scratch), &mut sink) {
             Err(_) if sink.limit_reached() => {}
             other => drop(other?),

@@ -97,7 +97,7 @@ pub struct ContextParts {
     pub seed: u64,
     /// Set when the run is told to stop.
     pub cancelled: Arc<AtomicBool>,
-    /// An empty folder, removed afterwards.
+    /// Where a folder for temporary files may be made; removed afterwards.
     pub scratch: PathBuf,
     /// Relative paths start here.
     pub directory: PathBuf,
@@ -167,7 +167,7 @@ impl Context {
         if self.is_cancelled() { Err(OperatorError::cancelled()) } else { Ok(()) }
     }
 
-    /// An empty folder for temporary files, removed afterwards.
+    /// Where temporary files may lie: a folder that is not there until somebody makes it, removed afterwards.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         &self.0.scratch

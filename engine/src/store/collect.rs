@@ -435,7 +435,7 @@ mod tests {
     /// A result that no run knows of.
     fn made(store: &Store, text: &str) -> NodeResult {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
-        let mut sink = StoreSink::new(store, ports).unwrap();
+        let mut sink = StoreSink::new(store, ports);
         let row = Document { id: text.to_owned(), title: None, text: text.to_owned(), metadata: None };
         sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
         let preimage = json!({"inputs": [], "text": text});

@@ -123,9 +123,9 @@ fn run(
     let store = Store::open(&task.store)?;
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut sink = StoreSink::new(&store, ports(task)?)?.with_limit(task.limit);
+    let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit);
     let parts = context_parts(task, secrets, stop, parent, &runtime);
-    let (scratch, checkpoint) = (sink.scratch()?, Arc::new(store.checkpoint(&task.key)));
+    let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
     let context = Context::new(ContextParts { scratch, checkpoint, ..parts });
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);

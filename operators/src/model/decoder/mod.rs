@@ -214,7 +214,7 @@ impl Decoder {
         let flat = hidden.reshape(((), self.config.hidden_size))?;
         let logits = match &self.head {
             Some(head) => head.forward(&flat, None)?,
-            None => flat.matmul(&self.embedding.t()?)?,
+            None => linear::product(&flat, &self.embedding)?,
         };
         if let Some(last) = shape.last_mut() {
             *last = self.config.vocab_size;
