@@ -87,7 +87,6 @@ fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
     child.kill().expect("a running child");
     child.wait().expect("a child");
     let before = paid(&bench);
-    assert!(!bench.mill.unfinished().is_empty(), "the killed run left unfinished work");
     let told = bench.run(&[]).exit(0);
     let events = told.events();
     let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
