@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
-5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
+4 the budget is used up · 5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -161,6 +161,14 @@ pub(crate) struct RunArgs {
     /// Take at most so many rows from every source: a trial run with its own cache entries.
     #[arg(long, value_name = "ROWS")]
     pub(crate) limit: Option<u64>,
+    /// Spend no more than that on calls to endpoints: `calls=500`, `tokens=1.5M`, `cost=2.50` (at the `prices` of the
+    /// pipeline). Used up, no new call is made, what is in flight is finished, the exit code is 4, and the next run goes
+    /// on. Replaces the same limit of the pipeline's `budget:`.
+    #[arg(long, value_name = "LIMIT=AMOUNT", value_delimiter = ',')]
+    pub(crate) budget: Vec<String>,
+    /// Run only nodes with rows that failed, those passed over by `on_error: drop` too, and what depends on them.
+    #[arg(long, conflicts_with_all = ["targets", "to", "from", "only", "force", "no_cache"])]
+    pub(crate) retry_rejects: bool,
     /// Send OpenLineage events there: a file, to which they are added, or the address of a receiver. See also
     /// OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE.
     #[arg(long, value_name = "FILE|URL", env = "OPENLINEAGE_URL")]

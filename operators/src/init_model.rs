@@ -110,7 +110,7 @@ impl Operator for InitModel {
         },
         Example {
             title: "A Llama whose tokenizer knows the documents too",
-            yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, vocab: 16384}, seed: 1}",
+            yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, head_dim: 64, vocab: 16384}, seed: 1}",
         },
     ];
 
@@ -294,7 +294,7 @@ mod tests {
             (json!({"deviation": 0.0}), "greater than 0"),
             (json!({"head_dim": 15}), "even"),
         ] {
-            let issues = (entry.bind)(params).ok().expect("params").check();
+            let issues = (entry.bind)(params).expect("params").check();
             assert!(issues.iter().any(|issue| issue.message.contains(told)), "{issues:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! `train`: teaches a model what converted examples show.
 
-mod data;
+mod example;
 mod fit;
 mod gradient;
 mod optimizer;
@@ -25,7 +25,7 @@ use searchmill_schemas::{RecordKind, Reject};
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
-use self::data::{Read, Reader, Truncation};
+use self::example::{Read, Reader, Truncation};
 use self::fit::{Fit, Fitted};
 use self::optimizer::AdamParams;
 use self::schedule::{Decay, shuffled};
@@ -223,8 +223,8 @@ impl Operator for Train {
             yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128, dropout: 0.05, target_modules: [all-linear]}}\n    epochs: 2\n    batch_size: 8\n    learning_rate: 1e-4\n    eval_share: 0.05\n    early_stopping: 3\n",
         },
         Example {
-            title: "Examples that count differently, held-out ones of their own, one layer's activations at a time",
-            yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
+            title: "An adapter of the attention alone, examples that count differently, held-out ones of their own",
+            yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj, v_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
         },
     ];
 
@@ -302,10 +302,10 @@ impl Training {
     /// Holds examples out, all those of a question together.
     fn split(
         &self,
-        examples: Vec<data::Example>,
-        mut held_out: Vec<data::Example>,
+        examples: Vec<example::Example>,
+        mut held_out: Vec<example::Example>,
         seed: u64,
-    ) -> (Vec<data::Example>, Vec<data::Example>) {
+    ) -> (Vec<example::Example>, Vec<example::Example>) {
         let questions: BTreeSet<String> = examples.iter().map(|example| example.question.clone()).collect();
         let count = (questions.len() as f64 * self.0.eval_share).round() as usize;
         let count = if self.0.eval_share > 0.0 { count.clamp(1, questions.len().saturating_sub(1)) } else { 0 };

@@ -1,10 +1,8 @@
 //! `doctor`: what this machine has for searchmill, and what is missing.
 
-use std::path::Path;
 use std::process::Command;
 
 use searchmill_engine::execute::{Device, devices};
-use searchmill_engine::store::Store;
 use serde_json::{Value, json};
 
 use super::Session;
@@ -22,7 +20,7 @@ struct Finding {
 
 pub(super) fn doctor(session: &Session<'_>) -> Result<u8, Failure> {
     let devices = devices(visible().as_deref());
-    let mut findings = vec![processor(), memory(), store(&session.store)];
+    let mut findings = vec![processor(), memory(), store(session)];
     findings.extend(gpus(&devices));
     findings.push(worker());
     if session.terminal.is_json() {
@@ -85,18 +83,27 @@ fn memory() -> Finding {
 }
 
 /// Is there a store, and can it be written? Nothing is made where there is none.
-fn store(place: &Path) -> Finding {
-    let shown = place.display();
-    let looked = match Store::look(place) {
-        Ok(looked) => looked,
-        Err(error) => return Finding::new("store", "wrong", error.to_string()),
+fn store(session: &Session<'_>) -> Finding {
+    let wrong = |failure: Failure| {
+        let why = match failure {
+            Failure::Store(error) => error.to_string(),
+            Failure::Usage { message, .. } | Failure::Busy(message) | Failure::Other(message) => message,
+            Failure::Pipeline(..) => "a pipeline is wrong".to_owned(),
+        };
+        Finding::new("store", "wrong", why)
     };
-    if !looked.exists() {
-        return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` makes it"));
+    let shown = session.shown_store();
+    match session.look() {
+        Err(failure) => return wrong(failure),
+        Ok(looked) if !looked.exists() => {
+            return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` makes it"));
+        }
+        Ok(_) => {}
     }
-    match Store::open(place).and_then(|store| store.keep_task(b"").map(|probe| store.drop_task(&probe))) {
+    let tried = session.store().and_then(|store| Ok(store.keep_task(b"").map(|probe| store.drop_task(&probe))?));
+    match tried {
         Ok(()) => Finding::new("store", "ok", format!("{shown}, can be written")),
-        Err(error) => Finding::new("store", "wrong", error.to_string()),
+        Err(failure) => wrong(failure),
     }
 }
 

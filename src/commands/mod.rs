@@ -79,12 +79,16 @@ impl Session<'_> {
         })
     }
 
-    fn no_store(&self) -> String {
-        let shown = match &self.store {
+    /// The store as it is shown to people.
+    fn shown_store(&self) -> String {
+        match &self.store {
             Place::Folder(folder) => folder.strip_prefix(&self.directory).unwrap_or(folder).display().to_string(),
             Place::Shared { url, .. } => url.clone(),
-        };
-        format!("there is no store at {shown} yet")
+        }
+    }
+
+    fn no_store(&self) -> String {
+        format!("there is no store at {} yet", self.shown_store())
     }
 }
 

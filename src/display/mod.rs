@@ -6,6 +6,7 @@ pub mod diagnostic;
 mod ending;
 pub(crate) mod lineage;
 mod live;
+pub(crate) mod money;
 mod reference;
 mod schedule;
 mod table;

@@ -4,6 +4,8 @@ mod blocks;
 mod commands;
 mod attest;
 mod carrying;
+mod chaos;
+mod comes_back;
 mod concurrency;
 mod crash;
 mod diagnostics;
@@ -13,7 +15,9 @@ mod faults;
 mod keeping;
 mod laws;
 mod lineage;
+mod limits;
 mod mill;
+mod money;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod remote;

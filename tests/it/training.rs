@@ -74,7 +74,7 @@ fn the_number_of_threads_changes_no_bit() {
 fn a_training_that_does_not_fit_says_so_before_it_starts() {
     let mill = mill();
     mill.write("pipeline.yaml", &(PIPELINE.to_owned() + "    resources: {memory: 1MiB}\n"));
-    let told = mill.run(&[]).exit(1);
+    let told = mill.run(&[]).exit(5);
     assert!(
         told.stdout.contains("the training needs about") && told.stdout.contains("1 MiB are available"),
         "{}",

@@ -85,6 +85,8 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
     let spec = load_text(&file, PIPELINE, &overrides, &mut SourceMap::new()).expect("a right pipeline");
     let plan = bind(spec, &file, folder, &Registry::new(&entries)).expect("a plan");
     let options = RunOptions {
+        budget: searchmill_engine::operator::Budget::default(),
+        retry_dropped: false,
         jobs: 1,
         keep_going: false,
         force: std::collections::BTreeSet::new(),

@@ -10,15 +10,16 @@ use indexmap::IndexMap;
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::endpoints::Endpoints;
 use super::identity::{Known, Parts};
 use super::node::{NodeDone, NodeJob, run_node};
-use super::resolve::{Lookup, damage_reason, lookup, reasons};
+use super::resolve::{Lookup, Retry, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Context, OperatorError, SecretLookup};
+use crate::operator::{Blame, Budget, Context, OperatorError, SecretLookup, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -48,6 +49,16 @@ pub struct RunOptions {
     pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
+    /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
+    pub budget: Budget,
+    /// Try rows again, too, that `on_error: drop` passed over.
+    pub retry_dropped: bool,
+}
+
+impl RunOptions {
+    pub(super) fn retry(&self) -> Retry {
+        if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
+    }
 }
 
 /// How a run is told to stop, from outside. Cheap to clone.
@@ -101,7 +112,11 @@ pub async fn run(
 ) -> Result<RunSummary, StoreError> {
     let (sender, receiver) = unbounded_channel();
     let mut driver = Driver::new(plan, store, options, reporter, stop, sender)?;
+    let watch = driver.endpoints.watch(Arc::clone(&driver.reporter));
     let outcome = driver.drive(receiver).await;
+    if let Some(watch) = watch {
+        watch.abort();
+    }
     driver.finish(outcome)
 }
 
@@ -126,8 +141,10 @@ struct Driver {
     record: RunRecord,
     ledger: Arc<Mutex<RunWriter>>,
     summary: RunSummary,
+    spent_nanos: u64,
     start: Instant,
     http: reqwest::Client,
+    endpoints: Endpoints,
     /// Nothing that this run may use is collected.
     _in_use: StoreUse,
     /// Nodes that had their result and make it again because it was found damaged, each with the nodes that wait for it.
@@ -161,7 +178,9 @@ impl Driver {
         };
         let sources = SourceDigests::new(store.known_sources());
         let writer = store.start_run(&record)?;
-        let summary = RunSummary { run: record.id.clone(), ..RunSummary::default() };
+        let currency = plan.currency().unwrap_or_default();
+        let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
+        let endpoints = Endpoints::new(&plan, options.budget);
         let ledger = Arc::new(Mutex::new(writer));
         let (known, last, start) = (Known::new(), None, Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
@@ -181,8 +200,10 @@ impl Driver {
             record,
             ledger,
             summary,
+            spent_nanos: 0,
             start,
             http,
+            endpoints,
             _in_use: in_use,
             remaking: BTreeMap::new(),
         })
@@ -287,7 +308,8 @@ impl Driver {
     /// Looks a key up. What is handed over at once must be whole, and what was found damaged a moment ago is not believed.
     fn look_up(&self, place: usize, key: &NodeKey, selected: bool) -> Result<Lookup, StoreError> {
         let node = &self.plan.nodes()[place];
-        let found = lookup(&self.store, node, key, selected);
+        let retry = if selected { self.options.retry() } else { Retry::Nothing };
+        let found = lookup(&self.store, node, key, retry);
         let Lookup::Hit(result) = &found else { return Ok(found) };
         for (port, output) in &result.outputs {
             let handed_over = matches!(node.outputs.get(port), Some(crate::operator::PortType::Tree(_)));
@@ -341,6 +363,7 @@ impl Driver {
             stop: self.stop.clone(),
             run: self.record.id.clone(),
             http: self.http.clone(),
+            outside: self.endpoints.outside(&self.plan.nodes()[place]),
         };
         let done = self.done.clone();
         tokio::spawn(async move {
@@ -447,8 +470,10 @@ impl Driver {
 
     fn settle(&mut self, done: NodeDone) -> Result<Step, StoreError> {
         let place = done.place;
+        self.count(&done.spent);
         match done.outcome {
             Err(error) if error.blame == Blame::Cancelled => {
+                self.tell_budget();
                 self.summary.skipped += 1;
                 let node = self.plan.nodes()[place].id().to_owned();
                 self.reporter.event(&Event::NodeSkipped { node });
@@ -465,6 +490,22 @@ impl Driver {
         }
     }
 
+    fn count(&mut self, spent: &Usage) {
+        self.summary.calls += spent.calls;
+        self.summary.prompt_tokens += spent.prompt_tokens;
+        self.summary.completion_tokens += spent.completion_tokens;
+        self.spent_nanos += spent.cost_nanos;
+        self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
+    }
+
+    /// Once: that the budget is used up.
+    fn tell_budget(&mut self) {
+        if let Some(limit) = self.endpoints.purse.refused().filter(|_| self.summary.budget.is_none()) {
+            self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
+            self.summary.budget = Some(limit);
+        }
+    }
+
     fn finished(
         &mut self,
         place: usize,
@@ -478,9 +519,6 @@ impl Driver {
         let plan = Arc::clone(&self.plan);
         let node = &plan.nodes()[place];
         self.summary.finished += 1;
-        self.summary.calls += result.calls;
-        self.summary.prompt_tokens += result.prompt_tokens;
-        self.summary.completion_tokens += result.completion_tokens;
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
         }
@@ -497,6 +535,7 @@ impl Driver {
             calls: result.calls,
             prompt_tokens: result.prompt_tokens,
             completion_tokens: result.completion_tokens,
+            cost: result.usage().cost(),
             seconds: result.seconds,
             summary: result.summary.clone(),
         });
@@ -590,7 +629,7 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     found
 }
 
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 a node failed for the machine's sake (disk, network,
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
 /// lock), 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
@@ -598,6 +637,7 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
         _ if summary.interrupted => 130,
         _ if summary.machine_failure => 5,
         _ if summary.failed > 0 => 1,
+        _ if summary.budget.is_some() => 4,
         _ if summary.dead_letters > 0 => 3,
         _ => 0,
     }

@@ -10,7 +10,7 @@ use super::rows::{RowsJob, RowsRun, run_rows};
 use crate::fingerprint::{Digest, RowKeys};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
 use crate::spec::OnError;
-use crate::store::{Blocks, Memo, Store, StoreSink};
+use crate::store::{Blocks, Calls, Memo, Store, StoreSink};
 
 /// What a kernel's run needs beside its inputs.
 pub(super) struct KernelRun {
@@ -55,12 +55,13 @@ pub(super) fn run_kernel(
         Kernel::RowMap(kernel) => {
             let base = run.row_base;
             let keys = RowKeys::new(base, kernel.reads());
-            let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base) };
+            let (memo, calls) = remembered(run, &base)?;
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
                 keys,
                 memo,
+                calls: Arc::new(calls),
                 on_error: run.on_error,
                 context: run.context.clone(),
                 stop: run.stop.clone(),
@@ -72,4 +73,15 @@ pub(super) fn run_kernel(
         }
     }
     Ok(RowsRun::default())
+}
+
+/// The rows that are known, and the calls of those that are not.
+fn remembered(run: &KernelRun, base: &Digest) -> Result<(Memo, Calls), OperatorError> {
+    if !run.recall {
+        return Ok((Memo::empty(&run.store, base), Calls::empty(&run.store, base)));
+    }
+    run.store.tidy_memo(base);
+    let memo = Memo::open(&run.store, base)?;
+    let calls = Calls::open(&run.store, base, &memo)?;
+    Ok((memo, calls))
 }

@@ -12,7 +12,7 @@ use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError};
+use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError, Outside, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -34,6 +34,7 @@ pub(super) struct NodeJob {
     pub(super) stop: Stop,
     pub(super) run: String,
     pub(super) http: reqwest::Client,
+    pub(super) outside: Outside,
 }
 
 impl NodeJob {
@@ -62,6 +63,8 @@ pub(super) struct NodeDone {
     /// Another process had made the result meanwhile.
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
+    /// What it cost, also where nothing came of it.
+    pub(super) spent: Usage,
     pub(super) seconds: f64,
     /// An input was found damaged before anything was computed: its place among the inputs, and how.
     pub(super) damaged: Option<(usize, Damage)>,
@@ -72,16 +75,22 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let node = &job.plan.nodes()[job.place];
     let (key, preimage) = job.parts.key(node);
     let (place, reasons) = (job.place, job.reasons.clone());
-    let done = |outcome, reused, cached_rows| {
+    let paid = Arc::clone(&job.outside.node);
+    let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, seconds, damaged: None }
+        let spent = match &outcome {
+            Ok(_) if reused => Usage::default(),
+            Ok(result) => result.usage(),
+            Err(_) => paid.spent(),
+        };
+        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds, damaged: None }
     };
     let lease = match take_lease(&job, &key).await {
         Ok(lease) => lease,
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key, true)
+        && let Lookup::Hit(result) = lookup(&job.store, node, &key, job.options.retry())
     {
         return done(Ok(*result), true, 0);
     }
@@ -139,14 +148,19 @@ fn compute(
     let node = &job.plan.nodes()[job.place];
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
-    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
+    let mut progress = NodeProgress::new(node.id(), Arc::clone(&job.reporter));
+    progress.spent = Arc::clone(&job.outside.node);
+    let progress = Arc::new(progress);
     let checkpoint = Arc::new(job.store.checkpoint(&key));
     if !job.recall {
         checkpoint.remove()?;
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
-    let (mut written, rows) = match job.options.workers.program(&node.spec.resources)? {
+    // Budget and limits of endpoints are this process's: who asks one stays here.
+    let asks = job.outside.gate.is_some();
+    let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
+    let (mut written, rows) = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
@@ -204,6 +218,7 @@ fn node_result(
         calls: rows.usage.calls,
         prompt_tokens: rows.usage.prompt_tokens,
         completion_tokens: rows.usage.completion_tokens,
+        cost_nanos: rows.usage.cost_nanos,
         seconds: start.elapsed().as_secs_f64(),
         finished: unix_time(),
         run: job.run.clone(),
@@ -235,7 +250,7 @@ fn kernel_run(
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts });
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {

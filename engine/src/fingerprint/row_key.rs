@@ -58,6 +58,16 @@ pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     RowKey(hash_bytes(&bytes))
 }
 
+/// The key of one call for one row: its place among the row's calls, and what was asked.
+#[must_use]
+pub fn call_key(row: &RowKey, ordinal: u32, request: &[u8]) -> RowKey {
+    let mut bytes = b"call/1".to_vec();
+    bytes.extend(row.0.as_bytes());
+    bytes.extend(ordinal.to_be_bytes());
+    bytes.extend(request);
+    RowKey(hash_bytes(&bytes))
+}
+
 fn as_json(row: &RecordBatch) -> Result<Value, String> {
     if row.columns().iter().any(|column| column.len() != 1) {
         return Err("a row key is made of exactly one row".to_owned());

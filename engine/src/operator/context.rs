@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::error::OperatorError;
+use super::outside::Outside;
 use super::params::Secret;
 
 /// How often and how patiently a call to the outside is repeated.
@@ -124,13 +125,26 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>);
+pub struct Context(Arc<ContextParts>, Outside);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(parts), Outside::default())
+    }
+
+    /// The same, with what the run shares about the outside: budget, limits, calls that are known.
+    #[must_use]
+    pub fn with_outside(mut self, outside: Outside) -> Self {
+        self.1 = outside;
+        self
+    }
+
+    /// What the run shares about the outside.
+    #[must_use]
+    pub fn outside(&self) -> &Outside {
+        &self.1
     }
 
     /// Seed of this node.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
-use crate::operator::RetryPolicy;
+use crate::operator::{Budget, RetryPolicy};
 
 /// A pipeline as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Spec {
     pub secrets: BTreeSet<String>,
     /// When it runs by itself.
     pub schedule: Option<Schedule>,
+    /// What a run may spend.
+    pub budget: Budget,
     /// `tests:` as written, its shape checked.
     pub tests: Option<Spanned>,
 }

@@ -37,7 +37,12 @@ impl Blocks {
     /// # Errors
     /// When the store cannot be read.
     pub fn open(store: &Store, base: &Digest, recall: bool) -> Result<Self, StoreError> {
-        let memo = if recall { Memo::open(store, base)? } else { Memo::empty(store, base) };
+        let memo = if recall {
+            store.tidy_memo(base);
+            Memo::open(store, base)?
+        } else {
+            Memo::empty(store, base)
+        };
         Ok(Self { store: store.clone(), base: *base, memo })
     }
 
@@ -54,7 +59,7 @@ impl Blocks {
             let here = || self.store.has_part(artifact, part);
             here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
         };
-        let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(payload).ok());
+        let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(&payload).ok());
         blocks.find(|block| block.outputs.values().flatten().all(there))
     }
 

@@ -123,6 +123,12 @@ impl Store {
         self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
     }
 
+    /// A name that nobody else who is alive on this machine has.
+    pub(super) fn process_name(&self) -> String {
+        let path = self.temporary();
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     /// Puts a task for another process under `tmp/`.
     ///
     /// # Errors

@@ -5,9 +5,11 @@
 
 mod artifact;
 mod block;
+mod calls;
 mod checkpoint;
 mod collect;
 mod columns;
+mod compact;
 mod error;
 mod graves;
 mod guard;
@@ -23,14 +25,17 @@ mod pins;
 mod reader;
 mod remote;
 mod results;
+mod row_codec;
 mod runs;
 mod schedules;
 mod seal;
+mod segment;
 mod table;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
+pub use calls::Calls;
 pub use checkpoint::Checkpoint;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};

@@ -150,7 +150,7 @@ mod tests {
         };
         let texts: Vec<String> = (0..30).map(text).collect();
         let lines = whole_lines(&texts, 0.9);
-        assert_eq!(lines, ["Use the search tool.", " one or more."]);
+        assert_eq!(lines, ["Use the search tool.", "You may call ", " one or more."]);
         let tokenizer = train(&texts, &lines, 300).unwrap();
         assert!(tokenizer.get_vocab_size(true) <= 300);
         assert_eq!(tokenizer.encode(lines[0].as_str(), false).unwrap().get_ids().len(), 1);
@@ -162,6 +162,7 @@ mod tests {
     fn the_same_texts_give_the_same_tokenizer() {
         let once = train(&texts(), &[], 500).unwrap().to_string(true).unwrap();
         assert_eq!(train(&texts(), &[], 500).unwrap().to_string(true).unwrap(), once);
-        assert_ne!(train(&texts()[..20], &[], 500).unwrap().to_string(true).unwrap(), once);
+        let other: Vec<String> = texts().iter().map(|text| text.replace("founded", "mentored")).collect();
+        assert_ne!(train(&other, &[], 500).unwrap().to_string(true).unwrap(), once);
     }
 }

@@ -45,7 +45,7 @@ fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<
 }
 
 /// A normally distributed number (Box and Muller 1958).
-pub(crate) fn normal(chance: &mut ChaCha8Rng) -> f64 {
+fn normal(chance: &mut ChaCha8Rng) -> f64 {
     let radius = (-2.0 * (1.0 - chance.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * chance.random::<f64>()).cos()
 }

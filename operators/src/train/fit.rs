@@ -1,10 +1,11 @@
 //! The training itself: step by step, with checkpoints, measurements on what is held out, and an early end.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError};
 
-use super::data::Example;
+use super::example::Example;
 use super::gradient::{self, Outcome, Settings};
 use super::optimizer::{AdamW, Gradients, norm};
 use super::schedule::{Order, Rate, pack};
@@ -156,7 +157,7 @@ impl Fit<'_> {
         if progressed.best.as_ref().is_none_or(|best| loss < best.loss) {
             progressed.stale = 0;
             let needed = self.params.keep == Keep::Best;
-            let weights = if needed { state::copied(&self.student.weights)? } else { Default::default() };
+            let weights = if needed { state::copied(&self.student.weights)? } else { BTreeMap::new() };
             progressed.best = Some(Best { loss, step: step.step, weights });
         } else {
             progressed.stale += 1;
@@ -192,7 +193,7 @@ impl Fit<'_> {
 
 /// A seed of its own for each pass of each step (the finaliser of SplitMix64).
 fn mixed(seed: u64, step: u64, pass: usize) -> u64 {
-    let mut mixed = seed ^ (step << 16 | pass as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = seed ^ ((step << 16) | pass as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

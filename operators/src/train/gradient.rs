@@ -4,7 +4,7 @@
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Result, Tensor, Var};
 
-use super::data::Example;
+use super::example::Example;
 use super::optimizer::Gradients;
 use super::schedule::Pass;
 use super::student::Student;

@@ -64,8 +64,8 @@ fn sum_of_squares(numbers: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
     let (chunks, rest) = numbers.as_chunks::<8>();
     for chunk in chunks {
-        for lane in 0..8 {
-            lanes[lane] += f64::from(chunk[lane]) * f64::from(chunk[lane]);
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(*number) * f64::from(*number);
         }
     }
     lanes.iter().sum::<f64>() + rest.iter().map(|number| f64::from(*number) * f64::from(*number)).sum::<f64>()
@@ -127,11 +127,12 @@ impl AdamW {
 
 fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32], f: Factors) {
     pulp::Arch::new().dispatch(|| {
-        for i in 0..numbers.len() {
-            let slope = gradient[i] * f.scale;
-            mean[i] = mean[i] * f.beta1 + slope * (1.0 - f.beta1);
-            square[i] = square[i] * f.beta2 + slope * slope * (1.0 - f.beta2);
-            numbers[i] = numbers[i] * f.keep - f.step * mean[i] / (square[i].sqrt() / f.root + f.epsilon);
+        let state = mean.iter_mut().zip(square.iter_mut());
+        for ((number, gradient), (mean, square)) in numbers.iter_mut().zip(gradient).zip(state) {
+            let slope = gradient * f.scale;
+            *mean = *mean * f.beta1 + slope * (1.0 - f.beta1);
+            *square = *square * f.beta2 + slope * slope * (1.0 - f.beta2);
+            *number = *number * f.keep - f.step * *mean / (square.sqrt() / f.root + f.epsilon);
         }
     });
 }

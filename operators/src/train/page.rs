@@ -16,6 +16,9 @@ use crate::evaluation::plot::{Plot, Series, Unit};
 /// Points of a curve at most; more steps are averaged.
 const POINTS: usize = 80;
 
+/// A curve: its name, the class of its colour, its value at a step.
+type Curve<'a> = (&'a str, &'static str, fn(&Step) -> Option<f64>);
+
 /// What the report tells.
 pub(super) struct Report<'a> {
     pub(super) params: &'a TrainParams,
@@ -107,10 +110,8 @@ impl Report<'_> {
         );
         out.push_str(&self.cards());
         out.push_str("<div class=\"plots\">");
-        let shown: fn(&Step) -> Option<f64> = |step| Some(step.loss);
-        let mut losses = vec![("Loss", "c1", shown)];
-        let mut accuracies: Vec<(&str, &'static str, fn(&Step) -> Option<f64>)> =
-            vec![("Training", "c1", |step| Some(step.token_accuracy))];
+        let mut losses: Vec<Curve<'_>> = vec![("Training", "c1", |step| Some(step.loss))];
+        let mut accuracies: Vec<Curve<'_>> = vec![("Training", "c1", |step| Some(step.token_accuracy))];
         if self.steps.iter().any(|step| step.eval_loss.is_some()) {
             losses.push(("Held out", "c2", |step| step.eval_loss));
             accuracies.push(("Held out", "c2", |step| step.eval_token_accuracy));
@@ -118,8 +119,8 @@ impl Report<'_> {
         out.push_str(&self.curves("Loss per learnt token", &losses, Unit::Number));
         out.push_str(&self.curves("Tokens that the model would have written itself", &accuracies, Unit::Score));
         out.push_str(&self.curves("Norm of the gradients", &[("Norm", "c3", |s| Some(s.grad_norm))], Unit::Number));
-        let rate: fn(&Step) -> Option<f64> = |step| Some(step.learning_rate * 1000.0);
-        out.push_str(&self.curves("Learning rate, in thousandths", &[("Rate", "c4", rate)], Unit::Number));
+        let rates: &[Curve<'_>] = &[("Rate", "c4", |step| Some(step.learning_rate * 1000.0))];
+        out.push_str(&self.curves("Learning rate, in thousandths", rates, Unit::Number));
         out.push_str("</div></main></body></html>\n");
         out
     }
@@ -145,14 +146,14 @@ impl Report<'_> {
         format!("<div class=\"cards\">{}</div>", cards.concat())
     }
 
-    fn curves(&self, title: &str, series: &[(&str, &'static str, fn(&Step) -> Option<f64>)], unit: Unit) -> String {
+    fn curves(&self, title: &str, series: &[Curve<'_>], unit: Unit) -> String {
         let width = self.steps.len().div_ceil(POINTS).max(1);
         let buckets: Vec<&[Step]> = self.steps.chunks(width).collect();
         let mean = |bucket: &[Step], of: fn(&Step) -> Option<f64>| {
             let values: Vec<f64> = bucket.iter().filter_map(of).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
-        let line = |(name, class, of): &(&str, &'static str, fn(&Step) -> Option<f64>)| {
+        let line = |(name, class, of): &Curve<'_>| {
             Series::plain(name, class, buckets.iter().map(|bucket| mean(bucket, *of)).collect::<Vec<_>>())
         };
         let last = |bucket: &&[Step]| bucket.last().map_or_else(String::new, |step| step.step.to_string());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::data::Example;
+use super::example::Example;
 use super::gradient::{self, Settings};
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::schedule::{Decay, Rate, pack};

@@ -53,14 +53,53 @@ pub(super) struct Progressed {
     pub(super) stopped: bool,
 }
 
-/// What is not a tensor.
+/// What is not a tensor: whole numbers only, since text does not keep every bit of others.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    steps: Vec<Step>,
-    best: Option<(f64, u64)>,
+    best_step: Option<u64>,
     stale: u32,
     stopped: bool,
     taken: u64,
+}
+
+/// Numbers of a step, in the order of its fields; NaN where nothing was measured.
+const FIGURES: usize = 10;
+
+impl Step {
+    fn figures(&self) -> [f64; FIGURES] {
+        [
+            self.step as f64,
+            self.epoch,
+            self.loss,
+            self.learning_rate,
+            self.grad_norm,
+            self.tokens as f64,
+            self.targets as f64,
+            self.token_accuracy,
+            self.eval_loss.unwrap_or(f64::NAN),
+            self.eval_token_accuracy.unwrap_or(f64::NAN),
+        ]
+    }
+
+    fn of(figures: &[f64; FIGURES]) -> Self {
+        let measured = |figure: f64| (!figure.is_nan()).then_some(figure);
+        Self {
+            step: figures[0] as u64,
+            epoch: figures[1],
+            loss: figures[2],
+            learning_rate: figures[3],
+            grad_norm: figures[4],
+            tokens: figures[5] as u64,
+            targets: figures[6] as u64,
+            token_accuracy: figures[7],
+            eval_loss: measured(figures[8]),
+            eval_token_accuracy: measured(figures[9]),
+        }
+    }
+}
+
+fn wide(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks::<8>().0.iter().map(|number| f64::from_le_bytes(*number)).collect()
 }
 
 fn bytes(numbers: &[f32]) -> Vec<u8> {
@@ -93,9 +132,11 @@ pub(super) fn save(
     for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
         parts.insert(format!("best/{name}"), bytes(numbers));
     }
+    let figures = progressed.steps.iter().flat_map(Step::figures);
+    let figures = figures.chain(progressed.best.as_ref().map(|best| best.loss));
+    let figures: Vec<u8> = figures.flat_map(f64::to_le_bytes).collect();
     let head = Head {
-        steps: progressed.steps.clone(),
-        best: progressed.best.as_ref().map(|best| (best.loss, best.step)),
+        best_step: progressed.best.as_ref().map(|best| best.step),
         stale: progressed.stale,
         stopped: progressed.stopped,
         taken: adam.steps,
@@ -105,7 +146,9 @@ pub(super) fn save(
     for (name, part) in &parts {
         views.insert(name, TensorView::new(Dtype::F32, vec![part.len() / 4], part).map_err(unwritable)?);
     }
-    safetensors::serialize(views, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+    let figures = TensorView::new(Dtype::F64, vec![figures.len() / 8], &figures).map_err(unwritable)?;
+    let whole = views.into_iter().map(|(name, view)| (name.as_str(), view)).chain([("figures", figures)]);
+    safetensors::serialize(whole, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
 }
 
 /// Takes a saved state up. `None` when it is not one of these weights: then the training starts over.
@@ -118,6 +161,7 @@ pub(super) fn restore(
     let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
     let Some(head) = head.and_then(|head| serde_json::from_str::<Head>(head).ok()) else { return Ok(None) };
     let Ok(tensors) = SafeTensors::deserialize(state) else { return Ok(None) };
+    let Ok(figures) = tensors.tensor("figures").map(|tensor| wide(tensor.data())) else { return Ok(None) };
     let part = |kind: &str, name: &str, count: usize| {
         let tensor = tensors.tensor(&format!("{kind}/{name}")).ok()?;
         Some(numbers(tensor.data())).filter(|numbers| numbers.len() == count)
@@ -136,8 +180,10 @@ pub(super) fn restore(
         adam.moments.insert(name, moments);
     }
     adam.steps = head.taken;
-    let best = head.best.map(|(loss, step)| Best { loss, step, weights: best });
-    Ok(Some(Progressed { steps: head.steps, best, stale: head.stale, stopped: head.stopped }))
+    let (steps, rest) = figures.as_chunks::<FIGURES>();
+    let best = head.best_step.zip(rest.first()).map(|(step, loss)| Best { loss: *loss, step, weights: best });
+    let steps = steps.iter().map(Step::of).collect();
+    Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped }))
 }
 
 /// Writes numbers into a weight.
@@ -168,13 +214,15 @@ mod tests {
         let gradients = BTreeMap::from([("w".to_owned(), Tensor::new(&[1.0_f32, 2.0], &Device::Cpu).unwrap())]);
         adam.step(&weights, &gradients, 0.1, 1.0).unwrap();
         let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
-        let progressed = Progressed { best, stale: 2, ..Progressed::default() };
+        let step = Step::of(&[1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, f64::NAN, f64::NAN]);
+        let progressed = Progressed { steps: vec![step], best, stale: 2, ..Progressed::default() };
         let saved = save(&weights, &adam, &progressed).unwrap();
         let (fresh, mut other) =
             (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
         let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
         assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
         assert_eq!((other.steps, &other.moments), (1, &adam.moments));
+        assert_eq!(back.steps, progressed.steps);
         let best = back.best.expect("a best");
         assert_eq!((best.loss, back.stale, best.weights), (0.1 + 0.2, 2, copied(&weights).unwrap()));
         let strange = BTreeMap::from([("w".to_owned(), var(&[0.0]))]);

@@ -8,7 +8,7 @@ use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInpu
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
-use super::data::{Example, Reader, Truncation};
+use super::example::{Example, Reader, Truncation};
 use super::gradient::{self, Settings};
 use super::optimizer::Gradients;
 use super::schedule::pack;
@@ -105,7 +105,7 @@ fn a_student_learns_and_the_same_seed_gives_the_same_bytes() {
     let params = json!({"epochs": 20, "batch_size": 8, "learning_rate": 1e-2, "eval_share": 0.2, "eval_steps": 10});
     let (one, two) = (bench.train(params.clone()).unwrap(), bench.train(params).unwrap());
     let losses = column(&one, "loss");
-    assert!(losses[0] > 4.0 && *losses.last().unwrap() < 0.5, "{losses:?}");
+    assert!(losses[0] > 4.0 && *losses.last().unwrap() < losses[0] / 4.0, "{losses:?}");
     assert_eq!(column(&two, "loss"), losses);
     assert_eq!(weights(&one, "model.safetensors"), weights(&two, "model.safetensors"));
     let report = std::fs::read_to_string(one.trees["report"].join("report.html")).unwrap();
@@ -191,7 +191,7 @@ fn an_adapter_changes_the_model_as_its_merged_form_does() {
     let read = crate::model::decoder::Adapter::load(&adapter.trees["model"], base.config(), &Device::Cpu, DType::F32);
     with.attach(&read.unwrap()).unwrap();
     let other = Decoder::load(&merged.trees["model"], &Device::Cpu, DType::F32).unwrap();
-    let tokens = candle_core::Tensor::new(&[[5_u32, 300, 17, 9]], &Device::Cpu).unwrap();
+    let tokens = candle_core::Tensor::new(&[[5_u32, 200, 17, 9]], &Device::Cpu).unwrap();
     let logits = |model: &Decoder| {
         let hidden = model.hidden(&tokens, &crate::model::decoder::Layout::whole(1, 4), None).unwrap();
         model.logits(&hidden).unwrap()

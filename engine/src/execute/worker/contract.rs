@@ -123,6 +123,8 @@ pub(super) struct Done {
     summary: String,
     calls: u64,
     prompt_tokens: u64,
+    #[serde(default)]
+    cost_nanos: u64,
     completion_tokens: u64,
     cached_rows: u64,
     dropped: u64,
@@ -139,6 +141,7 @@ impl Done {
             summary: written.summary,
             calls: rows.usage.calls,
             prompt_tokens: rows.usage.prompt_tokens,
+            cost_nanos: rows.usage.cost_nanos,
             completion_tokens: rows.usage.completion_tokens,
             cached_rows: rows.cached_rows,
             dropped: rows.dropped,
@@ -150,8 +153,9 @@ impl Done {
 
     pub(super) fn unpack(self) -> (Written, RowsRun) {
         let (calls, prompt_tokens, completion_tokens) = (self.calls, self.prompt_tokens, self.completion_tokens);
+        let cost_nanos = self.cost_nanos;
         let rows = RowsRun {
-            usage: Usage { calls, prompt_tokens, completion_tokens },
+            usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos },
             cached_rows: self.cached_rows,
             dropped: self.dropped,
             stopped: self.stopped,

@@ -174,7 +174,17 @@ impl<'a> Supervised<'a> {
         match message {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
-                self.job.reporter.event(&Event::NodeProgress { node: node(), done, total, unit, cached });
+                let (calls, tokens, cost) = (0, 0, 0.0);
+                self.job.reporter.event(&Event::NodeProgress {
+                    node: node(),
+                    done,
+                    total,
+                    unit,
+                    cached,
+                    calls,
+                    tokens,
+                    cost,
+                });
             }
             Message::Log { line } => self.job.reporter.event(&Event::NodeLog { node: node(), line }),
             Message::Done(done) => return Some(Ok(done.unpack())),

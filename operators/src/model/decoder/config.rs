@@ -136,7 +136,7 @@ impl DecoderConfig {
             return Err("attention over a sliding window (use_sliding_window) is not supported".to_owned());
         }
         self.check_heads()?;
-        self.rope().map_or(Ok(()), |scaling| scaling.check())
+        self.rope().map_or(Ok(()), RopeScaling::check)
     }
 
     fn check_heads(&self) -> Result<(), String> {

@@ -3,6 +3,13 @@
 //! One network over shared blocks ([`block`]); a family's own file says what its blocks have. Everything is
 //! differentiable ([`ops`], [`attention`]), rows of a batch may be padded or packed in any way ([`layout`]), and logits
 //! are of all positions. [`crate::model::inference`] generates text with the same weights.
+#![cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        reason = "the tensor path with a cache is for devices other than the CPU; it is tested beside transformers"
+    )
+)]
 
 mod adapter;
 mod attention;
@@ -32,9 +39,11 @@ use searchmill_engine::operator::OperatorError;
 pub(crate) use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use block::Block;
 pub(crate) use cache::KvCache;
-pub(crate) use config::{DecoderConfig, Family};
+pub(crate) use config::DecoderConfig;
 pub(crate) use dropout::Dropout;
-pub(crate) use layout::{Layout, Side};
+pub(crate) use layout::Layout;
+#[cfg(test)]
+pub(crate) use layout::Side;
 pub(crate) use linear::{Linear, LowRank};
 pub(crate) use ops::log_probabilities;
 pub(crate) use rope::{Angles, Rope};
@@ -214,7 +223,7 @@ impl Decoder {
         let flat = hidden.reshape(((), self.config.hidden_size))?;
         let logits = match &self.head {
             Some(head) => head.forward(&flat, None)?,
-            None => flat.matmul(&self.embedding.t()?)?,
+            None => linear::product(&flat, &self.embedding)?,
         };
         if let Some(last) = shape.last_mut() {
             *last = self.config.vocab_size;
