@@ -221,8 +221,10 @@ impl StoreSink {
         let target = self.store.artifact_folder(&id);
         if self.store.check_here(&id).is_err() {
             self.store.discard(&id)?;
-            // A table without rows has no file, and no folder yet.
-            fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+            if artifact.parts.is_empty() {
+                // A table without rows has no file, and perhaps no folder yet.
+                fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+            }
             write_description(folder, &artifact)?;
             match self.store.rename(folder, &target) {
                 Ok(()) => {}
