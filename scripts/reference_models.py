@@ -88,9 +88,9 @@ def main(out):
             for row, length in enumerate(lengths.tolist()):
                 ragged[row, :length] = torch.randint(3, 96, (length,))
                 ragged_logits[row, :length] = model(ragged[row:row + 1, :length]).logits[0]
-            prompt = one[:, :8]
-            greedy = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, min_new_tokens=24,
-                                    do_sample=False)
+            greedy = one[:, :8]
+            for _ in range(24):
+                greedy = torch.cat([greedy, model(greedy).logits[:, -1:].argmax(-1)], 1)
         found |= {"one.tokens": one, "ragged.tokens": ragged, "ragged.lengths": lengths, "ragged.logits": ragged_logits,
                   "greedy": greedy[:, 8:]}
         loss = loss_of(model(one).logits, one)

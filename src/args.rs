@@ -14,9 +14,13 @@ pub(crate) struct Args {
     /// Work in this folder: relative paths and the default store start here.
     #[arg(short = 'C', long, global = true, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Where artifacts and results are kept.
-    #[arg(long, global = true, value_name = "FOLDER", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
+    /// Where artifacts and results are kept: a folder, or what several machines share (`s3://BUCKET/PREFIX`, `gs://`,
+    /// `az://`, `file://`; credentials come from the environment).
+    #[arg(long, global = true, value_name = "FOLDER|URL", default_value = ".searchmill", env = "SEARCHMILL_STORE")]
     pub(crate) store: PathBuf,
+    /// The local copy of a shared store; without it, a folder below the user's cache folder, one for each store.
+    #[arg(long, global = true, value_name = "FOLDER", env = "SEARCHMILL_STORE_CACHE")]
+    pub(crate) store_cache: Option<PathBuf>,
     /// One JSON object a line on stdout instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -32,7 +36,7 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
-5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
+4 the budget is used up · 5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,6 +103,11 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Say what an artifact is and what made it (in-toto, SLSA), signed; or check that.
     Attest(AttestArgs),
+    /// Say what this machine has for searchmill: processor, memory, store, GPUs, the worker for them.
+    Doctor,
+    /// Run one node for a run that is going on.
+    #[command(subcommand, hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// A pipeline and what changes it.
@@ -152,6 +161,14 @@ pub(crate) struct RunArgs {
     /// Take at most so many rows from every source: a trial run with its own cache entries.
     #[arg(long, value_name = "ROWS")]
     pub(crate) limit: Option<u64>,
+    /// Spend no more than that on calls to endpoints: `calls=500`, `tokens=1.5M`, `cost=2.50` (at the `prices` of the
+    /// pipeline). Used up, no new call is made, what is in flight is finished, the exit code is 4, and the next run goes
+    /// on. Replaces the same limit of the pipeline's `budget:`.
+    #[arg(long, value_name = "LIMIT=AMOUNT", value_delimiter = ',')]
+    pub(crate) budget: Vec<String>,
+    /// Run only nodes with rows that failed, those passed over by `on_error: drop` too, and what depends on them.
+    #[arg(long, conflicts_with_all = ["targets", "to", "from", "only", "force", "no_cache"])]
+    pub(crate) retry_rejects: bool,
     /// Send OpenLineage events there: a file, to which they are added, or the address of a receiver. See also
     /// OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE.
     #[arg(long, value_name = "FILE|URL", env = "OPENLINEAGE_URL")]
@@ -543,6 +560,16 @@ pub(crate) struct AttestArgs {
     /// The key to check it with.
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(crate) public_key: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum WorkerArgs {
+    /// Run the node that a file describes; orders come on stdin, what happens is told on stdout.
+    Exec {
+        /// The task.
+        #[arg(long, value_name = "FILE")]
+        task: PathBuf,
+    },
 }
 
 /// `30d`, `12h`, `15m`, `40s`, `2w`.

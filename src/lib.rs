@@ -8,6 +8,7 @@ mod openlineage;
 mod pipeline;
 mod schedule;
 mod serve;
+mod workers;
 
 use std::process::ExitCode;
 

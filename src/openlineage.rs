@@ -170,7 +170,7 @@ fn path(source: &Source) -> Option<String> {
 
 fn ending(summary: &RunSummary) -> Ending {
     match summary {
-        _ if summary.interrupted => Ending::Abort,
+        _ if summary.interrupted || (summary.budget.is_some() && summary.failed == 0) => Ending::Abort,
         _ if summary.failed > 0 => Ending::Fail,
         _ => Ending::Complete,
     }
@@ -193,7 +193,12 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
             emitter.delivered(node, destination.trim_end_matches(" (unchanged)"));
             Vec::new()
         }
-        Event::NodeWaiting { .. } | Event::NodeProgress { .. } | Event::NodeLog { .. } => Vec::new(),
+        Event::NodeWaiting { .. }
+        | Event::NodeProgress { .. }
+        | Event::NodeLog { .. }
+        | Event::EndpointSilent { .. }
+        | Event::EndpointHeard { .. }
+        | Event::BudgetUsedUp { .. } => Vec::new(),
     }
 }
 

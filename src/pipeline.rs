@@ -14,6 +14,13 @@ pub(crate) fn registry() -> Registry {
     Registry::new(&searchmill_operators::all())
 }
 
+/// The texts that a plan was read from, for messages that point into them.
+pub(crate) fn texts(plan: &Plan) -> SourceMap {
+    let mut sources = SourceMap::new();
+    drop(read(plan.file(), plan.overrides(), &mut sources));
+    sources
+}
+
 /// Reads, binds and checks a pipeline.
 pub(crate) fn plan(file: &Path, set: &[String], params: &[PathBuf], directory: &Path) -> Result<Plan, Failure> {
     let overrides = Overrides { set: set.to_vec(), params_files: params.to_vec() };

@@ -60,7 +60,7 @@ fn pass(harness: &Harness, params: Value) -> Result<u64, Box<dyn std::error::Err
     let Kernel::Whole(kernel) = bound.open(&inputs, &context)? else { return Err("`read` is a whole kernel".into()) };
     let folder = tempfile::tempdir_in(harness.path())?;
     let ports = [("rows".to_owned(), PortType::Rows(kind)), ("rejects".to_owned(), PortType::Rows(RecordKind::Reject))];
-    let mut sink = StoreSink::new(&Store::open(folder.path())?, IndexMap::from(ports))?;
+    let mut sink = StoreSink::new(&Store::open(folder.path())?, IndexMap::from(ports));
     kernel.run(&inputs, &mut Outputs::new(&mut sink), &context)?;
     let written = sink.commit()?;
     match written.outputs["rejects"].rows {

@@ -196,6 +196,7 @@ fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
         directory: std::env::temp_dir(),
         memory: None,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
+        gpus: 0,
         concurrency,
         retry: RetryPolicy::default(),
         secrets: Arc::new(|_| None),

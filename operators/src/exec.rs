@@ -360,6 +360,7 @@ mod tests {
             directory: std::env::temp_dir(),
             memory: None,
             threads: 1,
+            gpus: 0,
             concurrency: 1,
             retry: RetryPolicy::default(),
             secrets: Arc::new(|_| None),

@@ -72,7 +72,8 @@ impl Operator for Logprob {
     const NAME: &'static str = "logprob";
     const VERSION: u32 = 1;
     const EFFECT: Effect = Effect::Pure;
-    const ABOUT: &'static str = "Computes how probable a model finds the gold answer, or another text, after each rollout.";
+    const ABOUT: &'static str =
+        "Computes how probable a model finds the gold answer, or another text, after each rollout.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "How probable a student finds the gold answer after what was retrieved",

@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports,
-    Recheck, RowFailure, RowKernel, RowOutput, Source, TreeKind,
+    Accept, Arity, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
+    ParamIssue, Ports, Recheck, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
 };
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ impl Operator for Rollout {
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Four rollouts a question with a served model, over two indexes",
-            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\"}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
+            yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\", prices: {prompt: 0.2, completion: 0.6}, limits: {requests_per_minute: 500}}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
         },
         Example {
             title: "Warm-up data from a teacher that knows the evidence",
@@ -116,8 +116,7 @@ impl Operator for Rollout {
             let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
             ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
         }
-        ports
-            .rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
+        ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
     }
 
     fn check(params: &RolloutParams) -> Vec<ParamIssue> {
@@ -131,6 +130,17 @@ impl Operator for Rollout {
             issues.push(ParamIssue::new("tool_name", message));
         }
         issues
+    }
+
+    fn endpoint(params: &RolloutParams) -> Option<EndpointUse> {
+        match &params.policy {
+            PolicyParams::Endpoint(endpoint) => Some(endpoint.endpoint()),
+            _ => None,
+        }
+    }
+
+    fn rows(params: &RolloutParams) -> Option<RowShape> {
+        Some(RowShape { columns: columns(), samples: params.samples })
     }
 
     fn sources(params: &RolloutParams) -> Vec<Source> {
@@ -204,6 +214,10 @@ fn agent(
     Ok(Agent { policy, protocol, search, limits })
 }
 
+fn columns() -> Vec<String> {
+    RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+}
+
 struct RolloutKernel {
     agent: Agent,
     samples: u32,
@@ -216,7 +230,7 @@ impl RowKernel for RolloutKernel {
 
     /// Every column of a question: all of them are copied into the trajectory.
     fn reads(&self) -> Vec<String> {
-        RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+        columns()
     }
 
     fn run<'a>(

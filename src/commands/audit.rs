@@ -1,11 +1,12 @@
 //! `audit`: checks that what is recorded is what is there, and that it can be made again.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use searchmill_engine::execute::{Machine, ReplayOptions, replay};
-use searchmill_engine::lineage::{Catalog, Roots, Target, resolve, upstream, verify};
+use searchmill_engine::lineage::{Catalog, Roots, Target, resolve, upstream, verify, verify_ledger};
 use searchmill_engine::store::{NodeRun, Store};
 
 use super::Session;
@@ -32,6 +33,9 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
     let closure = upstream(&catalog, &roots);
     let ledger = ledger(&store, &target);
     let mut report = verify(&store, &catalog, &roots, &closure, &ledger, args.strict);
+    let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
+    runs.extend(run_of(&target));
+    verify_ledger(&store, &runs, &mut report);
     let seed = args.seed.unwrap_or_else(clock);
     if args.replay || args.rollouts {
         let options = ReplayOptions {
@@ -65,6 +69,14 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
         _ => OK,
     };
     Ok(if report.differences() == 0 { signature } else { FAILED })
+}
+
+/// The run that is meant, if one is.
+fn run_of(target: &Target) -> Option<String> {
+    match target {
+        Target::Run(run) | Target::Node { run, .. } => Some(run.clone()),
+        _ => None,
+    }
 }
 
 /// What the ledger says of the target: all nodes of a run, or the one node.

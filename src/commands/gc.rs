@@ -16,6 +16,14 @@ const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
 pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
     let looked = session.existing_store()?;
+    if looked.is_shared() {
+        let message = "`gc` works on stores of one machine: what others use of this one cannot be seen from here";
+        let help = format!(
+            "its local copy {} can be removed at any time when nothing waits in pending/",
+            looked.root().display()
+        );
+        return Err(Failure::usage(message).with_help(help));
+    }
     // Opening sweeps what killed processes left.
     let store = if args.yes { session.store()? } else { looked };
     let age = args.older_than.unwrap_or(DEFAULT_AGE);

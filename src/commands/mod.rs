@@ -4,6 +4,7 @@ mod artifact;
 mod attest;
 mod audit;
 mod diff;
+mod doctor;
 mod export;
 mod gc;
 mod graph;
@@ -11,6 +12,7 @@ mod import;
 mod logs;
 mod ops;
 mod pin;
+mod place;
 mod plan;
 mod run;
 mod runs;
@@ -22,11 +24,13 @@ mod status;
 mod trace;
 mod validate;
 mod why;
+mod worker;
 
 use std::path::PathBuf;
 
 use searchmill_engine::store::Store;
 
+use self::place::Place;
 use crate::args::{Args, Command};
 use crate::display::Terminal;
 use crate::exit::Failure;
@@ -35,18 +39,21 @@ use crate::exit::Failure;
 pub(crate) struct Session<'a> {
     pub(crate) terminal: &'a Terminal,
     pub(crate) directory: PathBuf,
-    store: PathBuf,
+    store: Place,
 }
 
 impl Session<'_> {
     /// The store, made if it is not there: for commands that write to it.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
-        Ok(Store::open(&self.store)?)
+        Ok(match &self.store {
+            Place::Folder(folder) => Store::open(folder)?,
+            Place::Shared { url, cache } => Store::open_shared(url, cache)?,
+        })
     }
 
     /// The store as it is, for commands that only read. Where there is none, that is said, and it is empty.
     pub(crate) fn store_if_any(&self) -> Result<Store, Failure> {
-        let store = Store::look(&self.store)?;
+        let store = self.look()?;
         if !store.exists() {
             self.terminal.note(&self.no_store());
         }
@@ -55,17 +62,33 @@ impl Session<'_> {
 
     /// The store as it is, for commands that make no sense without one.
     pub(crate) fn existing_store(&self) -> Result<Store, Failure> {
-        let store = Store::look(&self.store)?;
+        let store = self.look()?;
         if store.exists() {
+            // Whoever asks about the store asks about all of it.
+            store.fetch_records()?;
             return Ok(store);
         }
         let help = "`searchmill run FILE` makes it; --store names another one, -C another folder";
         Err(Failure::usage(self.no_store()).with_help(help))
     }
 
+    fn look(&self) -> Result<Store, Failure> {
+        Ok(match &self.store {
+            Place::Folder(folder) => Store::look(folder)?,
+            Place::Shared { url, cache } => Store::look_shared(url, cache)?,
+        })
+    }
+
+    /// The store as it is shown to people.
+    fn shown_store(&self) -> String {
+        match &self.store {
+            Place::Folder(folder) => folder.strip_prefix(&self.directory).unwrap_or(folder).display().to_string(),
+            Place::Shared { url, .. } => url.clone(),
+        }
+    }
+
     fn no_store(&self) -> String {
-        let shown = self.store.strip_prefix(&self.directory).unwrap_or(&self.store);
-        format!("there is no store at {} yet", shown.display())
+        format!("there is no store at {} yet", self.shown_store())
     }
 }
 
@@ -75,15 +98,8 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", directory.display())))?;
     }
     let directory = std::env::current_dir()?;
-    let session = Session {
-        terminal,
-        store: if args.store.to_string_lossy().contains("://") {
-            args.store.clone()
-        } else {
-            directory.join(&args.store)
-        },
-        directory,
-    };
+    let store = Place::new(&args.store, args.store_cache.as_deref(), &directory)?;
+    let session = Session { terminal, store, directory };
     match args.command {
         Command::Run(args) => run::run(&session, args),
         Command::Plan(args) => plan::plan(&session, &args),
@@ -107,5 +123,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Export(args) => export::export(&session, &args),
         Command::Import(args) => import::import(&session, &args),
         Command::Attest(args) => attest::attest(&session, &args),
+        Command::Doctor => doctor::doctor(&session),
+        Command::Worker(args) => worker::worker(&args),
     }
 }

@@ -1,11 +1,15 @@
-//! `plan`: what a run would do, and why.
+//! `plan`: what a run would do, why, and what it would cost.
 
-use searchmill_engine::execute::{NodeStatus, survey};
+use std::collections::BTreeMap;
+
+use searchmill_engine::execute::{Basis, NodeStatus, Survey, Work, survey};
+use searchmill_engine::operator::{Prices, Usage};
 use searchmill_engine::plan::Plan;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::PlanArgs;
+use crate::display::money;
 use crate::exit::{Failure, OK, WORK};
 use crate::pipeline;
 
@@ -19,35 +23,94 @@ pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure
 pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<bool, Failure> {
     let store = session.store_if_any()?;
     let survey = survey(plan, &store, &session.directory, limit);
+    let known = |status: &&NodeStatus| matches!(status, NodeStatus::Cached { .. } | NodeStatus::Frozen);
+    let cached = survey.nodes.iter().filter(known).count();
+    if session.terminal.is_json() {
+        for (place, status) in survey.nodes.iter().enumerate() {
+            session.terminal.line(&as_json(plan, place, status, &survey.work).to_string());
+        }
+        return Ok(cached < survey.nodes.len());
+    }
     let mut rows = Vec::new();
-    let mut work = false;
     for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
         let (word, detail) = words(status);
-        work |= word != "cached";
-        if session.terminal.is_json() {
-            session.terminal.line(
-                &json!({
-                    "node": node.id(), "operator": node.entry.name, "status": word, "detail": detail,
-                })
-                .to_string(),
-            );
-        }
         rows.push(vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]);
     }
-    if !session.terminal.is_json() {
-        session.terminal.table(&["node", "operator", "status", "why"], &rows);
-        let to_run = survey
-            .nodes
-            .iter()
-            .filter(|status| !matches!(status, NodeStatus::Cached { .. } | NodeStatus::Frozen))
-            .count();
-        session.terminal.line(&format!(
-            "{} nodes: {} cached, {to_run} to run or to decide",
-            rows.len(),
-            rows.len() - to_run
-        ));
+    session.terminal.table(&["node", "operator", "status", "why"], &rows);
+    let to_run = rows.len() - cached;
+    session.terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide", rows.len()));
+    show_work(session, plan, &survey);
+    Ok(to_run > 0)
+}
+
+/// What the nodes that ask an endpoint will ask, and what that will cost.
+fn show_work(session: &Session<'_>, plan: &Plan, survey: &Survey) {
+    if survey.work.is_empty() {
+        return;
     }
-    Ok(work)
+    let header = ["asks an endpoint", "rows known", "to compute", "calls", "tokens", "cost", "going by"];
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (place, work) in &survey.work {
+        let node = plan.nodes().get(*place).map(|node| node.id().to_owned()).unwrap_or_default();
+        rows.push(std::iter::once(node).chain(work_words(work)).collect());
+    }
+    session.terminal.line("");
+    session.terminal.table(&header, &rows);
+    if survey.work.len() > 1 {
+        session.terminal.line(&total(&survey.work));
+    }
+}
+
+fn work_words(work: &Work) -> [String; 6] {
+    let unknown = || "unknown".to_owned();
+    let (known, missing) = work
+        .rows
+        .map_or_else(|| (unknown(), unknown()), |(known, missing)| (money::count(known), money::count(missing)));
+    let about = |number: fn(&Usage) -> u64| {
+        work.estimate.as_ref().map_or_else(unknown, |usage| format!("~{}", money::count(number(usage))))
+    };
+    let cost = match (&work.estimate, &work.prices) {
+        (Some(usage), Some(prices)) => format!("~{}", money::cost(usage.cost(), &prices.currency)),
+        (_, None) => "no prices".to_owned(),
+        (None, Some(_)) => unknown(),
+    };
+    [known, missing, about(|usage| usage.calls), about(Usage::tokens), cost, basis(work).to_owned()]
+}
+
+fn basis(work: &Work) -> &'static str {
+    match work.basis {
+        Some(Basis::Node) => "its own rows",
+        Some(Basis::Model) => "rows of the same model",
+        None => "nothing yet",
+    }
+}
+
+/// `in all ~340 calls, ~1.2 M tokens, ~0.41 USD`, and whether that is all.
+fn total(work: &BTreeMap<usize, Work>) -> String {
+    let mut sum = Usage::default();
+    work.values().filter_map(|work| work.estimate).for_each(|usage| sum += usage);
+    let currency = work.values().find_map(|work| work.prices.as_ref().map(|prices: &Prices| prices.currency.clone()));
+    let cost = currency.map_or_else(String::new, |currency| format!(", ~{}", money::cost(sum.cost(), &currency)));
+    let rest = if work.values().any(|work| work.estimate.is_none()) { ", and what is unknown" } else { "" };
+    format!("in all ~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
+}
+
+fn as_json(plan: &Plan, place: usize, status: &NodeStatus, work: &BTreeMap<usize, Work>) -> Value {
+    let (word, detail) = words(status);
+    let (id, operator) = plan.nodes().get(place).map_or(("", ""), |node| (node.spec.id.as_str(), node.entry.name));
+    let mut told = json!({"node": id, "operator": operator, "status": word, "detail": detail});
+    if let Some(work) = work.get(&place) {
+        told["rows"] = json!(work.rows.map(|(known, missing)| json!({"known": known, "to_compute": missing})));
+        told["estimate"] = json!(work.estimate.map(|usage| {
+            json!({
+                "calls": usage.calls, "prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens,
+                "cost": work.prices.as_ref().map(|_| usage.cost()),
+                "currency": work.prices.as_ref().map(|prices| &prices.currency),
+                "basis": basis(work),
+            })
+        }));
+    }
+    told
 }
 
 pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {

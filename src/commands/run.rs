@@ -3,22 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run as execute};
-use searchmill_engine::operator::Source;
+use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, failed_rows, run as execute};
+use searchmill_engine::operator::{Budget, Source};
 use searchmill_engine::plan::{Plan, Selection, nearest, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
-use crate::{openlineage, pipeline};
+use crate::{openlineage, pipeline, workers};
 
 /// Nodes that are listed where one was not found.
 const NAMED: usize = 20;
 
 pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let selected = selected(&plan, &args)?;
+    let budget = budget(&plan, &args.budget)?;
+    let selected =
+        if args.retry_rejects { with_failed_rows(session, &plan, args.limit)? } else { selected(&plan, &args)? };
     if args.dry_run {
         return super::plan::show(session, &plan, args.limit).map(|_| crate::exit::OK);
     }
@@ -28,7 +30,9 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         force.extend(with_remote_sources(&plan));
     }
     let store = session.store()?;
-    let machine = Machine::detect();
+    let workers = workers::workers(&plan)?;
+    workers::check(&plan, &workers, &store, &selected, &session.directory, args.limit)?;
+    let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
     let options = RunOptions {
         jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
         keep_going: args.keep_going,
@@ -38,7 +42,10 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         selected,
         directory: session.directory.clone(),
         machine,
+        workers,
         secrets: Arc::new(|name| std::env::var(name).ok()),
+        budget,
+        retry_dropped: args.retry_rejects,
     };
     let reporter = session.terminal.reporter(&plan);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -63,6 +70,42 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         session.terminal.warn(&warning);
     }
     Ok(u8::try_from(exit_code(&summary)).unwrap_or(crate::exit::FAILED))
+}
+
+/// What the pipeline says, with what the command line says in its place.
+fn budget(plan: &Plan, given: &[String]) -> Result<Budget, Failure> {
+    let mut budget = Budget::default();
+    for limit in given {
+        let (name, amount) = limit.split_once('=').unwrap_or((limit, ""));
+        let set = budget.set(name.trim(), amount);
+        set.map_err(|message| {
+            let help = "write `--budget calls=500`, `--budget tokens=1.5M` or `--budget cost=2.50`";
+            Failure::usage(format!("--budget {limit}: {message}")).with_help(help)
+        })?;
+    }
+    let budget = plan.budget().overlaid(budget);
+    if budget.cost.is_some() && plan.currency().is_none() {
+        let help = "give the endpoint `prices: {prompt: …, completion: …}`, or set the budget in calls or tokens";
+        return Err(
+            Failure::usage("a budget of cost needs prices, and no endpoint of the pipeline has any").with_help(help)
+        );
+    }
+    Ok(budget)
+}
+
+/// The nodes whose last result lacks rows that failed, and all that depends on them.
+fn with_failed_rows(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<BTreeSet<usize>, Failure> {
+    let store = session.store_if_any()?;
+    let failed: Vec<String> = failed_rows(plan, &store, &session.directory, limit)
+        .into_iter()
+        .filter_map(|place| plan.nodes().get(place).map(|node| node.id().to_owned()))
+        .collect();
+    if failed.is_empty() {
+        let help = "`searchmill run FILE` runs whatever is not up to date";
+        return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
+    }
+    let selection = Selection { from: failed, ..Selection::default() };
+    select(plan, &selection).map_err(|id| unknown_node(plan, &id))
 }
 
 fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {

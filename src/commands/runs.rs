@@ -11,7 +11,10 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
     let ids = store.run_ids();
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
-        let Some(record) = store.run(id) else { continue };
+        let Some(record) = store.run(id) else {
+            session.terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` says where"));
+            continue;
+        };
         if session.terminal.is_json() {
             session.terminal.line(&serde_json::to_string(&record).unwrap_or_default());
             continue;

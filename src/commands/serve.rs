@@ -24,8 +24,10 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure::usage(format!("cannot listen on {}: {error}", args.listen)))?;
     let folder = folder(session, &args.model)?;
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
-    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let opening = Opening { rows: args.rows, context: args.context, threads, memory: args.memory_mib.map(|mib| mib << 20) };
+    let threads =
+        args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let opening =
+        Opening { rows: args.rows, context: args.context, threads, memory: args.memory_mib.map(|mib| mib << 20) };
     let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
     let name = args.name.clone().unwrap_or_else(|| args.model.trim_end_matches('/').to_owned());
     let address = listener.local_addr()?;

@@ -59,9 +59,13 @@ pub(super) fn balance(summary: &RunSummary) -> String {
         let tokens = summary.prompt_tokens + summary.completion_tokens;
         parts.push(format!("{} calls, {tokens} tokens", summary.calls));
     }
+    if summary.cost > 0.0 {
+        parts.push(super::money::cost(summary.cost, &summary.currency));
+    }
     let word = match summary {
         _ if summary.interrupted => format!("{WARN}interrupted{WARN:#}"),
         _ if summary.failed > 0 => format!("{ERROR}failed{ERROR:#}"),
+        _ if summary.budget.is_some() => format!("{WARN}stopped by the budget{WARN:#}"),
         _ => format!("{GOOD}done{GOOD:#}"),
     };
     format!("{word} in {}: {}", duration(summary.seconds), parts.join(" · "))

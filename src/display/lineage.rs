@@ -70,8 +70,9 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
 fn made(step: &GraphStep) -> Vec<String> {
     let seed = step.seed.map_or_else(String::new, |seed| format!(" · seed {seed}"));
     let damaged = if step.damaged { format!("  {ERROR}its record was changed{ERROR:#}") } else { String::new() };
+    let collected = step.collected.as_ref().map_or_else(String::new, |how| format!("  {STRONG}{how}{STRONG:#}"));
     let mut lines = vec![format!(
-        "{} v{}{seed}  {DIM}key {} · run {}{DIM:#}{damaged}",
+        "{} v{}{seed}  {DIM}key {} · run {}{DIM:#}{damaged}{collected}",
         step.operator,
         step.version,
         step.key.0.short(),

@@ -11,6 +11,7 @@ use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::store::Store;
 
 use super::ending;
+use super::money;
 use super::table::{bytes, duration};
 use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN, err, out};
 
@@ -35,6 +36,8 @@ struct State {
     summaries: Vec<(String, String)>,
     delivered: Vec<(String, String)>,
     name_width: usize,
+    /// Of the prices that the pipeline tells.
+    currency: String,
 }
 
 /// A node under way.
@@ -53,12 +56,14 @@ struct Advance {
     total: u64,
     unit: String,
     cached: u64,
+    /// Calls and tokens paid, and what they cost.
+    paid: (u64, u64, f64),
 }
 
 impl Advance {
-    /// `120/300 rows · 40/s · 4.5 s left`.
-    fn words(&self, elapsed: Duration) -> String {
-        let Self { done, total, unit, cached } = self;
+    /// `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
+    fn words(&self, elapsed: Duration, currency: &str) -> String {
+        let Self { done, total, unit, cached, paid: (calls, tokens, cost) } = self;
         let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
         let mut words = if *total > 0 { format!("{done}/{total} {unit}") } else { format!("{done} {unit}") };
         words.push_str(&if rate < 10.0 { format!(" · {rate:.1}/s") } else { format!(" · {rate:.0}/s") });
@@ -67,6 +72,12 @@ impl Advance {
         }
         if *cached > 0 {
             words.push_str(&format!(" · {:.0} % cached", 100.0 * *cached as f64 / (*done).max(1) as f64));
+        }
+        if *calls > 0 {
+            words.push_str(&format!(" · {} calls · {} tokens", money::count(*calls), money::count(*tokens)));
+        }
+        if *cost > 0.0 {
+            words.push_str(&format!(" · {}", money::cost(*cost, currency)));
         }
         words
     }
@@ -78,14 +89,18 @@ impl Running {
     }
 
     /// What there is to tell of it once in a while.
-    fn line(&mut self, now: Instant) -> Option<String> {
+    fn line(&mut self, now: Instant, currency: &str) -> Option<String> {
         if self.bar.is_some() || now.saturating_duration_since(self.told) < TOLD_EVERY {
             return None;
         }
         self.told = now;
         let elapsed = now.saturating_duration_since(self.start);
         let since = format!("for {}", duration(elapsed.as_secs_f64()));
-        Some(self.progress.as_ref().map_or(since.clone(), |progress| format!("{} · {since}", progress.words(elapsed))))
+        Some(
+            self.progress
+                .as_ref()
+                .map_or(since.clone(), |progress| format!("{} · {since}", progress.words(elapsed, currency))),
+        )
     }
 }
 
@@ -109,8 +124,8 @@ fn tell_of_long_nodes(live: Weak<Live>) {
 
 impl State {
     fn long_nodes(&mut self, now: Instant) -> Vec<String> {
-        let width = self.name_width;
-        let told = self.running.iter_mut().filter_map(|(node, running)| Some((node, running.line(now)?)));
+        let (width, currency) = (self.name_width, self.currency.clone());
+        let told = self.running.iter_mut().filter_map(|(node, running)| Some((node, running.line(now, &currency)?)));
         told.map(|(node, words)| line(HELP, "running", node, width, &words)).collect()
     }
 }
@@ -134,7 +149,8 @@ impl Live {
         let live = !json && !quiet && std::io::stderr().is_terminal();
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
         let name_width = plan.nodes().iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
-        Self { json, quiet, bars, state: Mutex::new(State { name_width, ..State::default() }) }
+        let currency = plan.currency().unwrap_or_default();
+        Self { json, quiet, bars, state: Mutex::new(State { name_width, currency, ..State::default() }) }
     }
 
     /// The end of a run: what the nodes had to say, what was written, and the balance.
@@ -185,7 +201,7 @@ impl Live {
     fn advance(state: &mut State, node: &str, advance: Advance) {
         let Some(running) = state.running.get_mut(node) else { return };
         if let Some(bar) = &running.bar {
-            bar.set_message(advance.words(running.start.elapsed()));
+            bar.set_message(advance.words(running.start.elapsed(), &state.currency));
         }
         running.progress = Some(advance);
     }
@@ -217,8 +233,9 @@ impl Live {
                 line(HELP, "start", node, &format!("{DIM}{operator}: {why}{DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "another run computes it"),
-            Event::NodeProgress { node, done, total, unit, cached } => {
-                let advance = Advance { done: *done, total: *total, unit: unit.clone(), cached: *cached };
+            Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost } => {
+                let paid = (*calls, *tokens, *cost);
+                let advance = Advance { done: *done, total: *total, unit: unit.clone(), cached: *cached, paid };
                 Self::advance(state, node, advance);
                 None
             }
@@ -229,7 +246,7 @@ impl Live {
                 if !summary.is_empty() {
                     state.summaries.push((node.clone(), summary.clone()));
                 }
-                line(GOOD, "done", node, &finished(event))
+                line(GOOD, "done", node, &finished(event, &state.currency))
             }
             Event::Delivered { node, destination } => {
                 state.delivered.push((node.clone(), destination.clone()));
@@ -244,6 +261,14 @@ impl Live {
                 self.clear(state, node);
                 line(DIM, "skipped", node, "")
             }
+            Event::EndpointSilent { endpoint, seconds, waiting } => {
+                let silent = duration(*seconds);
+                Some(format!("{WARN}{endpoint} has been silent for {silent}, calls waiting: {waiting}{WARN:#}"))
+            }
+            Event::EndpointHeard { endpoint } => Some(format!("{WARN}{endpoint} answers again{WARN:#}")),
+            Event::BudgetUsedUp { limit } => Some(format!(
+                "{WARN}the budget is used up: {limit}; what was paid for is kept, and the next run goes on{WARN:#}"
+            )),
             Event::RunFinished(_) => {
                 let hidden = state.cached.saturating_sub(LISTED);
                 (hidden > 0).then(|| format!("{DIM}… and {hidden} more cached nodes{DIM:#}"))
@@ -252,7 +277,7 @@ impl Live {
     }
 }
 
-fn finished(event: &Event) -> String {
+fn finished(event: &Event, currency: &str) -> String {
     let Event::NodeFinished {
         output,
         bytes,
@@ -262,6 +287,7 @@ fn finished(event: &Event) -> String {
         calls,
         prompt_tokens,
         completion_tokens,
+        cost,
         seconds,
         ..
     } = event
@@ -274,6 +300,9 @@ fn finished(event: &Event) -> String {
     }
     if *calls > 0 {
         text.push_str(&format!(" · {calls} calls · {prompt_tokens} + {completion_tokens} tokens"));
+    }
+    if *cost > 0.0 {
+        text.push_str(&format!(" · {}", money::cost(*cost, currency)));
     }
     if *rejects > 0 {
         text.push_str(&format!(" · {WARN}{rejects} rejects{WARN:#}"));
@@ -315,20 +344,22 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut node = Running::new(None, start);
-        assert_eq!(node.line(at(9)), None);
-        assert_eq!(node.line(at(11)).as_deref(), Some("for 11.0 s"), "it has not reported anything yet");
-        node.progress = Some(Advance { done: 600, total: 3000, unit: "rows".to_owned(), cached: 150 });
-        assert_eq!(node.line(at(20)), None, "it was told of nine seconds ago");
-        let told = "600/3000 rows · 15/s · 2:40 min left · 25 % cached · for 30.0 s";
-        assert_eq!(node.line(at(30)).as_deref(), Some(told));
-        node.progress = Some(Advance { done: 7, total: 0, unit: "documents".to_owned(), cached: 0 });
-        assert_eq!(node.line(at(70)).as_deref(), Some("7 documents · 0.1/s · for 1:10 min"));
+        assert_eq!(node.line(at(9), "USD"), None);
+        assert_eq!(node.line(at(11), "USD").as_deref(), Some("for 11.0 s"), "it has not reported anything yet");
+        node.progress =
+            Some(Advance { done: 600, total: 3000, unit: "rows".to_owned(), cached: 150, paid: (1200, 40_000, 0.25) });
+        assert_eq!(node.line(at(20), "USD"), None, "it was told of nine seconds ago");
+        let told =
+            "600/3000 rows · 15/s · 2:40 min left · 25 % cached · 1,200 calls · 40,000 tokens · 0.250 USD · for 30.0 s";
+        assert_eq!(node.line(at(30), "USD").as_deref(), Some(told));
+        node.progress = Some(Advance { done: 7, total: 0, unit: "documents".to_owned(), cached: 0, paid: (0, 0, 0.0) });
+        assert_eq!(node.line(at(70), "USD").as_deref(), Some("7 documents · 0.1/s · for 1:10 min"));
     }
 
     #[test]
     fn on_a_terminal_the_bar_is_enough() {
         let start = Instant::now();
         let mut node = Running::new(Some(ProgressBar::hidden()), start);
-        assert_eq!(node.line(start + Duration::from_mins(1)), None);
+        assert_eq!(node.line(start + Duration::from_mins(1), "USD"), None);
     }
 }

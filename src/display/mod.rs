@@ -6,12 +6,13 @@ pub mod diagnostic;
 mod ending;
 pub(crate) mod lineage;
 mod live;
+pub(crate) mod money;
 mod reference;
 mod schedule;
 mod table;
 mod terminal;
 
-pub use terminal::{Terminal, leave_now, start_logging, usage, wrong_machine};
+pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::reference_page;

@@ -202,6 +202,12 @@ pub fn start_logging(verbose: u8) {
     }
 }
 
+/// Where a worker tells its parent what happens: one JSON object a line.
+#[must_use]
+pub fn worker_pipe() -> Box<dyn Write + Send> {
+    Box::new(std::io::stdout())
+}
+
 /// Ends the process at once: for a second Ctrl-C.
 #[expect(clippy::exit, reason = "a second Ctrl-C must end the program whatever its threads do")]
 pub fn leave_now(code: i32) -> ! {

@@ -28,7 +28,10 @@ const MESSAGE: usize = 400;
 pub(super) struct Launch {
     pub(super) program: PathBuf,
     pub(super) directory: PathBuf,
-    pub(super) store: PathBuf,
+    /// As `--store` names it.
+    pub(super) store: String,
+    /// Its local copy, if it is a shared one.
+    pub(super) cache: Option<PathBuf>,
     pub(super) set: Vec<String>,
     pub(super) params: Vec<PathBuf>,
 }
@@ -45,6 +48,9 @@ impl Launch {
         let errors = log.try_clone()?;
         let mut command = tokio::process::Command::new(&self.program);
         command.arg("run").arg(file).args(["--json", "--quiet", "--color", "never", "--store"]).arg(&self.store);
+        if let Some(cache) = &self.cache {
+            command.arg("--store-cache").arg(cache);
+        }
         for set in &self.set {
             command.arg("--set").arg(set);
         }

@@ -68,7 +68,8 @@ pub(crate) fn serve(settings: Settings, scheduled: Vec<Scheduled>, terminal: &Te
     let launch = Launch {
         program: std::env::current_exe()?,
         directory: settings.directory,
-        store: store.root().to_owned(),
+        store: store.address(),
+        cache: store.is_shared().then(|| store.root().to_owned()),
         set: settings.set,
         params: settings.params,
     };
@@ -314,7 +315,7 @@ impl Daemon<'_> {
         let schedules: Vec<Value> = self.served.iter().map(Served::status).collect();
         let status = json!({
             "daemon": self.whereabouts,
-            "store": self.store.root(),
+            "store": self.store.address(),
             "stopping": self.signals > 0,
             "trouble": self.trouble,
             "time": now(),

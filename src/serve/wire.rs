@@ -60,30 +60,30 @@ pub(super) struct Served {
 
 /// A request that cannot be answered, as the API tells it.
 pub(super) struct Refusal {
-    status: StatusCode,
     message: String,
 }
 
 impl Refusal {
     pub(super) fn bad(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: message.into() }
-    }
-
-    pub(super) fn broken(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into() }
+        Self { message: message.into() }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let kind = if self.status.is_client_error() { "invalid_request_error" } else { "server_error" };
-        (self.status, Json(json!({"error": {"message": self.message, "type": kind, "code": null}}))).into_response()
+        let error = json!({"message": self.message, "type": "invalid_request_error", "code": null});
+        (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
     }
 }
 
 impl Writing {
     /// The request that the model gets. Without a seed every request draws anew.
-    pub(super) fn request(self, served: &Served, prompt: Vec<u32>, log_probabilities: bool) -> Result<Request, Refusal> {
+    pub(super) fn request(
+        self,
+        served: &Served,
+        prompt: Vec<u32>,
+        log_probabilities: bool,
+    ) -> Result<Request, Refusal> {
         if self.n.is_some_and(|n| n != 1) {
             return Err(Refusal::bad("`n` other than 1 is not supported"));
         }

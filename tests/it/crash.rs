@@ -256,7 +256,7 @@ fn a_missing_store_is_made_and_an_unusable_one_is_exit_5() {
     assert!(told.stderr.contains("has format 999") && told.stderr.contains("--store"), "{}", told.stderr);
     mill.write("a_file", "");
     mill.run(&["--store", "a_file"]).exit(5);
-    mill.run(&["--store", "s3://bucket/store"]).exit(5);
+    mill.run(&["--store", "ftp://bucket/store"]).exit(5);
     assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is left alone");
 }
 

@@ -55,6 +55,24 @@ impl Bench {
         self.server = OpenAiServer::start(to_script(script));
     }
 
+    /// Another server that gives the same answer to the same request.
+    pub(crate) fn serve_by_turn(&mut self, script: &[(String, Vec<Step>)]) {
+        self.server = OpenAiServer::start_by_turn(to_script(script));
+    }
+
+    /// `searchmill` with these arguments and the environment that the pipeline wants.
+    pub(crate) fn call(&self, args: &[&str]) -> crate::mill::Told {
+        let mut command = self.mill.command(args);
+        command.env("ENDPOINT", self.server.base_url()).env("API_KEY", self.api_key);
+        crate::mill::Told::new(command.output().expect("the program can be started"))
+    }
+
+    /// The same with a server that gives the same answer to the same request, however often it is asked.
+    pub(crate) fn by_turn(script: &[(String, Vec<Step>)]) -> Self {
+        let bench = Self::new(script);
+        Self { server: OpenAiServer::start_by_turn(to_script(script)), ..bench }
+    }
+
     /// Writes the file of questions.
     pub(crate) fn ask(&self, questions: &[&str]) {
         let line = |question: &&str| {

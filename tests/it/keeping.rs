@@ -109,6 +109,18 @@ fn what_was_collected_is_called_collected_and_is_made_again() {
 }
 
 #[test]
+fn of_what_was_collected_it_is_said_when_and_by_which_gc() {
+    let mill = ran(&[4]);
+    let first = mill.store().run_ids().pop().expect("a run");
+    run(&mill, 6).exit(0);
+    gc(&mill, &["--keep-runs", "1", "--yes"]);
+    let text = mill.call(&["trace", "few", "--run", &first]).exit(0).stdout;
+    assert!(text.contains("collected on 20") && text.contains("by `gc-20"), "{text}");
+    let audit = mill.call(&["audit", &first]).exit(1).stdout;
+    assert!(audit.contains("it was collected on 20") && !audit.contains("gone from the store"), "{audit}");
+}
+
+#[test]
 fn the_young_stay_and_the_last_good_run_stays() {
     let mill = ran(&[4, 5, 6]);
     let told = mill.call(&["gc", "--json", "--keep-runs", "1"]).exit(0);

@@ -14,10 +14,19 @@ use serde_json::{Map, Value, json};
 use crate::mill::Mill;
 
 /// Params that never enter a key. Whatever is added here is a promise that it changes no byte.
-const NOT_IN_KEYS: [&str; 6] = [
+const NOT_IN_KEYS: [&str; 15] = [
     "exec timeout_seconds",
     "rollout policy.endpoint.api_key",
     "rollout policy.endpoint.base_url",
+    "rollout policy.endpoint.limits.concurrency",
+    "rollout policy.endpoint.limits.requests_per_minute",
+    "rollout policy.endpoint.limits.tokens_per_minute",
+    "rollout policy.endpoint.prices",
+    "rollout policy.endpoint.prices.call",
+    "rollout policy.endpoint.prices.completion",
+    "rollout policy.endpoint.prices.currency",
+    "rollout policy.endpoint.prices.prompt",
+    "rollout policy.endpoint.stall_seconds",
     "rollout policy.endpoint.timeout_seconds",
     "train checkpointing",
     "train save_steps",

@@ -106,7 +106,7 @@ fn commit<R: Record>(mill: &Mill, port: &str, rows: &[R]) -> OutputRecord {
 
 fn commit_batch(mill: &Mill, port: &str, port_type: PortType, batch: &RecordBatch) -> OutputRecord {
     let store = mill.store();
-    let mut sink = StoreSink::new(&store, IndexMap::from([(port.to_owned(), port_type)])).expect("a sink");
+    let mut sink = StoreSink::new(&store, IndexMap::from([(port.to_owned(), port_type)]));
     sink.write(port, batch).expect("rows can be written");
     sink.commit().expect("rows can be committed").outputs[port].clone()
 }
@@ -121,7 +121,13 @@ fn forge(mill: &Mill, name: &str, port: &str, output: OutputRecord) {
     let mut result = store.result(&forged.key.expect("its key")).expect("its result");
     result.outputs.insert(port.to_owned(), output);
     store.record(&result).expect("the record can be written");
-    let lines: String = nodes.iter().map(|node| serde_json::to_string(node).expect("JSON") + "\n").collect();
+    let line = |node| {
+        let text = serde_json::to_string(node).expect("JSON");
+        let open = &text[..text.len() - 1];
+        let check = searchmill_engine::fingerprint::hash_bytes(open.as_bytes()).hex();
+        format!("{open},\"check\":\"{}\"}}\n", &check[..16])
+    };
+    let lines: String = nodes.iter().map(line).collect();
     mill.write(&format!(".searchmill/runs/{run}/nodes.jsonl"), &lines);
 }
 

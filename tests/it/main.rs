@@ -4,26 +4,34 @@ mod blocks;
 mod commands;
 mod attest;
 mod carrying;
+mod chaos;
+mod comes_back;
 mod concurrency;
 mod crash;
 mod diagnostics;
 mod endpoint;
 mod example;
+mod faults;
 mod keeping;
 mod laws;
 mod lineage;
+mod limits;
 mod mill;
+mod money;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod remote;
 mod openlineage;
 mod rows;
+mod s3_server;
 mod schedule;
 mod serve;
 mod scale;
+mod shared;
 mod tidy;
 mod training;
 mod version;
+mod workers;
 
 /// A remark about a test that could not be made here.
 fn say(line: &str) {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -58,6 +58,9 @@ pub(crate) struct OpenAiServer {
 
 struct Shared {
     script: Script,
+    /// Which step comes is decided by what the model has said so far, not by how often it was asked: the same request
+    /// always gets the same answer.
+    by_turn: bool,
     log: Mutex<Log>,
 }
 
@@ -65,6 +68,10 @@ struct Shared {
 struct Log {
     asked: BTreeMap<String, usize>,
     requests: Vec<Request>,
+    /// When they came.
+    arrivals: Vec<Instant>,
+    open: usize,
+    most_open: usize,
 }
 
 /// A message that asks for these searches at once, by the tool `search`.
@@ -106,7 +113,16 @@ pub(crate) fn status_retry_after(code: u16, retry_after: &str) -> Step {
 impl OpenAiServer {
     /// Starts a server on a free port of 127.0.0.1, with a thread and runtime of its own.
     pub(crate) fn start(script: Script) -> Self {
-        let shared = Arc::new(Shared { script, log: Mutex::default() });
+        Self::start_with(script, false)
+    }
+
+    /// The same, but the step is the number of turns that the model has had: the same request gets the same answer.
+    pub(crate) fn start_by_turn(script: Script) -> Self {
+        Self::start_with(script, true)
+    }
+
+    fn start_with(script: Script, by_turn: bool) -> Self {
+        let shared = Arc::new(Shared { script, by_turn, log: Mutex::default() });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a listener for tokio");
         let address = listener.local_addr().expect("an address");
@@ -119,6 +135,22 @@ impl OpenAiServer {
     /// What goes into `base_url`.
     pub(crate) fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// All requests so far.
+    pub(crate) fn count(&self) -> usize {
+        self.shared.log.lock().expect("the log").arrivals.len()
+    }
+
+    /// Requests that are not answered yet, and the most that ever were at once.
+    pub(crate) fn open(&self) -> (usize, usize) {
+        let log = self.shared.log.lock().expect("the log");
+        (log.open, log.most_open)
+    }
+
+    /// When requests came, in their order.
+    pub(crate) fn arrivals(&self) -> Vec<Instant> {
+        self.shared.log.lock().expect("the log").arrivals.clone()
     }
 
     /// Requests about that question, in the order of their arrival.
@@ -153,6 +185,7 @@ async fn respond(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     let authorization = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let streamed = body["stream"] == true;
     let mut step = shared.next_step(&body, authorization);
+    let _open = Open::new(&shared);
     while let Step::After(wait, then) = step {
         tokio::time::sleep(wait).await;
         step = *then;
@@ -160,18 +193,43 @@ async fn respond(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     perform(step, streamed)
 }
 
+/// A request that is not answered yet, also when its client goes away.
+struct Open(Arc<Shared>);
+
+impl Open {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let mut log = shared.log.lock().expect("the log");
+        log.open += 1;
+        log.most_open = log.most_open.max(log.open);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.log.lock().expect("the log").open -= 1;
+    }
+}
+
 impl Shared {
     fn next_step(&self, body: &Value, authorization: Option<String>) -> Step {
         let question = question_of(body);
         let mut log = self.log.lock().expect("the log");
+        log.arrivals.push(Instant::now());
         log.requests.push(Request { body: body.clone(), authorization });
         let asked = log.asked.entry(question.clone()).or_default();
         *asked += 1;
+        let place = if self.by_turn { turns_of(body) } else { *asked - 1 };
         match self.script.get(&question) {
-            Some(steps) => steps[(*asked - 1).min(steps.len() - 1)].clone(),
+            Some(steps) => steps[place.min(steps.len() - 1)].clone(),
             None => status(404),
         }
     }
+}
+
+fn turns_of(body: &Value) -> usize {
+    let messages = body["messages"].as_array();
+    messages.into_iter().flatten().filter(|message| message["role"] == "assistant").count()
 }
 
 fn question_of(body: &Value) -> String {

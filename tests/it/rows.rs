@@ -191,3 +191,66 @@ fn another_prompt_model_or_index_is_paid_for_again() {
     bench.run(&[]).exit(0);
     assert_eq!(paid(), 8, "the first index again");
 }
+
+/// The five ways in which calls fail in the test below, with the kind of reject each one gives.
+fn ways() -> Vec<(&'static str, Step)> {
+    let text = || message("<answer>Rome</answer> and some more words to be cut off in the middle");
+    vec![
+        ("server_error", status(500)),
+        ("timeout", Step::After(Duration::from_secs(20), Box::new(answer("late")))),
+        ("connection", Step::BreakOff(text())),
+        ("bad_response", Step::Body("{\"choices\": [{\"mess".to_owned())),
+        ("bad_response", Step::EndEarly(text())),
+    ]
+}
+
+#[test]
+fn thirty_percent_of_calls_failing_in_five_ways_loses_nothing() {
+    let ways = ways();
+    let failing = |number: usize| (number % 10 < 3).then(|| &ways[(number / 10 + number) % ways.len()]);
+    let steps = |number: usize| match failing(number) {
+        // Both attempts of the first run, and then it is well again.
+        Some((_, step)) => vec![step.clone(), step.clone(), answer("Rome")],
+        None => vec![answer("Rome")],
+    };
+    let script: Vec<_> = (0..50).map(|number| (format!("q{number}"), steps(number))).collect();
+    let bench = Bench::new(&script);
+    bench.replace("timeout_seconds: 2", "timeout_seconds: 1, stream: true");
+    bench.replace("concurrency: 8", "concurrency: 16");
+    let told = bench.run(&[]).exit(3);
+    let wanted = (0..50).filter_map(|number| Some((format!("q{number}"), failing(number)?.0.to_owned())));
+    assert_eq!(rejects(&bench), wanted.collect());
+    assert_eq!((told.summary()["dead_letters"].as_u64(), answered(&bench).len()), (Some(15), 35));
+    assert_eq!(bench.server.count(), 35 + 2 * 15);
+    let told = bench.call(&["run", "pipeline.yaml", "--only", "scores"]).exit(0);
+    assert!(told.stderr.contains("cached"), "what follows went on with the right rows: {}", told.stderr);
+    let again = bench.run(&[]).exit(0);
+    assert_eq!(again.reasons("answers"), ["rejects_retried"]);
+    assert_eq!((bench.server.count(), again.summary()["calls"].as_u64()), (35 + 3 * 15, Some(15)));
+    assert_eq!(answered(&bench), script.iter().map(|(question, _)| question.clone()).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_text_of_a_run_says_how_many_rows_failed_and_where_they_are() {
+    let bench = Bench::new(&script(&[("good", vec![answer("Rome")]), ("bad", vec![status(400)])]));
+    let told = bench.call(&["run", "pipeline.yaml"]).exit(3);
+    let words = format!("{}{}", told.stdout, told.stderr);
+    assert!(words.contains("1 rows failed") && words.contains("show NODE --rejects"), "{words}");
+    let shown = bench.mill.call(&["show", "answers", "--rejects"]).exit(0).stdout;
+    assert!(shown.contains("refused") && shown.contains("400"), "{shown}");
+}
+
+#[test]
+fn retry_rejects_runs_failed_rows_and_what_depends_on_them_and_nothing_else() {
+    let mut bench = Bench::new(&script(&[("good", vec![answer("Rome")]), ("bad", vec![status(400)])]));
+    bench.replace("    retry:", "    on_error: drop\n    retry:");
+    let nothing = bench.run(&["--retry-rejects"]).exit(2);
+    assert!(nothing.stderr.contains("no node of the pipeline has rows that failed"), "{}", nothing.stderr);
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.run(&[]).exit(0).ran(), "", "dropped rows are left alone");
+    bench.serve(&script(&[("good", vec![answer("Rome")]), ("bad", vec![answer("Rome")])]));
+    let told = bench.run(&["--retry-rejects"]).exit(0);
+    assert_eq!((told.ran(), bench.server.count()), ("answers scores".to_owned(), 1));
+    assert_eq!(answered(&bench), ["good", "bad"]);
+    bench.run(&["--retry-rejects"]).exit(2);
+}

@@ -108,7 +108,8 @@ fn texts_and_conversations_go_on() {
 #[test]
 fn many_requests_at_once_get_what_each_would_alone() {
     let server = Server::start();
-    let body = |row: u32| json!({"prompt": format!("Question {row}: "), "max_tokens": 24, "temperature": 1.0, "seed": row});
+    let body =
+        |row: u32| json!({"prompt": format!("Question {row}: "), "max_tokens": 24, "temperature": 1.0, "seed": row});
     let alone: Vec<Value> = (0..32).map(|row| server.ask("completions", body(row))["choices"].take()).collect();
     let fresh = Server::start();
     let together = fresh.runtime.block_on(async {

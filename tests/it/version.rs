@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
 use searchmill_engine::diagnostic::SourceMap;
-use searchmill_engine::execute::{Machine, RunOptions, Stop, run};
+use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, run};
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, WholeKernel, entry,
 };
@@ -85,6 +85,8 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
     let spec = load_text(&file, PIPELINE, &overrides, &mut SourceMap::new()).expect("a right pipeline");
     let plan = bind(spec, &file, folder, &Registry::new(&entries)).expect("a plan");
     let options = RunOptions {
+        budget: searchmill_engine::operator::Budget::default(),
+        retry_dropped: false,
         jobs: 1,
         keep_going: false,
         force: std::collections::BTreeSet::new(),
@@ -93,6 +95,7 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
         selected: (0..2).collect(),
         directory: folder.to_owned(),
         machine: Machine::detect(),
+        workers: Workers::default(),
         secrets: Arc::new(|_| None),
     };
     let store = Store::open(&folder.join("store")).expect("a store");

@@ -20,5 +20,14 @@ pub(super) fn deliver(
         .filter(|(port, _)| is_tree(port))
         .map(|(port, record)| (port.clone(), store.artifact_folder(&record.id)))
         .collect();
-    if folders.is_empty() { Ok(Vec::new()) } else { node.operator.deliver(&folders, context) }
+    if folders.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (_, record) in outputs.iter().filter(|(port, _)| is_tree(port)) {
+        if let Err(damage) = store.fetch(&record.id)? {
+            let short = record.id.digest().short();
+            return Err(OperatorError::machine(format!("the artifact {short} is not whole in the store: {damage:?}")));
+        }
+    }
+    node.operator.deliver(&folders, context)
 }

@@ -10,17 +10,21 @@ use indexmap::IndexMap;
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::endpoints::Endpoints;
 use super::identity::{Known, Parts};
 use super::node::{NodeDone, NodeJob, run_node};
-use super::resolve::{Lookup, lookup, reasons};
+use super::resolve::{Lookup, Retry, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
+use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Context, OperatorError, SecretLookup};
+use crate::operator::{Blame, Budget, Context, OperatorError, SecretLookup, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
-use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse};
+use crate::store::{
+    Damage, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse,
+};
 
 /// How to run.
 #[derive(Clone)]
@@ -41,8 +45,20 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// What the machine has.
     pub machine: Machine,
+    /// Programs and devices for nodes in processes of their own.
+    pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
+    /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
+    pub budget: Budget,
+    /// Try rows again, too, that `on_error: drop` passed over.
+    pub retry_dropped: bool,
+}
+
+impl RunOptions {
+    pub(super) fn retry(&self) -> Retry {
+        if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
+    }
 }
 
 /// How a run is told to stop, from outside. Cheap to clone.
@@ -72,6 +88,12 @@ impl Stop {
         self.draining.load(Ordering::SeqCst)
     }
 
+    /// Is the run to stop at once?
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }
@@ -90,7 +112,11 @@ pub async fn run(
 ) -> Result<RunSummary, StoreError> {
     let (sender, receiver) = unbounded_channel();
     let mut driver = Driver::new(plan, store, options, reporter, stop, sender)?;
+    let watch = driver.endpoints.watch(Arc::clone(&driver.reporter));
     let outcome = driver.drive(receiver).await;
+    if let Some(watch) = watch {
+        watch.abort();
+    }
     driver.finish(outcome)
 }
 
@@ -115,10 +141,14 @@ struct Driver {
     record: RunRecord,
     ledger: Arc<Mutex<RunWriter>>,
     summary: RunSummary,
+    spent_nanos: u64,
     start: Instant,
     http: reqwest::Client,
+    endpoints: Endpoints,
     /// Nothing that this run may use is collected.
     _in_use: StoreUse,
+    /// Nodes that had their result and make it again because it was found damaged, each with the nodes that wait for it.
+    remaking: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Driver {
@@ -134,7 +164,7 @@ impl Driver {
         let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
         let record = RunRecord {
-            id: run_id(started),
+            id: run_id(after_all(&store, started)),
             pipeline: plan.name().to_owned(),
             file: plan.file().display().to_string(),
             params: plan.params().clone(),
@@ -148,7 +178,9 @@ impl Driver {
         };
         let sources = SourceDigests::new(store.known_sources());
         let writer = store.start_run(&record)?;
-        let summary = RunSummary { run: record.id.clone(), ..RunSummary::default() };
+        let currency = plan.currency().unwrap_or_default();
+        let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
+        let endpoints = Endpoints::new(&plan, options.budget);
         let ledger = Arc::new(Mutex::new(writer));
         let (known, last, start) = (Known::new(), None, Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
@@ -168,9 +200,12 @@ impl Driver {
             record,
             ledger,
             summary,
+            spent_nanos: 0,
             start,
             http,
+            endpoints,
             _in_use: in_use,
+            remaking: BTreeMap::new(),
         })
     }
 
@@ -197,7 +232,11 @@ impl Driver {
             }
             let notified = Arc::clone(&self.stop.notify);
             tokio::select! {
-                Some(done) = receiver.recv() => commands.extend(scheduler.step(self.settle(done)?)),
+                Some(done) = receiver.recv() => {
+                    for step in self.settled(done)? {
+                        commands.extend(scheduler.step(step));
+                    }
+                }
                 () = notified.notified(), if !told => {}
             }
             if self.stop.is_draining() && !told {
@@ -212,7 +251,10 @@ impl Driver {
         let task = |(place, node): (usize, &Node)| Task {
             dependents: self.plan.dependents(place),
             dependencies: self.plan.dependencies(place).len(),
-            demand: Demand { gpus: node.spec.resources.gpus, memory: node.spec.resources.memory.unwrap_or_default() },
+            demand: Demand {
+                gpus: self.options.workers.gpus(&node.spec.resources),
+                memory: node.spec.resources.memory.unwrap_or_default(),
+            },
         };
         let tasks = self.plan.nodes().iter().enumerate().map(task).collect();
         Scheduler::new(tasks, Pool::new(self.options.jobs, &self.options.machine), self.options.keep_going)
@@ -241,10 +283,13 @@ impl Driver {
         } else if selected && self.options.no_cache {
             why.push(Reason::CacheOff);
         } else {
-            match lookup(&self.store, node, &key, selected) {
+            match self.look_up(place, &key, selected)? {
                 Lookup::Hit(result) => return self.cached(place, Some(key), result.outputs).map(Some),
                 Lookup::Miss(found) => why.extend(found),
             }
+        }
+        if let Err(error) = self.store.sound() {
+            return self.fail(place, &error.into()).map(Some);
         }
         if !selected {
             let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
@@ -258,6 +303,23 @@ impl Driver {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         self.start_node(place, parts, why);
         Ok(None)
+    }
+
+    /// Looks a key up. What is handed over at once must be whole, and what was found damaged a moment ago is not believed.
+    fn look_up(&self, place: usize, key: &NodeKey, selected: bool) -> Result<Lookup, StoreError> {
+        let node = &self.plan.nodes()[place];
+        let retry = if selected { self.options.retry() } else { Retry::Nothing };
+        let found = lookup(&self.store, node, key, retry);
+        let Lookup::Hit(result) = &found else { return Ok(found) };
+        for (port, output) in &result.outputs {
+            let handed_over = matches!(node.outputs.get(port), Some(crate::operator::PortType::Tree(_)));
+            if (handed_over || self.remaking.contains_key(&place))
+                && let Err(damage) = self.store.fetch(&output.id)?
+            {
+                return Ok(Lookup::Miss(vec![damage_reason(port, damage)]));
+            }
+        }
+        Ok(found)
     }
 
     /// What the node's key is made of; files that it fetches are fetched for that.
@@ -301,6 +363,7 @@ impl Driver {
             stop: self.stop.clone(),
             run: self.record.id.clone(),
             http: self.http.clone(),
+            outside: self.endpoints.outside(&self.plan.nodes()[place]),
         };
         let done = self.done.clone();
         tokio::spawn(async move {
@@ -359,10 +422,58 @@ impl Driver {
         Ok(())
     }
 
+    /// What the end of a node means for the scheduler. A node that was made again counts as done there already: what
+    /// waited for it goes on.
+    fn settled(&mut self, done: NodeDone) -> Result<Vec<Step>, StoreError> {
+        let place = done.place;
+        if let Some((input, damage)) = done.damaged {
+            return self.remake(place, input, damage);
+        }
+        let step = self.settle(done)?;
+        self.go_on(place, step)
+    }
+
+    /// After a node has come to its end: the nodes that waited until it was made again.
+    fn go_on(&mut self, place: usize, step: Step) -> Result<Vec<Step>, StoreError> {
+        let Some(waiting) = self.remaking.remove(&place) else { return Ok(vec![step]) };
+        let mut steps = Vec::new();
+        for waits in waiting {
+            let next = match step {
+                Step::Succeeded(_) => self.launch(waits)?,
+                _ => Some(
+                    self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?,
+                ),
+            };
+            // It may be one that is made again itself.
+            if let Some(next) = next {
+                steps.extend(self.go_on(waits, next)?);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Makes the node behind a damaged input again, and the node that needs it after that.
+    fn remake(&mut self, place: usize, input: usize, damage: Damage) -> Result<Vec<Step>, StoreError> {
+        let plan = Arc::clone(&self.plan);
+        let from = &plan.nodes()[place].inputs[input];
+        tracing::warn!("an output of `{}` is damaged ({damage:?}): it is made again", plan.nodes()[from.node].id());
+        let waiting = self.remaking.entry(from.node).or_default();
+        waiting.push(place);
+        if waiting.len() > 1 {
+            return Ok(Vec::new());
+        }
+        match self.launch(from.node)? {
+            None => Ok(Vec::new()),
+            Some(step) => self.go_on(from.node, step),
+        }
+    }
+
     fn settle(&mut self, done: NodeDone) -> Result<Step, StoreError> {
         let place = done.place;
+        self.count(&done.spent);
         match done.outcome {
             Err(error) if error.blame == Blame::Cancelled => {
+                self.tell_budget();
                 self.summary.skipped += 1;
                 let node = self.plan.nodes()[place].id().to_owned();
                 self.reporter.event(&Event::NodeSkipped { node });
@@ -379,6 +490,22 @@ impl Driver {
         }
     }
 
+    fn count(&mut self, spent: &Usage) {
+        self.summary.calls += spent.calls;
+        self.summary.prompt_tokens += spent.prompt_tokens;
+        self.summary.completion_tokens += spent.completion_tokens;
+        self.spent_nanos += spent.cost_nanos;
+        self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
+    }
+
+    /// Once: that the budget is used up.
+    fn tell_budget(&mut self) {
+        if let Some(limit) = self.endpoints.purse.refused().filter(|_| self.summary.budget.is_none()) {
+            self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
+            self.summary.budget = Some(limit);
+        }
+    }
+
     fn finished(
         &mut self,
         place: usize,
@@ -392,9 +519,6 @@ impl Driver {
         let plan = Arc::clone(&self.plan);
         let node = &plan.nodes()[place];
         self.summary.finished += 1;
-        self.summary.calls += result.calls;
-        self.summary.prompt_tokens += result.prompt_tokens;
-        self.summary.completion_tokens += result.completion_tokens;
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
         }
@@ -411,6 +535,7 @@ impl Driver {
             calls: result.calls,
             prompt_tokens: result.prompt_tokens,
             completion_tokens: result.completion_tokens,
+            cost: result.usage().cost(),
             seconds: result.seconds,
             summary: result.summary.clone(),
         });
@@ -481,7 +606,9 @@ impl Driver {
         }
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.finish(&self.record)?;
-        outcome.map(|()| self.summary)
+        drop(ledger);
+        let shared = self.store.share_run(&self.record.id);
+        outcome.and(shared).map(|()| self.summary)
     }
 }
 
@@ -502,7 +629,7 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     found
 }
 
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 5 a node failed for the machine's sake (disk, network,
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
 /// lock), 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
@@ -510,6 +637,7 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
         _ if summary.interrupted => 130,
         _ if summary.machine_failure => 5,
         _ if summary.failed > 0 => 1,
+        _ if summary.budget.is_some() => 4,
         _ if summary.dead_letters > 0 => 3,
         _ => 0,
     }
@@ -538,6 +666,17 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
         }
     }
     nodes
+}
+
+/// A moment that comes after all runs of the store: a clock that was set back does not make this run an old one.
+fn after_all(store: &Store, started: f64) -> f64 {
+    let time = |id: &String| {
+        let moment = chrono::NaiveDateTime::parse_from_str(id.get(..15)?, "%Y%m%d-%H%M%S").ok()?;
+        let fraction = u32::from_str_radix(id.get(16..20)?, 16).ok()?;
+        Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
+    };
+    let newest = store.run_ids().iter().rev().find_map(time);
+    newest.map_or(started, |newest| if newest < started { started } else { newest + 2.0 / 65_536.0 })
 }
 
 fn run_id(started: f64) -> String {

@@ -58,9 +58,10 @@ impl Parts {
         Ok(Some(Self { inputs, outputs, sources: found, files, params: node.identity_params.clone() }))
     }
 
-    /// What all rows of the node have in common; `inputs` leaves the row input out.
-    pub(super) fn row_identity<'a>(&'a self, node: &'a Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
-        NodeIdentity { params: &node.row_params, ..self.identity(node, inputs) }
+    /// What all rows of the row input have in common; names the memo's folder.
+    pub(super) fn row_base(&self, node: &Node) -> Digest {
+        let side = self.side_inputs(node.main_port.as_deref());
+        NodeIdentity { params: &node.row_params, ..self.identity(node, &side) }.key().0.0
     }
 
     /// What all parts of the row input have in common; `inputs` leaves that input out.

@@ -10,15 +10,15 @@ use super::rows::{RowsJob, RowsRun, run_rows};
 use crate::fingerprint::{Digest, RowKeys};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
 use crate::spec::OnError;
-use crate::store::{Blocks, Memo, Store, StoreSink};
+use crate::store::{Blocks, Calls, Memo, Store, StoreSink};
 
 /// What a kernel's run needs beside its inputs.
 pub(super) struct KernelRun {
     pub(super) inputs: Inputs,
     pub(super) main_port: Option<String>,
     pub(super) context: Context,
-    /// Identity without the row input, with the columns still to be named.
-    pub(super) row_keys: Box<dyn Fn(Vec<String>) -> RowKeys + Send + Sync>,
+    /// Identity without the row input: what all rows of that input have in common.
+    pub(super) row_base: Digest,
     /// Identity without the row input: what the parts of that input have in common.
     pub(super) block_base: Digest,
     /// Look remembered rows up? (New ones are always remembered.)
@@ -53,14 +53,15 @@ pub(super) fn run_kernel(
             return Ok(RowsRun::of_query(columns));
         }
         Kernel::RowMap(kernel) => {
-            let keys = (run.row_keys)(kernel.reads());
-            let base = keys.base();
-            let memo = if run.recall { Memo::open(&run.store, &base)? } else { Memo::empty(&run.store, &base) };
+            let base = run.row_base;
+            let keys = RowKeys::new(base, kernel.reads());
+            let (memo, calls) = remembered(run, &base)?;
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
                 keys,
                 memo,
+                calls: Arc::new(calls),
                 on_error: run.on_error,
                 context: run.context.clone(),
                 stop: run.stop.clone(),
@@ -72,4 +73,15 @@ pub(super) fn run_kernel(
         }
     }
     Ok(RowsRun::default())
+}
+
+/// The rows that are known, and the calls of those that are not.
+fn remembered(run: &KernelRun, base: &Digest) -> Result<(Memo, Calls), OperatorError> {
+    if !run.recall {
+        return Ok((Memo::empty(&run.store, base), Calls::empty(&run.store, base)));
+    }
+    run.store.tidy_memo(base);
+    let memo = Memo::open(&run.store, base)?;
+    let calls = Calls::open(&run.store, base, &memo)?;
+    Ok((memo, calls))
 }

@@ -3,6 +3,7 @@
 mod columns;
 mod deliver;
 mod driver;
+mod endpoints;
 mod identity;
 mod kernel;
 mod map;
@@ -16,8 +17,12 @@ mod rows;
 mod scheduler;
 mod spot;
 mod survey;
+mod work;
+mod worker;
 
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
-pub use survey::{NodeStatus, Survey, survey};
+pub use survey::{NodeStatus, Survey, failed_rows, survey};
+pub use work::{Basis, Work};
+pub use worker::{Device, NO_GPU, WorkerPipes, Workers, devices, work};

@@ -10,11 +10,12 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
-use crate::fingerprint::{NodeKey, Reason, RowKeys};
-use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError};
+use super::worker::run_in_worker;
+use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError, Outside, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, Checkpoint, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -33,6 +34,24 @@ pub(super) struct NodeJob {
     pub(super) stop: Stop,
     pub(super) run: String,
     pub(super) http: reqwest::Client,
+    pub(super) outside: Outside,
+}
+
+impl NodeJob {
+    pub(super) fn node(&self) -> &Node {
+        &self.plan.nodes()[self.place]
+    }
+
+    /// Rows that the node may give, if it is a source.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.options.limit.filter(|_| self.node().inputs.is_empty())
+    }
+
+    /// What the rows, and what the parts, of the row input have in common.
+    pub(super) fn bases(&self) -> (Digest, Digest) {
+        let node = self.node();
+        (self.parts.row_base(node), self.parts.block_base(node))
+    }
 }
 
 /// What came of it.
@@ -44,7 +63,11 @@ pub(super) struct NodeDone {
     /// Another process had made the result meanwhile.
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
+    /// What it cost, also where nothing came of it.
+    pub(super) spent: Usage,
     pub(super) seconds: f64,
+    /// An input was found damaged before anything was computed: its place among the inputs, and how.
+    pub(super) damaged: Option<(usize, Damage)>,
 }
 
 pub(super) async fn run_node(job: NodeJob) -> NodeDone {
@@ -52,18 +75,32 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     let node = &job.plan.nodes()[job.place];
     let (key, preimage) = job.parts.key(node);
     let (place, reasons) = (job.place, job.reasons.clone());
-    let done = |outcome, reused, cached_rows| {
+    let paid = Arc::clone(&job.outside.node);
+    let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, seconds }
+        let spent = match &outcome {
+            Ok(_) if reused => Usage::default(),
+            Ok(result) => result.usage(),
+            Err(_) => paid.spent(),
+        };
+        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds, damaged: None }
     };
     let lease = match take_lease(&job, &key).await {
         Ok(lease) => lease,
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key, true)
+        && let Lookup::Hit(result) = lookup(&job.store, node, &key, job.options.retry())
     {
         return done(Ok(*result), true, 0);
+    }
+    if let Err(error) = job.store.sound() {
+        return done(Err(error.into()), false, 0);
+    }
+    match damaged_input(&job) {
+        Ok(None) => {}
+        Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
+        Err(error) => return done(Err(error), false, 0),
     }
     let computed = tokio::task::spawn_blocking(move || compute(&job, key, preimage, start)).await;
     drop(lease);
@@ -72,6 +109,16 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Ok(Err(error)) => done(Err(error), false, 0),
         Err(panic) => done(Err(OperatorError::engine(panic_text(panic))), false, 0),
     }
+}
+
+/// Brings the inputs here; gives the first one that is not what it should be.
+fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    for (place, input) in job.inputs.iter().enumerate() {
+        if let Err(damage) = job.store.fetch(&input.id)? {
+            return Ok(Some((place, damage)));
+        }
+    }
+    Ok(None)
 }
 
 async fn take_lease(job: &NodeJob, key: &NodeKey) -> Result<crate::store::Lease, OperatorError> {
@@ -101,13 +148,46 @@ fn compute(
     let node = &job.plan.nodes()[job.place];
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
-    let limit = job.options.limit.filter(|_| node.inputs.is_empty());
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone())?.with_limit(limit);
+    let mut progress = NodeProgress::new(node.id(), Arc::clone(&job.reporter));
+    progress.spent = Arc::clone(&job.outside.node);
+    let progress = Arc::new(progress);
     let checkpoint = Arc::new(job.store.checkpoint(&key));
     if !job.recall {
         checkpoint.remove()?;
     }
-    let run = kernel_run(job, node, &sink, Arc::clone(&checkpoint))?;
+    let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
+    let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
+    // Budget and limits of endpoints are this process's: who asks one stays here.
+    let asks = job.outside.gate.is_some();
+    let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
+    let (mut written, rows) = match program {
+        Some(program) => run_in_worker(job, key, &parts, program)?,
+        None => run_here(job, parts, progress)?,
+    };
+    let blocks = std::mem::take(&mut written.blocks);
+    let mut result = node_result(job, key, preimage, written, &rows, start);
+    if !job.recall {
+        job.store.record_anew(&result)?;
+    } else if let Some(first) = job.store.record(&result)? {
+        // What was paid is ours, what counts is what was there first.
+        result.outputs = first.outputs;
+    }
+    checkpoint.remove()?;
+    if !blocks.is_empty() {
+        Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+    }
+    Ok((result, rows))
+}
+
+/// Runs the node in this process.
+fn run_here(
+    job: &NodeJob,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
+) -> Result<(Written, RowsRun), OperatorError> {
+    let node = job.node();
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
+    let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
@@ -116,15 +196,7 @@ fn compute(
     if rows.stopped {
         return Err(OperatorError::cancelled());
     }
-    let mut written = sink.commit()?;
-    let blocks = std::mem::take(&mut written.blocks);
-    let result = node_result(job, key, preimage, written, &rows, start);
-    job.store.record(&result)?;
-    checkpoint.remove()?;
-    if !blocks.is_empty() {
-        Blocks::open(&job.store, &run.block_base, true)?.keep(&blocks)?;
-    }
-    Ok((result, rows))
+    Ok((sink.commit()?, rows))
 }
 
 fn node_result(
@@ -146,6 +218,7 @@ fn node_result(
         calls: rows.usage.calls,
         prompt_tokens: rows.usage.prompt_tokens,
         completion_tokens: rows.usage.completion_tokens,
+        cost_nanos: rows.usage.cost_nanos,
         seconds: start.elapsed().as_secs_f64(),
         finished: unix_time(),
         run: job.run.clone(),
@@ -168,28 +241,23 @@ fn origin(job: &NodeJob) -> Origin {
 
 fn kernel_run(
     job: &NodeJob,
-    node: &Node,
+    parts: ContextParts,
+    progress: Arc<NodeProgress>,
     sink: &StoreSink,
-    checkpoint: Arc<Checkpoint>,
 ) -> Result<KernelRun, OperatorError> {
+    let node = job.node();
     let mut inputs = Inputs::new();
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&job.reporter)));
-    let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let context = Context::new(ContextParts { scratch: sink.scratch()?, checkpoint, ..parts });
-    let main_port = node.main_port.clone();
-    let (parts, plan, place) = (job.parts.clone(), Arc::clone(&job.plan), job.place);
-    let side = parts.side_inputs(main_port.as_deref());
-    let row_keys = Box::new(move |columns| RowKeys::new(&parts.row_identity(&plan.nodes()[place], &side), columns));
-    let block_base = job.parts.block_base(node);
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
+    let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
         inputs,
-        main_port,
+        main_port: node.main_port.clone(),
         context,
-        row_keys,
+        row_base,
         block_base,
         recall: job.recall,
         on_error: node.spec.on_error,
@@ -213,6 +281,7 @@ fn context_parts(
         scratch: std::env::temp_dir(),
         directory: options.directory.clone(),
         memory: resources.memory,
+        gpus: 0,
         threads: resources.threads.unwrap_or(options.machine.threads),
         concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
         retry: node.spec.retry,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::operator::ProgressSink;
+use crate::operator::{ProgressSink, Purse};
 use crate::report::{Event, Reporter};
 
 const INTERVAL_MS: u64 = 100;
@@ -16,12 +16,14 @@ pub(super) struct NodeProgress {
     start: Instant,
     next_ms: AtomicU64,
     pub(super) cached_rows: AtomicU64,
+    /// What the node has paid.
+    pub(super) spent: Arc<Purse>,
 }
 
 impl NodeProgress {
     pub(super) fn new(node: &str, reporter: Arc<dyn Reporter>) -> Self {
         let (next_ms, cached_rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { node: node.to_owned(), reporter, start: Instant::now(), next_ms, cached_rows }
+        Self { node: node.to_owned(), reporter, start: Instant::now(), next_ms, cached_rows, spent: Arc::default() }
     }
 }
 
@@ -34,7 +36,9 @@ impl ProgressSink for NodeProgress {
         if now >= next && claim() {
             let cached = self.cached_rows.load(Ordering::Relaxed);
             let (node, unit) = (self.node.clone(), unit.to_owned());
-            self.reporter.event(&Event::NodeProgress { node, done, total, unit, cached });
+            let spent = self.spent.spent();
+            let (calls, tokens, cost) = (spent.calls, spent.tokens(), spent.cost());
+            self.reporter.event(&Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost });
         }
     }
 

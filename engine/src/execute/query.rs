@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
-use datafusion::catalog::MemoryCatalogProviderList;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList};
+use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::SessionState;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
+use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 
@@ -32,7 +36,8 @@ pub(super) async fn run_query(
     outputs: &mut Outputs<'_>,
     context: &Context,
 ) -> Result<BTreeMap<String, ColumnLineage>, OperatorError> {
-    let session = session(context)?;
+    let session = session()?;
+    let task = Arc::new(TaskContext::default().with_session_config(config()).with_runtime(runtime(context)?));
     let mut tables = Vec::new();
     for (port, bound) in inputs.iter() {
         if let Some(InputArtifact::Rows(rows)) = bound.first() {
@@ -46,7 +51,7 @@ pub(super) async fn run_query(
         lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
         let mut done = 0;
         let schema = Arc::clone(output.frame.schema().inner());
-        let mut batches = output.frame.execute_stream().await?;
+        let mut batches = execute_stream(output.frame.create_physical_plan().await?, Arc::clone(&task))?;
         while let Some(batch) = batches.next().await {
             context.check_cancelled()?;
             let batch = batch?;
@@ -62,31 +67,55 @@ pub(super) async fn run_query(
     Ok(lineage)
 }
 
-/// The functions and rules of SQL, registered once: a session of its own for each node shares them.
-fn functions() -> &'static SessionState {
-    static STATE: OnceLock<SessionState> = OnceLock::new();
-    STATE.get_or_init(|| SessionStateBuilder::new().with_default_features().build())
-}
-
 /// One partition: rows come in the plan's own order, so the same rows give the same bytes.
-fn session(context: &Context) -> Result<SessionContext, OperatorError> {
+fn config() -> SessionConfig {
     let mut config = SessionConfig::new().with_target_partitions(1).with_batch_size(8192);
     let options = config.options_mut();
     options.execution.parquet.schema_force_view_types = false;
     options.execution.collect_statistics = false;
+    config
+}
+
+/// A session to plan one node's query in. The functions and rules of SQL are registered once, in a session that the
+/// others are copies of, each with a catalog of its own.
+fn session() -> Result<SessionContext, OperatorError> {
+    static STATE: OnceLock<SessionState> = OnceLock::new();
+    let build = || SessionStateBuilder::new().with_config(config()).with_default_features().build();
+    let state = STATE.get_or_init(build).clone();
+    let names = state.config_options().catalog.clone();
+    let (catalogs, catalog) = (MemoryCatalogProviderList::new(), MemoryCatalogProvider::new());
+    let schema: Arc<dyn SchemaProvider> = Arc::new(MemorySchemaProvider::new());
+    catalog.register_schema(&names.default_schema, schema)?;
+    catalogs.register_catalog(names.default_catalog, Arc::new(catalog));
+    let session = SessionContext::new_with_state(state);
+    session.register_catalog_list(Arc::new(catalogs));
+    Ok(session)
+}
+
+/// What a query may use while it runs.
+fn runtime(context: &Context) -> Result<Arc<RuntimeEnv>, OperatorError> {
     let memory = context.memory().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(QUERY_MEMORY);
-    let disk =
-        DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![context.scratch().to_owned()]));
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(memory)))
-        .with_disk_manager_builder(disk)
-        .build_arc()?;
-    let state = SessionStateBuilder::new_from_existing(functions().clone())
-        .with_config(config.with_create_default_catalog_and_schema(true))
-        .with_runtime_env(runtime)
-        .with_catalog_list(Arc::new(MemoryCatalogProviderList::new()))
-        .build();
-    Ok(SessionContext::new_with_state(state))
+    let spill = Arc::new(Spill { context: context.clone(), folder: OnceLock::new() });
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(spill));
+    let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory)));
+    Ok(builder.with_disk_manager_builder(disk).build_arc()?)
+}
+
+/// Spills to the node's scratch folder, which most queries never need: it is made for the first file.
+struct Spill {
+    context: Context,
+    folder: OnceLock<Arc<DiskManager>>,
+}
+
+impl TempFileFactory for Spill {
+    fn create_temp_file(&self, description: &str) -> DataFusionResult<Arc<dyn SpillFile>> {
+        if let Some(folder) = self.folder.get() {
+            return folder.create_tmp_file(description);
+        }
+        let place = vec![self.context.scratch().to_owned()];
+        let made = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(place)).build()?;
+        self.folder.get_or_init(|| Arc::new(made)).create_tmp_file(description)
+    }
 }
 
 /// Small tables are read at once: planning a scan of files costs more than reading them.
@@ -108,4 +137,31 @@ async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Res
     let frame = session.read_parquet(paths, options).await?;
     session.register_table(table, frame.into_view())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::testing::Harness;
+
+    #[test]
+    fn the_folder_of_spilled_rows_is_made_for_the_first_file_and_goes_with_the_query() {
+        let harness = Harness::new();
+        let context = harness.context();
+        let files = || std::fs::read_dir(context.scratch()).unwrap().count();
+        let runtime = runtime(&context).unwrap();
+        assert_eq!(files(), 0);
+        let spilled = [runtime.disk_manager.create_tmp_file("a"), runtime.disk_manager.create_tmp_file("b")];
+        assert!(spilled.iter().all(Result::is_ok) && files() == 1);
+        drop((spilled, runtime));
+        assert_eq!(files(), 0);
+    }
+
+    #[test]
+    fn tables_of_one_session_are_not_seen_in_another() {
+        let (one, other) = (session().unwrap(), session().unwrap());
+        let rows = RecordBatch::new_empty(Arc::new(arrow::datatypes::Schema::empty()));
+        one.register_batch("t", rows).unwrap();
+        assert!(one.table_exist("t").unwrap() && !other.table_exist("t").unwrap());
+    }
 }

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use serde_json::Value;
 
 use super::driver::Stop;
 use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
-use crate::fingerprint::{Digest, NodeIdentity, RowKeys, identity_params};
+use crate::fingerprint::{Digest, identity_params};
 use crate::lineage::{
     Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
     source_state, sources,
@@ -214,6 +213,7 @@ impl Bench {
             directory,
             threads: self.options.machine.threads,
             memory: None,
+            gpus: 0,
             concurrency: 1,
             retry: RetryPolicy::default(),
             secrets: Arc::clone(&self.options.secrets),
@@ -236,7 +236,7 @@ impl Bench {
         }
         let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
         let limit = limit.and_then(|limit| limit.content.parse().ok());
-        let mut sink = StoreSink::new(scratch, ports)?.with_limit(limit);
+        let mut sink = StoreSink::new(scratch, ports).with_limit(limit);
         match run_kernel(rerun.operator.as_ref(), &kernel_run(rerun, scratch), &mut sink) {
             Err(_) if sink.limit_reached() => {}
             other => drop(other?),
@@ -299,19 +299,12 @@ impl Bench {
 }
 
 fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
-    let (operator, version) = (rerun.step.preimage.operator.clone(), rerun.step.preimage.version);
-    // The memo of the scratch store: empty, and gone with it.
-    let row_keys = move |columns| {
-        let (version, params) = (u32::try_from(version).unwrap_or_default(), &Value::Null);
-        let (inputs, outputs, sources) = (&[], &[], &[]);
-        let identity = NodeIdentity { operator: &operator, version, params, inputs, outputs, sources, seed: None };
-        RowKeys::new(&identity, columns)
-    };
     KernelRun {
         inputs: rerun.inputs.clone(),
         main_port: rerun.main_port.clone(),
         context: rerun.context.clone(),
-        row_keys: Box::new(row_keys),
+        // The memo of the scratch store: empty, and gone with it.
+        row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
         recall: false,
         on_error: OnError::DeadLetter,

@@ -14,28 +14,48 @@ pub(super) enum Lookup {
     Miss(Vec<Reason>),
 }
 
-/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; with `retry`, so is one with rows
-/// that failed outside.
-pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: bool) -> Lookup {
+/// Which rows that failed outside are tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// None.
+    Nothing,
+    /// Rejects.
+    Failed,
+    /// Those also that `on_error: drop` passed over.
+    Dropped,
+}
+
+/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; so is one with rows that are to be
+/// tried again.
+pub(super) fn lookup(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
         return Lookup::Miss(collected.into_iter().collect());
     };
     for (port, output) in &result.outputs {
-        match store.check(&output.id) {
-            Ok(()) => {}
-            Err(Damage::Missing) => return Lookup::Miss(vec![Reason::ArtifactMissing { port: port.clone() }]),
-            Err(Damage::Corrupt) => return Lookup::Miss(vec![Reason::ArtifactCorrupt { port: port.clone() }]),
+        if let Err(damage) = store.check(&output.id) {
+            return Lookup::Miss(vec![damage_reason(port, damage)]);
         }
     }
     let rejects = result.rejects();
-    if retry && node.entry.effect == Effect::External && rejects > 0 {
+    if retry == Retry::Nothing {
+        return Lookup::Hit(Box::new(result));
+    }
+    if node.entry.effect == Effect::External && rejects > 0 {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
     }
-    if retry && result.dropped > 0 && node.spec.on_error != OnError::Drop {
+    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
     }
     Lookup::Hit(Box::new(result))
+}
+
+pub(super) fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+    }
 }
 
 /// Why a node runs, seen from the last run in which it was recorded.

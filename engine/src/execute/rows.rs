@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, RecordBatch};
@@ -11,12 +13,13 @@ use searchmill_schemas::{Reject, text_column};
 
 use super::driver::Stop;
 use super::progress::NodeProgress;
-use crate::fingerprint::{Digest, RowKey, RowKeys};
+use crate::fingerprint::{Digest, RowKey, RowKeys, call_key};
 use crate::operator::{
-    Context, FailureKind, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput, Usage,
+    CallJournal, Context, KeptCall, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput,
+    Usage,
 };
 use crate::spec::OnError;
-use crate::store::{ColumnLineage, Memo};
+use crate::store::{Calls, ColumnLineage, Memo};
 
 /// Finished rows may wait for at most so many times the rows in flight before new ones start.
 const AHEAD: usize = 64;
@@ -34,8 +37,10 @@ pub(super) struct RowsRun {
     pub(super) memo: Option<Digest>,
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
+    /// Rows without a result.
+    pub(super) failed: u64,
     /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
-    failure: Option<OperatorError>,
+    pub(super) failure: Option<OperatorError>,
 }
 
 impl RowsRun {
@@ -56,6 +61,7 @@ pub(super) struct RowsJob<'a> {
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
     pub(super) memo: Memo,
+    pub(super) calls: Arc<Calls>,
     pub(super) on_error: OnError,
     pub(super) context: Context,
     pub(super) stop: Stop,
@@ -68,6 +74,8 @@ struct Done {
     row_id: String,
     result: Result<RowOutput, RowFailure>,
     cached: bool,
+    /// Of its usage, what an earlier run paid.
+    replayed: Usage,
 }
 
 pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) -> Result<RowsRun, OperatorError> {
@@ -97,6 +105,10 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
             next_place += 1;
             match recall(&job, place, &row, sample)? {
                 Ok(done) => drop(waiting.insert(place, done)),
+                Err(_) if is_broke(&job.context) => {
+                    state.stopped = true;
+                    exhausted = true;
+                }
                 Err(key) => flying.push(launch(&job, place, row, sample, key)),
             }
         }
@@ -109,7 +121,11 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         match flying.next().await {
             Some(done) => {
                 let done = done.map_err(|_| OperatorError::engine("a row's task died: a defect of the operator"))?;
-                remember(&mut job.memo, &done)?;
+                let kept = remember(&mut job.memo, &done).and_then(|()| Ok(job.calls.check()?));
+                if let Err(error) = kept {
+                    // What is in flight is paid for: there may be room for it.
+                    state.failure.get_or_insert(error);
+                }
                 waiting.insert(done.place, done);
             }
             None if exhausted => break,
@@ -117,10 +133,17 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         }
     }
     job.memo.sync()?;
+    job.calls.close(state.failed == 0 && !state.stopped && state.failure.is_none())?;
     match state.failure.take() {
         Some(error) => Err(error),
         None => Ok(state),
     }
+}
+
+/// Was a call refused because the budget is used up, and would rows of this node want more?
+fn is_broke(context: &Context) -> bool {
+    let outside = context.outside();
+    outside.gate.is_some() && outside.purse.refused().is_some()
 }
 
 type Task = Result<(RecordBatch, u32), OperatorError>;
@@ -152,7 +175,7 @@ fn recall(
     Ok(match job.memo.get(&key) {
         Some(entry) => {
             let (row_id, result) = (row_id(row, place), Ok(entry.output));
-            Ok(Done { place, key, row_id, result, cached: true })
+            Ok(Done { place, key, row_id, result, cached: true, replayed: Usage::default() })
         }
         None => Err(key),
     })
@@ -165,11 +188,42 @@ fn launch(
     sample: u32,
     key: RowKey,
 ) -> tokio::task::JoinHandle<Done> {
-    let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone());
+    let journal = Arc::new(RowCalls { calls: Arc::clone(&job.calls), row: key, replayed: Mutex::default() });
+    let mut outside = job.context.outside().clone();
+    outside.journal = Some(Arc::clone(&journal) as Arc<dyn CallJournal>);
+    let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_outside(outside));
     tokio::spawn(async move {
         let result = kernel.run(&row, sample, &context).await;
-        Done { place, key, row_id: row_id(&row, place), result, cached: false }
+        Done { place, key, row_id: row_id(&row, place), result, cached: false, replayed: journal.replayed() }
     })
+}
+
+/// The calls of one row.
+struct RowCalls {
+    calls: Arc<Calls>,
+    row: RowKey,
+    replayed: Mutex<Usage>,
+}
+
+impl RowCalls {
+    fn replayed(&self) -> Usage {
+        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallJournal for RowCalls {
+    fn recall(&self, ordinal: u32, request: &[u8]) -> Option<KeptCall> {
+        if self.calls.is_empty() {
+            return None;
+        }
+        let call = self.calls.recall(&call_key(&self.row, ordinal, request))?;
+        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner) += call.usage;
+        Some(call)
+    }
+
+    fn keep(&self, ordinal: u32, request: &[u8], call: &KeptCall) {
+        self.calls.keep(&self.row, &call_key(&self.row, ordinal, request), call);
+    }
 }
 
 fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {
@@ -192,7 +246,7 @@ fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut R
             if done.cached {
                 state.cached_rows += 1;
             } else {
-                state.usage += output.usage;
+                state.usage += output.usage.without(&done.replayed);
             }
             for (port, batch) in &output.batches {
                 outputs.write(port, batch)?;
@@ -200,7 +254,8 @@ fn write(job: &RowsJob<'_>, done: Done, outputs: &mut Outputs<'_>, state: &mut R
             Ok(())
         }
         Err(failure) => {
-            state.usage += failure.usage;
+            state.usage += failure.usage.without(&done.replayed);
+            state.failed += 1;
             refuse(job, &done.row_id, failure, outputs, state)
         }
     }
@@ -213,7 +268,7 @@ fn refuse(
     outputs: &mut Outputs<'_>,
     state: &mut RowsRun,
 ) -> Result<(), OperatorError> {
-    if failure.kind == FailureKind::Cancelled {
+    if failure.kind.is_postponed() {
         state.stopped = true;
         return Ok(());
     }

@@ -1,11 +1,14 @@
 //! What a run would do, without doing it: which nodes are known, which would run, and why.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::driver::last_nodes;
 use super::identity::{Known, Parts};
-use super::resolve::{Lookup, lookup, reasons};
+use super::resolve::{Lookup, Retry, lookup, reasons};
+use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
+use crate::operator::InputArtifact;
 use crate::plan::{Node, Plan};
 use crate::store::{NodeResult, NodeRun, Store};
 
@@ -46,6 +49,8 @@ pub enum NodeStatus {
 pub struct Survey {
     /// By place in the plan.
     pub nodes: Vec<NodeStatus>,
+    /// What those still have to ask that would ask an endpoint.
+    pub work: BTreeMap<usize, Work>,
 }
 
 /// Is the node told to keep what it gave last, and is all of that still there?
@@ -61,6 +66,7 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
     let mut sources = SourceDigests::new(store.known_sources());
     let last = last_nodes(store, plan, "");
     let mut nodes = Vec::with_capacity(plan.nodes().len());
+    let mut work = BTreeMap::new();
     for (place, node) in plan.nodes().iter().enumerate() {
         if let Some(frozen) = last.get(node.id()).filter(|last| is_frozen(node, last, store)) {
             known.insert(place, frozen.outputs.clone());
@@ -81,20 +87,53 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
             }
             Ok(Some(parts)) => {
                 let (key, preimage) = parts.key(node);
-                match lookup(store, node, &key, true) {
+                match lookup(store, node, &key, Retry::Failed) {
                     Lookup::Hit(result) => {
                         known.insert(place, result.outputs.clone());
                         NodeStatus::Cached { key, result }
                     }
-                    Lookup::Miss(found) if !found.is_empty() => NodeStatus::Run { key, reasons: found },
-                    Lookup::Miss(_) => {
-                        let reasons = reasons(store, last.get(node.id()), &key, &preimage);
-                        NodeStatus::Run { key, reasons }
+                    Lookup::Miss(mut found) => {
+                        if found.is_empty() {
+                            found = reasons(store, last.get(node.id()), &key, &preimage);
+                        }
+                        work.extend(Some(place).zip(work_of(store, node, &parts, &known)));
+                        NodeStatus::Run { key, reasons: found }
                     }
                 }
             }
         };
+        if matches!(status, NodeStatus::Unknown { .. }) {
+            work.extend(Some(place).zip(node.operator.endpoint().map(Work::later)));
+        }
         nodes.push(status);
     }
-    Survey { nodes }
+    Survey { nodes, work }
+}
+
+/// What a node still has to ask that asks an endpoint.
+fn work_of(store: &Store, node: &Node, parts: &Parts, known: &Known) -> Option<Work> {
+    let endpoint = node.operator.endpoint()?;
+    let rows = || {
+        let shape = node.operator.rows()?;
+        let main = node.inputs.iter().find(|input| Some(&input.port) == node.main_port.as_ref())?;
+        let record = known.get(&main.node)?.get(&main.output)?;
+        match store.open_input(&record.id).ok()? {
+            InputArtifact::Rows(rows) => Work::of(store, node, parts, shape, &rows).ok(),
+            InputArtifact::Tree(_) => None,
+        }
+    };
+    Some(rows().unwrap_or_else(|| Work::later(endpoint)))
+}
+
+/// Places of the nodes whose result is known and lacks rows: rejects of external nodes, and rows that `on_error: drop`
+/// passed over.
+#[must_use]
+pub fn failed_rows(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Vec<usize> {
+    let survey = survey(plan, store, directory, limit);
+    let failed = |status: &NodeStatus| match status {
+        NodeStatus::Cached { result, .. } => result.dropped > 0,
+        NodeStatus::Run { reasons, .. } => reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. })),
+        _ => false,
+    };
+    survey.nodes.iter().enumerate().filter(|(_, status)| failed(status)).map(|(place, _)| place).collect()
 }

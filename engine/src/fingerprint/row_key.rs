@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::canonical::encode;
 use super::digest::{Digest, hash_bytes};
-use super::node_key::NodeIdentity;
 
 /// The key of one row's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,16 +20,11 @@ pub struct RowKeys {
 }
 
 impl RowKeys {
-    /// `identity` must hold the side inputs only, not the row input.
+    /// `base` is what all rows of the node have in common: the digest of an identity with the side inputs only, without
+    /// the row input.
     #[must_use]
-    pub fn new(identity: &NodeIdentity<'_>, columns: Vec<String>) -> Self {
-        Self { base: identity.key().0.0, columns }
-    }
-
-    /// What all rows of the node have in common; names the memo's folder.
-    #[must_use]
-    pub fn base(&self) -> Digest {
-        self.base
+    pub fn new(base: Digest, columns: Vec<String>) -> Self {
+        Self { base, columns }
     }
 
     /// The key of a row (a batch of one) and a sample.
@@ -61,6 +55,16 @@ pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     let mut bytes = b"block/1".to_vec();
     bytes.extend(base.as_bytes());
     bytes.extend(part.as_bytes());
+    RowKey(hash_bytes(&bytes))
+}
+
+/// The key of one call for one row: its place among the row's calls, and what was asked.
+#[must_use]
+pub fn call_key(row: &RowKey, ordinal: u32, request: &[u8]) -> RowKey {
+    let mut bytes = b"call/1".to_vec();
+    bytes.extend(row.0.as_bytes());
+    bytes.extend(ordinal.to_be_bytes());
+    bytes.extend(request);
     RowKey(hash_bytes(&bytes))
 }
 

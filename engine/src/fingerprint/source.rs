@@ -51,8 +51,20 @@ pub struct StatRecord {
     size: u64,
     mtime_ns: u128,
     inode: u64,
+    /// When the file system says that it changed: no program sets that.
+    #[serde(default)]
+    ctime_ns: i128,
     digest: Digest,
 }
+
+impl StatRecord {
+    fn stat(&self) -> Stat {
+        (self.size, self.mtime_ns, self.inode, self.ctime_ns)
+    }
+}
+
+/// Size, time of the last change as files tell it, inode, time of the last change as the file system tells it.
+type Stat = (u64, u128, u64, i128);
 
 /// What stands for a source in a key, and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,25 +136,36 @@ impl SourceDigests {
     }
 
     fn digest(&mut self, file: &Path) -> std::io::Result<Digest> {
-        let (size, mtime_ns, inode) = stat(file)?;
-        let known = self.known.get(file);
-        if let Some(known) = known.filter(|k| k.size == size && k.mtime_ns == mtime_ns && k.inode == inode) {
+        let seen = stat(file)?;
+        if let Some(known) = self.known.get(file).filter(|known| known.stat() == seen) {
             return Ok(known.digest);
         }
+        let (size, mtime_ns, inode, ctime_ns) = seen;
         let digest = hash_file(file)?;
         let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().saturating_sub(mtime_ns);
-        if age > RACY.as_nanos() && stat(file)? == (size, mtime_ns, inode) {
-            self.known.insert(file.to_owned(), StatRecord { size, mtime_ns, inode, digest });
+        if age > RACY.as_nanos() && stat(file)? == seen {
+            self.known.insert(file.to_owned(), StatRecord { size, mtime_ns, inode, ctime_ns, digest });
             self.changed = true;
         }
         Ok(digest)
     }
 }
 
-fn stat(file: &Path) -> std::io::Result<(u64, u128, u64)> {
+fn stat(file: &Path) -> std::io::Result<Stat> {
     let metadata = std::fs::metadata(file)?;
     let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok((metadata.len(), mtime.as_nanos(), inode(&metadata)))
+    Ok((metadata.len(), mtime.as_nanos(), inode(&metadata), ctime_ns(&metadata)))
+}
+
+#[cfg(unix)]
+fn ctime_ns(metadata: &std::fs::Metadata) -> i128 {
+    use std::os::unix::fs::MetadataExt;
+    i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn ctime_ns(_metadata: &std::fs::Metadata) -> i128 {
+    0
 }
 
 #[cfg(unix)]

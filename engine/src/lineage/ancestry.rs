@@ -267,7 +267,12 @@ impl<'a> Walk<'a> {
             is_table && self.store.artifact(&input.id).is_none()
         });
         match gone {
-            Some(input) => format!("the artifact {} behind it is gone from the store", input.id.digest().short()),
+            Some(input) => {
+                let maker = input.maker.as_ref().and_then(|maker| self.closure.step(&maker.key));
+                let gone = maker.and_then(|maker| maker.collected.as_ref());
+                let gone = gone.map_or_else(|| "is gone from the store".to_owned(), |gone| format!("was {gone}"));
+                format!("the artifact {} behind it {gone}", input.id.digest().short())
+            }
             None => format!("no {kind}table behind `{}` has it", step.name()),
         }
     }

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place, record_place,
+    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place,
+    record_place,
 };
 
 /// Version of the layout of archives.
@@ -190,7 +191,10 @@ impl Export {
 
     fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {
         let short = id.digest().short();
-        let Some(artifact) = store.artifact(id) else {
+        // What is there but damaged is found below.
+        let brought = store.bring(id);
+        let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared())
+        else {
             let gone = StoreError::Location(format!("the artifact {short} is not in the store any more"));
             self.census.missing += 1;
             return if needed { Err(gone) } else { Ok(()) };
@@ -364,7 +368,9 @@ pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError>
         return Err(refused(format!("`{path}` is not in its list")));
     }
     let checked = check(&intake, &manifest, &places)?;
-    admit(&intake, checked, manifest.root)
+    let admitted = admit(&intake, checked, manifest.root)?;
+    store.send_pending()?;
+    Ok(admitted)
 }
 
 type Entry<'a, R> = std::io::Result<tar::Entry<'a, R>>;

@@ -7,11 +7,11 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
-use crate::store::{Artifact, ArtifactId, NodeRun, OutputRecord, Part, Store};
+use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
 /// Does a finding make an audit fail?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -261,12 +261,24 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
+/// Checks the records of runs line by line.
+pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
+    for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
+        let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
+        let killed = store.run(&damage.run).is_some_and(|run| run.finished.is_none());
+        let severity = if damage.torn && killed { Severity::Note } else { Severity::Difference };
+        report.find(severity, "ledger", "run", Some(place), format!("the line {}", damage.what));
+    }
+}
+
 /// An artifact, and what the records say of it.
 struct Expected<'a> {
     id: ArtifactId,
     node: String,
     port: String,
     output: Option<&'a OutputRecord>,
+    collected: Option<&'a Collected>,
+    asked: bool,
 }
 
 fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Report) {
@@ -274,14 +286,19 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Repor
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
             let (node, port) = (step.name().to_owned(), port.clone());
-            expected.entry(output.id).or_insert(Expected { id: output.id, node, port, output: Some(output) });
+            let (collected, asked) = (step.collected.as_ref(), roots.artifacts.contains(&output.id));
+            let made = Expected { id: output.id, node, port, output: Some(output), collected, asked };
+            expected
+                .entry(output.id)
+                .and_modify(|known| known.collected = known.collected.and(collected))
+                .or_insert(made);
         }
     }
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
         let (node, port) = (name.to_owned(), String::new());
-        expected.entry(id).or_insert(Expected { id, node, port, output: None });
+        expected.entry(id).or_insert(Expected { id, node, port, output: None, collected: None, asked: true });
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -297,7 +314,25 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     let name = format!("{}{}", if expected.port.is_empty() { "" } else { "output " }, expected.port);
     let label = format!("{name}{}artifact {}", if name.is_empty() { "" } else { ", " }, expected.id.digest().short());
     report.artifacts += 1;
+    if store.is_shared()
+        && let Err(damage) = store.bring(&expected.id)
+        && store.artifact(&expected.id).is_some()
+    {
+        let fault = match damage {
+            Damage::Missing => "a file of it is gone from the shared store",
+            Damage::Corrupt => "a file of it in the shared store is not what was written",
+        };
+        report.differs("artifact", &expected.node, Some(label), fault);
+        return;
+    }
     let Some(artifact) = store.artifact(&expected.id) else {
+        if let Some(collected) = expected.collected.filter(|_| !folder.exists()) {
+            let message = format!("it was {collected}: its content cannot be checked");
+            // What was asked for and is not there is no note.
+            let severity = if expected.asked { Severity::Difference } else { Severity::Note };
+            report.find(severity, "artifact", &expected.node, Some(label), message);
+            return;
+        }
         let message = if folder.exists() {
             "its description does not give its id: it was changed"
         } else {

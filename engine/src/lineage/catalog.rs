@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
+use super::instant::rfc3339;
 use crate::fingerprint::{NodeKey, Preimage};
 use crate::store::{ArtifactId, NodeResult, RecordState, Store};
 
@@ -14,10 +17,29 @@ pub struct Port {
     pub port: String,
 }
 
+/// How a result went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Collected {
+    /// Unix time in seconds, where it is known.
+    pub time: Option<f64>,
+    /// The collection, where it is known.
+    pub by: Option<String>,
+}
+
+impl std::fmt::Display for Collected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.time, &self.by) {
+            (Some(time), Some(by)) => write!(f, "collected on {} by `{by}`", &rfc3339(time)[..10]),
+            _ => write!(f, "collected by `searchmill gc`"),
+        }
+    }
+}
+
 /// Every result of a store, read once.
 #[derive(Debug)]
 pub struct Catalog {
     results: BTreeMap<NodeKey, NodeResult>,
+    collected: BTreeMap<NodeKey, Collected>,
     damaged: BTreeMap<NodeKey, Option<NodeResult>>,
     makers: BTreeMap<ArtifactId, Vec<Port>>,
     claims: BTreeMap<ArtifactId, Port>,
@@ -31,6 +53,7 @@ impl Catalog {
     pub fn read(store: &Store) -> Self {
         let mut catalog = Self {
             results: BTreeMap::new(),
+            collected: BTreeMap::new(),
             damaged: BTreeMap::new(),
             makers: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -44,8 +67,33 @@ impl Catalog {
                 RecordState::Missing => {}
             }
         }
+        catalog.add_collected(store);
         catalog.name(store);
         catalog
+    }
+
+    /// What is left of results that were collected stands for them: only their files are gone.
+    fn add_collected(&mut self, store: &Store) {
+        let collections = store.collections();
+        for key in store.collected_keys() {
+            if self.results.contains_key(&key) || self.damaged.contains_key(&key) {
+                continue;
+            }
+            let Some(result) = store.tombstone(&key) else { continue };
+            let by = collections.iter().rfind(|collection| collection.keys.contains(&key));
+            let collected = Collected {
+                time: by.map(|collection| collection.time),
+                by: by.map(|collection| collection.id.clone()),
+            };
+            self.collected.insert(key, collected);
+            self.add(result);
+        }
+    }
+
+    /// When and by which collection a result was collected, if it was.
+    #[must_use]
+    pub fn collected(&self, key: &NodeKey) -> Option<&Collected> {
+        self.collected.get(key)
     }
 
     fn add(&mut self, result: NodeResult) {

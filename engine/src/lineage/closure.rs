@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::catalog::{Catalog, Port};
+use super::catalog::{Catalog, Collected, Port};
 use crate::fingerprint::{NodeKey, Preimage};
 use crate::store::{ArtifactId, NodeResult};
 
@@ -17,6 +17,8 @@ pub struct Step {
     pub result: NodeResult,
     /// Is the record damaged?
     pub damaged: bool,
+    /// Was it collected? Then its files are gone, unless other results have them too.
+    pub collected: Option<Collected>,
     /// What its key says of it.
     pub preimage: Preimage,
     /// Its inputs in port order.
@@ -105,7 +107,8 @@ fn step(catalog: &Catalog, key: NodeKey, preferred: &BTreeSet<NodeKey>) -> Optio
     };
     let inputs = preimage.inputs.iter().map(input).collect();
     let (node, damaged) = (catalog.node(&key).map(str::to_owned), catalog.is_damaged(&key));
-    Some(Step { key, node, result, damaged, preimage, inputs })
+    let collected = catalog.collected(&key).cloned();
+    Some(Step { key, node, result, damaged, collected, preimage, inputs })
 }
 
 impl Step {

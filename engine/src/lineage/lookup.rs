@@ -221,7 +221,7 @@ mod tests {
 
     fn table(store: &Store) -> RowsInput {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(Chunk::KIND))]);
-        let mut sink = StoreSink::new(store, ports).unwrap();
+        let mut sink = StoreSink::new(store, ports);
         for start in (0..9000).step_by(1000) {
             sink.write("rows", &to_batch(&(start..start + 1000).map(chunk).collect::<Vec<_>>()).unwrap()).unwrap();
         }

@@ -21,8 +21,8 @@ mod target;
 mod trace;
 
 pub use ancestry::{Ancestor, Ancestry, ParentLink, Place, ancestry};
-pub use audit::{Finding, NodeCheck, Report, Severity, SourceState, source_state, verify};
-pub use catalog::{Catalog, Port};
+pub use audit::{Finding, NodeCheck, Report, Severity, SourceState, source_state, verify, verify_ledger};
+pub use catalog::{Catalog, Collected, Port};
 pub use closure::{Closure, Step, StepInput};
 pub use compare::{Difference, first_difference};
 pub(crate) use compare::{difference, file_difference, row_difference};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::target::Target;
 use crate::fingerprint::{Digest, NodeKey, Preimage};
@@ -47,6 +47,9 @@ pub struct GraphStep {
     pub tokens: [u64; 2],
     /// Is its record damaged?
     pub damaged: bool,
+    /// Was it collected?
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collected: Option<Collected>,
     /// Outside files and identities.
     pub sources: Vec<GraphSource>,
     /// What it used.
@@ -217,6 +220,7 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
         calls: result.calls,
         tokens: [result.prompt_tokens, result.completion_tokens],
         damaged: step.damaged,
+        collected: step.collected.clone(),
         sources: sources(step),
         inputs: step.inputs.iter().map(input).collect(),
         outputs: outputs(step, asked),

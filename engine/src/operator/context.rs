@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::error::OperatorError;
+use super::outside::Outside;
 use super::params::Secret;
 
 /// How often and how patiently a call to the outside is repeated.
@@ -96,7 +97,7 @@ pub struct ContextParts {
     pub seed: u64,
     /// Set when the run is told to stop.
     pub cancelled: Arc<AtomicBool>,
-    /// An empty folder, removed afterwards.
+    /// Where a folder for temporary files may be made; removed afterwards.
     pub scratch: PathBuf,
     /// Relative paths start here.
     pub directory: PathBuf,
@@ -104,6 +105,8 @@ pub struct ContextParts {
     pub threads: usize,
     /// Bytes of memory this node may use before it spills, if it was told.
     pub memory: Option<u64>,
+    /// GPUs it may use: those that the driver shows first.
+    pub gpus: u32,
     /// Rows in flight for external nodes.
     pub concurrency: usize,
     /// Repeats of outside calls.
@@ -122,13 +125,26 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>);
+pub struct Context(Arc<ContextParts>, Outside);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(parts), Outside::default())
+    }
+
+    /// The same, with what the run shares about the outside: budget, limits, calls that are known.
+    #[must_use]
+    pub fn with_outside(mut self, outside: Outside) -> Self {
+        self.1 = outside;
+        self
+    }
+
+    /// What the run shares about the outside.
+    #[must_use]
+    pub fn outside(&self) -> &Outside {
+        &self.1
     }
 
     /// Seed of this node.
@@ -151,7 +167,7 @@ impl Context {
         if self.is_cancelled() { Err(OperatorError::cancelled()) } else { Ok(()) }
     }
 
-    /// An empty folder for temporary files, removed afterwards.
+    /// Where temporary files may lie: a folder that is not there until somebody makes it, removed afterwards.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         &self.0.scratch
@@ -173,6 +189,12 @@ impl Context {
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.0.memory
+    }
+
+    /// GPUs this node may use; 0: compute on the CPU.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.0.gpus
     }
 
     /// Rows in flight, for external nodes.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::context::Context;
 use super::error::OperatorError;
-use super::kernel::Kernel;
+use super::gate::EndpointUse;
+use super::kernel::{Kernel, RowShape};
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
 use super::recheck::Recheck;
@@ -62,6 +63,18 @@ pub trait Operator: Send + Sync + 'static {
     /// What is wrong with params that deserialised; reported at the param's place in the file, before anything runs.
     fn check(_params: &Self::Params) -> Vec<ParamIssue> {
         Vec::new()
+    }
+
+    /// The endpoint that it asks: all nodes of a run that ask the same share its limits, and `plan` tells what is to be
+    /// paid. Every call waits for [`Context::admit_call`].
+    fn endpoint(_params: &Self::Params) -> Option<EndpointUse> {
+        None
+    }
+
+    /// For operators with a [`Kernel::RowMap`]: how its rows are known, so that `plan` can look them up without opening
+    /// anything.
+    fn rows(_params: &Self::Params) -> Option<RowShape> {
+        None
     }
 
     /// Files and URLs outside the pipeline that it reads: their content is part of the node's key.

@@ -9,6 +9,7 @@ use searchmill_schemas::{Record, Reject, SchemaError, to_batch};
 
 use super::context::Context;
 use super::error::OperatorError;
+use super::money::Usage;
 use super::rows::{Inputs, Outputs};
 
 /// An opened operator. What may run concurrently is a type, not a promise.
@@ -83,6 +84,15 @@ pub trait RowKernel: Send + Sync {
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>>;
 }
 
+/// What the rows of an operator with a [`RowKernel`] are, known from its params alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowShape {
+    /// [`RowKernel::reads`].
+    pub columns: Vec<String>,
+    /// [`RowKernel::samples`].
+    pub samples: u32,
+}
+
 /// What a [`RowKernel`] gives for one row.
 #[derive(Clone, Debug, Default)]
 pub struct RowOutput {
@@ -90,25 +100,6 @@ pub struct RowOutput {
     pub batches: Vec<(String, RecordBatch)>,
     /// What it cost.
     pub usage: Usage,
-}
-
-/// What a row cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Calls made, retries included.
-    pub calls: u64,
-    /// Prompt tokens, as the endpoint counts them.
-    pub prompt_tokens: u64,
-    /// Completion tokens, as the endpoint counts them.
-    pub completion_tokens: u64,
-}
-
-impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.prompt_tokens += other.prompt_tokens;
-        self.completion_tokens += other.completion_tokens;
-    }
 }
 
 /// Why a row failed.
@@ -130,6 +121,8 @@ pub enum FailureKind {
     Data,
     /// The run was told to stop; the row is neither done nor failed.
     Cancelled,
+    /// The budget of the run is used up; the row is neither done nor failed.
+    Budget,
 }
 
 impl FailureKind {
@@ -145,6 +138,7 @@ impl FailureKind {
             Self::BadResponse => "bad_response",
             Self::Data => "data",
             Self::Cancelled => "cancelled",
+            Self::Budget => "budget",
         }
     }
 }
@@ -162,6 +156,14 @@ pub struct RowFailure {
     pub detail: Option<String>,
     /// What was paid all the same.
     pub usage: Usage,
+}
+
+impl FailureKind {
+    /// Is the row left for a later run, neither done nor failed?
+    #[must_use]
+    pub fn is_postponed(self) -> bool {
+        matches!(self, Self::Cancelled | Self::Budget)
+    }
 }
 
 impl RowFailure {

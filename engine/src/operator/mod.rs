@@ -3,7 +3,10 @@
 mod context;
 mod contract;
 mod error;
+mod gate;
 mod kernel;
+mod money;
+mod outside;
 mod params;
 mod port;
 mod recheck;
@@ -16,10 +19,13 @@ pub use context::{
 };
 pub use contract::{Effect, Example, Operator, Source};
 pub use error::{Blame, OperatorError};
+pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
     FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,
-    Usage, WholeKernel,
+    RowShape, WholeKernel,
 };
+pub use money::{Budget, Prices, Purse, Usage};
+pub use outside::{Admission, CallJournal, KeptCall, Outside};
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};

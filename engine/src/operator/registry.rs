@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::context::Context;
 use super::contract::{Effect, Example, Operator, Source};
 use super::error::OperatorError;
-use super::kernel::Kernel;
+use super::gate::EndpointUse;
+use super::kernel::{Kernel, RowShape};
 use super::params::ParamIssue;
 use super::port::Ports;
 use super::recheck::Recheck;
@@ -57,6 +58,10 @@ pub trait BoundOperator: Send + Sync {
     fn check(&self) -> Vec<ParamIssue>;
     /// Outside files whose content is part of the key.
     fn sources(&self) -> Vec<Source>;
+    /// The endpoint that it asks.
+    fn endpoint(&self) -> Option<EndpointUse>;
+    /// How its rows are known.
+    fn rows(&self) -> Option<RowShape>;
     /// Params after defaults.
     fn params(&self) -> Value;
     /// Brings fetched sources into place.
@@ -98,6 +103,14 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn sources(&self) -> Vec<Source> {
         O::sources(&self.params)
+    }
+
+    fn endpoint(&self) -> Option<EndpointUse> {
+        O::endpoint(&self.params)
+    }
+
+    fn rows(&self) -> Option<RowShape> {
+        O::rows(&self.params)
     }
 
     fn params(&self) -> Value {

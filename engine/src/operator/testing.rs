@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use super::context::{CheckpointStore, Context, ContextParts, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
-use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel, Usage};
+use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel};
+use super::money::Usage;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
@@ -126,6 +127,7 @@ impl Harness {
             threads: 2,
             memory: None,
             concurrency: self.concurrency,
+            gpus: 0,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
             runtime: self.runtime.handle().clone(),

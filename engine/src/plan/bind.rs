@@ -22,6 +22,7 @@ pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> R
     let mut errors = Vec::new();
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
     let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
+    check_currencies(&spec.nodes, &bound, &mut errors);
     let order = order(&spec.nodes, &by_id, &mut errors);
     if let Some(order) = order {
         let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
@@ -104,6 +105,23 @@ fn bind_operator(
     let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
     Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+}
+
+/// Costs are added up, so all prices must be in one currency.
+fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Vec<Diagnostic>) {
+    let mut first: Option<String> = None;
+    for (node, bound) in nodes.iter().zip(bound) {
+        let endpoint = bound.as_ref().and_then(|bound| bound.operator.endpoint());
+        let Some(currency) = endpoint.and_then(|endpoint| endpoint.prices).map(|prices| prices.currency) else {
+            continue;
+        };
+        let first = first.get_or_insert_with(|| currency.clone());
+        if *first != currency {
+            let message = format!("prices are in {currency} here and in {first} above: a run counts in one currency");
+            let span = find_text(&node.with, &currency).unwrap_or(node.with.span);
+            errors.push(Diagnostic::error("currencies", message).at(span, ""));
+        }
+    }
 }
 
 /// Local files must be there when the plan is made: not found is found before anything runs.
@@ -335,6 +353,6 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
         });
     }
     let by_id = nodes.iter().enumerate().map(|(place, node)| (node.spec.id.clone(), place)).collect();
-    let (name, file, schedule) = (spec.name, file.to_owned(), spec.schedule);
-    Plan { name, file, params: spec.params, overrides: spec.overrides, schedule, nodes, graph, by_id }
+    let (name, file, schedule, budget) = (spec.name, file.to_owned(), spec.schedule, spec.budget);
+    Plan { name, file, params: spec.params, overrides: spec.overrides, schedule, budget, nodes, graph, by_id }
 }

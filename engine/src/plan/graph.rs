@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
-use crate::operator::{BoundOperator, OperatorEntry, PortType, Source};
+use crate::operator::{BoundOperator, Budget, OperatorEntry, PortType, Source};
 use crate::spec::{NodeSpec, Overrides, Schedule};
 
 /// One bound input of a node.
@@ -73,6 +73,7 @@ pub struct Plan {
     pub(super) params: Value,
     pub(super) overrides: Overrides,
     pub(super) schedule: Option<Schedule>,
+    pub(super) budget: Budget,
     pub(super) nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
@@ -83,6 +84,18 @@ impl Plan {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The currency in which its endpoints' prices are told.
+    #[must_use]
+    pub fn currency(&self) -> Option<String> {
+        self.nodes.iter().find_map(|node| Some(node.operator.endpoint()?.prices?.currency))
+    }
+
+    /// What a run of it may spend, as it is written.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.budget
     }
 
     /// The file it was read from.

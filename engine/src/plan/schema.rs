@@ -49,7 +49,22 @@ fn top() -> Value {
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
             "schedule": schedule_schema(),
+            "budget": budget_schema(),
             "tests": {"description": "Given rows and expected rows."},
+        },
+    })
+}
+
+fn budget_schema() -> Value {
+    let amount = |description: &str| json!({"type": ["number", "string"], "description": description});
+    json!({
+        "type": "object",
+        "description": "What the calls of one run may cost; used up, the run stops with exit code 4, and the next one goes on. `run --budget` replaces single limits.",
+        "additionalProperties": false,
+        "properties": {
+            "calls": amount("Calls to endpoints, retries included."),
+            "tokens": amount("Prompt and completion tokens, for example `1.5M`."),
+            "cost": amount("Units of the currency in which `prices` are told."),
         },
     })
 }
@@ -107,6 +122,9 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
                     "threads": {"type": ["integer", "string"], "description": "CPU threads."},
                     "gpus": {"type": ["integer", "string"], "description": "GPUs."},
                     "memory": {"type": ["string", "integer"], "description": "Memory, for example `4GiB`."},
+                    "fallback": {"enum": ["cpu"], "description": "Compute on the CPU where the GPUs are not there."},
+                    "isolate": {"type": ["boolean", "string"], "description": "Run in a process of its own."},
+                    "timeout": {"$ref": "#/$defs/duration"},
                 },
             },
             "retry": {

@@ -27,6 +27,14 @@ pub struct RunSummary {
     pub prompt_tokens: u64,
     /// Completion tokens paid in this run.
     pub completion_tokens: u64,
+    /// What that cost, at the prices that the pipeline tells.
+    pub cost: f64,
+    /// The currency of these prices.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub currency: String,
+    /// The limit of the budget that was used up, if that stopped the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
     /// Wall time in seconds.
     pub seconds: f64,
     /// A failure that is the machine's (disk, network, lock) rather than the pipeline's.
@@ -93,6 +101,12 @@ pub enum Event {
         unit: String,
         /// Of these, rows whose result was known.
         cached: u64,
+        /// Calls to an endpoint so far.
+        calls: u64,
+        /// Tokens paid so far.
+        tokens: u64,
+        /// What that cost.
+        cost: f64,
     },
     /// A line for the node's log.
     NodeLog {
@@ -125,6 +139,8 @@ pub enum Event {
         prompt_tokens: u64,
         /// Completion tokens paid.
         completion_tokens: u64,
+        /// What that cost, at the prices that the params tell.
+        cost: f64,
         /// Seconds it took.
         seconds: f64,
         /// Text for people.
@@ -153,6 +169,25 @@ pub enum Event {
     NodeSkipped {
         /// The node.
         node: String,
+    },
+    /// An endpoint has not said anything for a while, though calls wait for it.
+    EndpointSilent {
+        /// Its address.
+        endpoint: String,
+        /// For how long.
+        seconds: f64,
+        /// Calls that wait for it.
+        waiting: usize,
+    },
+    /// An endpoint that was silent speaks again.
+    EndpointHeard {
+        /// Its address.
+        endpoint: String,
+    },
+    /// The budget is used up: no new call is made, and the nodes that would need one stop.
+    BudgetUsedUp {
+        /// The limit, in words.
+        limit: String,
     },
     /// The run ends.
     RunFinished(RunSummary),

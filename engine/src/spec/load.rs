@@ -14,8 +14,9 @@ use super::set;
 use super::syntax;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
+use crate::operator::Budget;
 
-const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "tests"];
+const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "budget", "tests"];
 
 /// One file, read: its own nodes and those of what it includes.
 #[derive(Default)]
@@ -25,6 +26,7 @@ pub(super) struct Fragment {
     pub(super) nodes: Vec<NodeSpec>,
     params: Option<Spanned>,
     schedule: Option<Schedule>,
+    budget: Budget,
     tests: Option<Spanned>,
 }
 
@@ -57,6 +59,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),
         overrides: overrides.clone(),
         schedule: root.schedule,
+        budget: root.budget,
         tests: root.tests,
     })
 }
@@ -111,6 +114,8 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     fragment.description = description.and_then(|v| field::text(&v, "`description`", &mut shared.problems));
     let written = field("schedule", shared);
     fragment.schedule = written.and_then(|written| schedule::read(written, shared));
+    let budget = field("budget", shared);
+    fragment.budget = budget.map(|budget| self::budget(budget, shared)).unwrap_or_default();
     fragment.tests = field("tests", shared);
     if let Some(tests) = &fragment.tests {
         check_tests(tests, shared);
@@ -126,6 +131,21 @@ fn no_nodes(file: FileId) -> Diagnostic {
     Diagnostic::error("missing-key", "the pipeline has no `nodes:`")
         .at(Span::new(file, 0, 0), "")
         .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
+}
+
+/// `budget: {calls: 500, tokens: 1.5M, cost: 2.50}`.
+fn budget(value: Spanned, shared: &mut Shared<'_>) -> Budget {
+    let mut budget = Budget::default();
+    for (name, amount) in field::fields(value, "`budget`", &Budget::NAMES, &mut shared.problems) {
+        let what = format!("`{}`", name.text);
+        let Some(text) = field::text(&amount, &what, &mut shared.problems) else { continue };
+        if let Err(message) = budget.set(&name.text, &text)
+            && Budget::NAMES.contains(&name.text.as_str())
+        {
+            shared.report(Diagnostic::error("bad-value", message).at(amount.span, ""));
+        }
+    }
+    budget
 }
 
 fn check_tests(tests: &Spanned, shared: &mut Shared<'_>) {

@@ -124,7 +124,7 @@ fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
 }
 
 fn resources(value: Spanned, problems: &mut Problems) -> Resources {
-    const KEYS: &[&str] = &["concurrency", "threads", "gpus", "memory"];
+    const KEYS: &[&str] = &["concurrency", "threads", "gpus", "memory", "fallback", "isolate", "timeout"];
     let mut fields = field::fields(value, "`resources`", KEYS, problems);
     let mut whole = |name: &str, least: u64, problems: &mut Problems| {
         take(&mut fields, name).and_then(|value| field::whole(&value, &format!("`{name}`"), least, problems))
@@ -133,7 +133,21 @@ fn resources(value: Spanned, problems: &mut Problems) -> Resources {
     let threads = whole("threads", 1, problems).map(|number| number as usize);
     let gpus = whole("gpus", 0, problems).map_or(0, |number| u32::try_from(number).unwrap_or(u32::MAX));
     let memory = take(&mut fields, "memory").and_then(|value| field::bytes(&value, "`memory`", problems));
-    Resources { concurrency, threads, gpus, memory }
+    let fallback = take(&mut fields, "fallback");
+    let cpu_fallback = fallback.is_some_and(|value| falls_back(&value, problems));
+    let isolate = take(&mut fields, "isolate").and_then(|value| field::flag(&value, "`isolate`", problems));
+    let timeout = take(&mut fields, "timeout").and_then(|value| field::duration(&value, "`timeout`", problems));
+    Resources { concurrency, threads, gpus, memory, cpu_fallback, isolate: isolate.unwrap_or_default(), timeout }
+}
+
+fn falls_back(value: &Spanned, problems: &mut Problems) -> bool {
+    let word = field::text(value, "`fallback`", problems);
+    let is_cpu = word.as_deref() == Some("cpu");
+    if word.is_some() && !is_cpu {
+        let fault = Diagnostic::error("unknown-word", "`fallback` can only be `cpu`").at(value.span, "");
+        problems.push(fault.help("leave it out where the node makes no sense without a GPU"));
+    }
+    is_cpu
 }
 
 fn retry(value: Spanned, problems: &mut Problems) -> RetryPolicy {

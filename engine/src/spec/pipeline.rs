@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
-use crate::operator::RetryPolicy;
+use crate::operator::{Budget, RetryPolicy};
 
 /// A pipeline as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Spec {
     pub secrets: BTreeSet<String>,
     /// When it runs by itself.
     pub schedule: Option<Schedule>,
+    /// What a run may spend.
+    pub budget: Budget,
     /// `tests:` as written, its shape checked.
     pub tests: Option<Spanned>,
 }
@@ -93,6 +95,12 @@ pub struct Resources {
     pub gpus: u32,
     /// Bytes of memory.
     pub memory: Option<u64>,
+    /// Compute on the CPU where the GPUs are not there.
+    pub cpu_fallback: bool,
+    /// Run in a process of its own.
+    pub isolate: bool,
+    /// Longest time that a process of its own may take.
+    pub timeout: Option<std::time::Duration>,
 }
 
 /// What a failed row does.

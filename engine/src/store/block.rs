@@ -37,7 +37,12 @@ impl Blocks {
     /// # Errors
     /// When the store cannot be read.
     pub fn open(store: &Store, base: &Digest, recall: bool) -> Result<Self, StoreError> {
-        let memo = if recall { Memo::open(store, base)? } else { Memo::empty(store, base) };
+        let memo = if recall {
+            store.tidy_memo(base);
+            Memo::open(store, base)?
+        } else {
+            Memo::empty(store, base)
+        };
         Ok(Self { store: store.clone(), base: *base, memo })
     }
 
@@ -51,10 +56,10 @@ impl Blocks {
     #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
-            let file = std::fs::metadata(part_path(&self.store, artifact, part));
-            file.is_ok_and(|file| file.len() == part.bytes)
+            let here = || self.store.has_part(artifact, part);
+            here() || (self.store.is_shared() && self.store.bring(artifact).is_ok() && here())
         };
-        let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(payload).ok());
+        let mut blocks = self.memo.payloads(key).filter_map(|payload| serde_json::from_slice::<Block>(&payload).ok());
         blocks.find(|block| block.outputs.values().flatten().all(there))
     }
 
@@ -70,7 +75,7 @@ impl Blocks {
             let payload = serde_json::to_vec(block).map_err(|error| StoreError::Location(error.to_string()))?;
             self.memo.keep(key, &payload)?;
         }
-        Ok(())
+        self.memo.share()
     }
 }
 

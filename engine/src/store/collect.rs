@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::graves::Collection;
 use super::layout::Store;
 use super::lease::Others;
 use super::makers::Makers;
@@ -94,8 +95,14 @@ impl Store {
     /// What is left of a result that was collected.
     #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
-        let text = fs::read(self.tombstone_path(key)).ok()?;
-        read_record(&text).filter(|result| result.key == *key)
+        let here = fs::read(self.tombstone_path(key)).ok().and_then(|text| read_record(&text));
+        here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
+    }
+
+    /// Keys of results that were collected, sorted.
+    #[must_use]
+    pub fn collected_keys(&self) -> Vec<NodeKey> {
+        self.keys_below("collected")
     }
 
     /// Keys of the records in `results` or `collected`, sorted.
@@ -110,7 +117,8 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
-        let others = self.alone()?;
+        // A store that cannot be written can be looked at.
+        let others = self.alone().unwrap_or(Others::Unknown);
         self.garbage_beside(policy, now, self.is_used(&others, now))
     }
 
@@ -122,6 +130,9 @@ impl Store {
     pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
+        if !garbage.results.is_empty() {
+            self.note_collection(&collection(&garbage, policy, now))?;
+        }
         for result in &garbage.results {
             self.entomb(&result.key)?;
         }
@@ -248,12 +259,23 @@ impl Store {
     /// Lease files of keys that nobody computes: nobody uses the store.
     fn remove_stale_leases(&self) {
         for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(&name).is_some()
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some()
                 && let Err(error) = fs::remove_file(&path)
             {
                 tracing::debug!("left {} behind: {error}", path.display());
             }
         }
+    }
+}
+
+/// What a collection is called and what it takes.
+fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
+    let moment = chrono::DateTime::from_timestamp(now as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
+    Collection {
+        id: format!("gc-{moment}-{:04x}", std::process::id() & 0xffff),
+        time: now,
+        kept: format!("{} runs, younger than {:.0} s", policy.runs, policy.age.as_secs_f64()),
+        keys: garbage.results.iter().map(|result| result.key).collect(),
     }
 }
 
@@ -413,7 +435,7 @@ mod tests {
     /// A result that no run knows of.
     fn made(store: &Store, text: &str) -> NodeResult {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
-        let mut sink = StoreSink::new(store, ports).unwrap();
+        let mut sink = StoreSink::new(store, ports);
         let row = Document { id: text.to_owned(), title: None, text: text.to_owned(), metadata: None };
         sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
         let preimage = json!({"inputs": [], "text": text});

@@ -27,6 +27,21 @@ pub enum StoreError {
         /// Ours.
         wanted: u32,
     },
+    /// Objects of a shared store cannot be had or put.
+    #[error(
+        "cannot {action} the shared store {url}: {reason}; what this machine has computed and paid for is kept in {cache}, \
+         and the next run with this store sends what is missing there (until then, --store {cache} works alone)"
+    )]
+    Shared {
+        /// What was tried.
+        action: String,
+        /// The store.
+        url: String,
+        /// Why it failed.
+        reason: String,
+        /// The local copy.
+        cache: PathBuf,
+    },
     /// A location that this build cannot use.
     #[error("{0}")]
     Location(String),

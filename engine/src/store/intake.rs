@@ -12,8 +12,10 @@ use super::layout::Store;
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
 use super::memo::{Memo, segment_keys};
+use super::remote::Pending;
 use super::results::read_record;
 use super::runs::{NodeRun, RunRecord};
+use super::seal::{Seal, look};
 use crate::fingerprint::{Digest, NodeKey, encode, hash_bytes, hash_file};
 
 /// What came of taking one thing in.
@@ -111,7 +113,11 @@ impl Intake {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let record = serde_json::from_str::<RunRecord>(&text("run.json"));
         let events = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        let sealed = |name: &str| text(name).lines().all(|line| look(line) != Seal::Broken);
         record.is_ok_and(|record| record.id == id)
+            && look(&text("run.json")) != Seal::Broken
+            && sealed("nodes.jsonl")
+            && sealed("events.jsonl")
             && text("nodes.jsonl").lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
             && text("events.jsonl").lines().all(events)
     }
@@ -131,6 +137,7 @@ impl Intake {
         if self.store.check(id).is_ok() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&Pending::Artifact(*id))?;
         self.store.discard(id)?;
         self.store.publish(&self.path(&artifact_place(id)), &self.store.artifact_folder(id))?;
         Ok(Admission::New)
@@ -151,6 +158,10 @@ impl Intake {
         if folder == "collected" && target.exists() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&match folder {
+            "collected" => Pending::Tombstone(result.key),
+            _ => Pending::Result(result.key),
+        })?;
         self.store.publish(&self.path(&place), &target)?;
         Ok(Admission::New)
     }
@@ -181,6 +192,7 @@ impl Intake {
         if target.exists() {
             return Ok(Admission::Known);
         }
+        self.store.note_pending(&Pending::Run(id.to_owned()))?;
         self.store.publish(&self.path("runs").join(id), &target)?;
         Ok(Admission::New)
     }

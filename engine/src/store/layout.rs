@@ -11,6 +11,7 @@
 //!   pins/<name>.json             what is kept whatever happens
 //!   checkpoints/ab/<node key>    state of a node that is being computed
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
+//!   pending/, remote.json        of the cache of a shared store: what is still to be sent, and to which store
 //!   schedule/<name>/             what the daemon of `schedule` keeps
 //!   tmp/                         unfinished work
 //!   sources.json                 digests of outside files by (size, mtime, inode)
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::StoreError;
+use super::remote::Remote;
 use crate::fingerprint::{NodeKey, StatRecord};
 
 /// Version of this layout.
@@ -39,6 +41,8 @@ const FORMAT: &str = "format";
 pub struct Store {
     root: Arc<PathBuf>,
     serial: Arc<AtomicU64>,
+    /// What it is the cache of, if it is one.
+    pub(super) remote: Option<Arc<Remote>>,
 }
 
 impl Store {
@@ -57,7 +61,7 @@ impl Store {
         }
         let root = root.canonicalize().map_err(StoreError::io("open", root))?;
         let store = Self { root: Arc::new(root), ..looked };
-        if !store.exists() {
+        if !store.root.join(FORMAT).is_file() {
             // Tools that walk projects leave the store alone.
             store.write_file(&store.root.join(".gitignore"), b"*\n")?;
             store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
@@ -71,13 +75,8 @@ impl Store {
     /// # Errors
     /// When it has another format, or the place cannot be read.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
-        if root.to_string_lossy().contains("://") {
-            let message =
-                format!("`{}` is no local folder: stores on object storage are not supported yet", root.display());
-            return Err(StoreError::Location(message));
-        }
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let store = Self { root: Arc::new(whole), serial: Arc::default() };
+        let store = Self { root: Arc::new(whole), serial: Arc::default(), remote: None };
         let path = store.root.join(FORMAT);
         match fs::read_to_string(&path) {
             Ok(found) if found.trim() != STORE_FORMAT.to_string() => {
@@ -92,7 +91,7 @@ impl Store {
     /// Is there a store?
     #[must_use]
     pub fn exists(&self) -> bool {
-        self.root.join(FORMAT).is_file()
+        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists())
     }
 
     /// Removes what dead processes left under `tmp/`.
@@ -122,6 +121,27 @@ impl Store {
     pub fn temporary(&self) -> PathBuf {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
+    }
+
+    /// A name that nobody else who is alive on this machine has.
+    pub(super) fn process_name(&self) -> String {
+        let path = self.temporary();
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// Puts a task for another process under `tmp/`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_task(&self, task: &[u8]) -> Result<PathBuf, StoreError> {
+        let path = self.temporary();
+        fs::write(&path, task).map_err(StoreError::io("write", &path))?;
+        Ok(path)
+    }
+
+    /// Removes a task; one that stays is swept with what else this process leaves.
+    pub fn drop_task(&self, task: &Path) {
+        drop(fs::remove_file(task));
     }
 
     /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
@@ -242,12 +262,12 @@ fn sync_folder(path: &Path) -> Result<(), StoreError> {
 }
 
 #[cfg(target_os = "linux")]
-fn is_alive(pid: u32) -> bool {
+pub(super) fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_alive(_pid: u32) -> bool {
+pub(super) fn is_alive(_pid: u32) -> bool {
     true
 }
 

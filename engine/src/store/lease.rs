@@ -1,23 +1,41 @@
 //! Leases: one process computes a key, the others wait and then reuse. And the use of a whole store, so that nothing is
 //! collected from under a process.
+//!
+//! Three guards, each for what the one before it does not reach: a file lock between processes of a machine, a file that
+//! changes while its holder lives between machines on one file system, an object that does so between machines that share
+//! a store.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::StoreError;
+use super::guard::Guard;
+use super::heartbeat::Watch;
 use super::layout::Store;
+use super::remote::RemoteLease;
 use crate::fingerprint::NodeKey;
 
-/// Held while a process computes a key. The operating system lets go of it when the process dies.
+/// Held while a process computes a key. When the process dies, the operating system lets go of the lock, and the other
+/// guards are seen to be dead. Dropped from the outermost guard to the innermost.
 #[derive(Debug)]
 pub struct Lease {
+    _remote: Option<RemoteLease>,
+    _guard: Option<Guard>,
     _file: File,
+}
+
+/// What was seen of those who hold a key, while this process waits for it.
+#[derive(Debug, Default)]
+struct Watches {
+    file: Watch,
+    object: Watch,
 }
 
 /// Held by whatever reads or adds results for a while: nothing is taken out of the store meanwhile.
 #[derive(Debug)]
 pub struct StoreUse {
+    _guard: Option<Guard>,
     _file: File,
 }
 
@@ -30,6 +48,24 @@ pub(super) enum Others {
     Somebody,
     /// The file system cannot tell.
     Unknown,
+}
+
+/// Takes a device of this machine for this process, or `None` while another process, of whatever store, holds it.
+/// It is given back when the file is dropped.
+///
+/// # Errors
+/// When the lock file cannot be made.
+pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
+    let folder = std::env::temp_dir().join("searchmill-devices");
+    std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+    let path = folder.join(device.replace(['/', '\\'], "-"));
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(&path).map_err(StoreError::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+    }
 }
 
 impl Store {
@@ -53,18 +89,19 @@ impl Store {
         if let Err(error) = file.lock_shared() {
             tracing::debug!("no lock on {}: {error}", self.use_path().display());
         }
-        Ok(StoreUse { _file: file })
+        Ok(StoreUse { _guard: self.announce(), _file: file })
     }
 
     /// Keeps all others out, if nobody is there.
     pub(super) fn alone(&self) -> Result<Others, StoreError> {
         let file = self.use_file()?;
         Ok(match file.try_lock() {
-            Ok(()) => Others::Nobody { _held: StoreUse { _file: file } },
+            Ok(()) if self.is_used_elsewhere(true) => Others::Somebody,
+            Ok(()) => Others::Nobody { _held: StoreUse { _guard: None, _file: file } },
             Err(TryLockError::WouldBlock) => Others::Somebody,
             Err(TryLockError::Error(error)) => {
                 tracing::debug!("no lock on {}: {error}", self.use_path().display());
-                Others::Unknown
+                if self.is_used_elsewhere(false) { Others::Somebody } else { Others::Unknown }
             }
         })
     }
@@ -72,8 +109,12 @@ impl Store {
     /// Takes the lease on a key, or `None` while another process holds it.
     ///
     /// # Errors
-    /// When the lease file cannot be made.
+    /// When the lease file cannot be made, or a shared store not be reached.
     pub fn try_lease(&self, key: &NodeKey) -> Result<Option<Lease>, StoreError> {
+        self.try_lease_again(key, &mut Watches::default())
+    }
+
+    fn try_lease_again(&self, key: &NodeKey, watches: &mut Watches) -> Result<Option<Lease>, StoreError> {
         let path = self.lease_path(key);
         let file = OpenOptions::new()
             .create(true)
@@ -81,32 +122,44 @@ impl Store {
             .write(true)
             .open(&path)
             .map_err(StoreError::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Lease { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            // A file system without locks: results stay right (first writer wins), work may be done twice.
+        let locked = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => {
                 tracing::debug!("no lock on {}: {error}", path.display());
-                Ok(Some(Lease { _file: file }))
+                false
             }
-        }
+        };
+        let Some(guard) = self.try_guard(path.with_extension("held"), locked, &mut watches.file)? else {
+            return Ok(None);
+        };
+        let remote = match &self.remote {
+            None => None,
+            Some(remote) => match remote.try_lease(key, &mut watches.object)? {
+                None => return Ok(None),
+                held => held,
+            },
+        };
+        Ok(Some(Lease { _remote: remote, _guard: Some(guard), _file: file }))
     }
 
     /// Waits for the lease on a key; gives `None` when `stop` says so.
     ///
     /// # Errors
-    /// When the lease file cannot be made.
+    /// When the lease file cannot be made, or a shared store not be reached.
     pub async fn lease(&self, key: &NodeKey, stop: impl Fn() -> bool) -> Result<Option<Lease>, StoreError> {
-        let mut wait = Duration::from_millis(2);
+        let mut watches = Watches::default();
+        let (first, longest) = if self.is_shared() { (100, 1000) } else { (2, 200) };
+        let mut wait = Duration::from_millis(first);
         loop {
-            if let Some(lease) = self.try_lease(key)? {
+            if let Some(lease) = self.try_lease_again(key, &mut watches)? {
                 return Ok(Some(lease));
             }
             if stop() {
                 return Ok(None);
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(Duration::from_millis(200));
+            wait = (wait * 2).min(Duration::from_millis(longest));
         }
     }
 }

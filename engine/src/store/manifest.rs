@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::artifact::{ArtifactId, ArtifactType};
 use super::columns::ColumnLineage;
 use crate::fingerprint::{Digest, NodeKey};
+use crate::operator::Usage;
 
 /// One output of a finished node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,9 @@ pub struct NodeResult {
     /// Completion tokens paid.
     #[serde(default)]
     pub completion_tokens: u64,
+    /// Billionths of the currency paid, at the prices that the params tell.
+    #[serde(default)]
+    pub cost_nanos: u64,
     /// Seconds it took.
     pub seconds: f64,
     /// Unix time (seconds) when it was finished.
@@ -98,6 +102,17 @@ pub struct NodeResult {
 }
 
 impl NodeResult {
+    /// What was paid for it.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            calls: self.calls,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            cost_nanos: self.cost_nanos,
+        }
+    }
+
     /// Rows that failed.
     #[must_use]
     pub fn rejects(&self) -> u64 {

@@ -32,6 +32,13 @@ pub struct Pin {
     pub pinned: f64,
 }
 
+fn taken(known: &Pin) -> StoreError {
+    let (name, short) = (&known.name, known.artifact.digest().short());
+    StoreError::Location(format!(
+        "the pin `{name}` holds another artifact ({short}): `searchmill unpin {name}` first, or give another --name"
+    ))
+}
+
 impl Store {
     fn pin_path(&self, name: &str) -> Result<PathBuf, StoreError> {
         let plain = |c: char| c.is_alphanumeric() || "._-@=,+".contains(c);
@@ -51,15 +58,14 @@ impl Store {
         if let Some(known) = self.pinned(&pin.name)?
             && known.artifact != pin.artifact
         {
-            let message = format!(
-                "the pin `{}` holds another artifact ({}): `searchmill unpin {}` first, or give another --name",
-                pin.name,
-                known.artifact.digest().short(),
-                pin.name
-            );
-            return Err(StoreError::Location(message));
+            return Err(taken(&known));
         }
         let text = serde_json::to_vec_pretty(pin).map_err(|error| StoreError::Location(error.to_string()))?;
+        if let Some(first) = self.send_pin(pin, &text)?
+            && first.artifact != pin.artifact
+        {
+            return Err(taken(&first));
+        }
         self.write_file(&path, &text)
     }
 
@@ -68,7 +74,9 @@ impl Store {
     /// # Errors
     /// When that is no name.
     pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
-        let text = fs::read(self.pin_path(name)?).unwrap_or_default();
+        let path = self.pin_path(name)?;
+        self.fetch_pins()?;
+        let text = fs::read(path).unwrap_or_default();
         Ok(serde_json::from_slice(&text).ok())
     }
 
@@ -78,6 +86,7 @@ impl Store {
     /// When it cannot be removed.
     pub fn unpin(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let Some(pin) = self.pinned(name)? else { return Ok(None) };
+        self.remove_pin(name)?;
         let path = self.pin_path(name)?;
         fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
         Ok(Some(pin))
@@ -88,6 +97,7 @@ impl Store {
     /// # Errors
     /// When one of them cannot be read: nobody knows what it holds.
     pub fn pins(&self) -> Result<Vec<Pin>, StoreError> {
+        self.fetch_pins()?;
         let folder = self.root().join("pins");
         let mut pins = Vec::new();
         for entry in fs::read_dir(&folder).into_iter().flatten() {

@@ -1,12 +1,13 @@
 //! Opens artifacts, and tells whether their files are still what was written.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use searchmill_schemas::RecordKind;
 
-use super::artifact::{Artifact, ArtifactId};
+use super::artifact::{Artifact, ArtifactId, Part};
 use super::error::StoreError;
 use super::layout::Store;
 use crate::fingerprint::hash_file;
@@ -21,6 +22,26 @@ pub enum Damage {
     Corrupt,
 }
 
+const DESCRIPTION: &str = "artifact.json";
+
+/// When an artifact was described: after its files were written.
+fn described(folder: &Path) -> Option<SystemTime> {
+    fs::metadata(folder.join(DESCRIPTION)).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// Was a file last changed before the artifact was described? Then it is what was described, unless its time was forged.
+fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
+    metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
+}
+
+/// Notes by the description's time that all files were read and are right, so that they are not read again.
+fn renew(folder: &Path) {
+    let file = File::options().append(true).open(folder.join(DESCRIPTION));
+    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
+        tracing::debug!("{} is read again the next time: {error}", folder.display());
+    }
+}
+
 impl Store {
     /// The folder of an artifact.
     #[must_use]
@@ -32,28 +53,63 @@ impl Store {
     /// What an artifact holds, if it is there and its description fits its name.
     #[must_use]
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
+        self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
+    }
+
+    pub(super) fn artifact_here(&self, id: &ArtifactId) -> Option<Artifact> {
         let text = fs::read(self.artifact_folder(id).join("artifact.json")).ok()?;
         let artifact: Artifact = serde_json::from_slice(&text).ok()?;
         (artifact.id() == *id).then_some(artifact)
     }
 
-    /// Checks that an artifact's files are there with their sizes. Content is checked by [`Store::verify`].
+    /// Checks that an artifact's files are there with their sizes, here or in the shared store. Their content is checked
+    /// where a file here was changed after the artifact was described, when it is fetched, and by [`Store::verify`].
     ///
     /// # Errors
     /// What is wrong.
     pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
+        let here = self.check_here(id);
+        match (&here, &self.remote) {
+            (Err(_), Some(remote)) => match (remote.check(id), here) {
+                // Damaged here and gone there is damaged.
+                (Err(Damage::Missing), here) => here,
+                (there, _) => there,
+            },
+            _ => here,
+        }
+    }
+
+    pub(super) fn check_here(&self, id: &ArtifactId) -> Result<(), Damage> {
         let folder = self.artifact_folder(id);
-        let Some(artifact) = self.artifact(id) else {
+        let Some(artifact) = self.artifact_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
         };
+        let described = described(&folder);
+        let mut read = false;
         for part in &artifact.parts {
-            match fs::metadata(folder.join(&part.name)) {
-                Ok(metadata) if metadata.len() == part.bytes => {}
+            let path = folder.join(&part.name);
+            match fs::metadata(&path) {
+                Ok(metadata) if metadata.len() != part.bytes => return Err(Damage::Corrupt),
+                Ok(metadata) if is_older(&metadata, described) => {}
+                Ok(_) if hash_file(&path).ok() == Some(part.digest) => read = true,
                 Ok(_) => return Err(Damage::Corrupt),
                 Err(_) => return Err(Damage::Missing),
             }
         }
+        if read {
+            renew(&folder);
+        }
         Ok(())
+    }
+
+    /// Is a part of an artifact here as it was written? Read only if it was changed after the artifact was described.
+    pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
+        let folder = self.artifact_folder(id);
+        let path = folder.join(&part.name);
+        fs::metadata(&path).is_ok_and(|metadata| {
+            metadata.len() == part.bytes
+                && (is_older(&metadata, described(&folder)) || hash_file(&path).ok() == Some(part.digest))
+        })
     }
 
     /// Reads every file of an artifact and compares digests.
@@ -61,7 +117,8 @@ impl Store {
     /// # Errors
     /// What is wrong.
     pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
-        self.check(id)?;
+        self.bring(id)?;
+        self.check_here(id)?;
         let folder = self.artifact_folder(id);
         let artifact = self.artifact(id).ok_or(Damage::Missing)?;
         for part in &artifact.parts {
@@ -70,6 +127,17 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Fetches an artifact where that can be done; an unreachable store counts as one that does not have it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.fetch(id).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Err(Damage::Missing)
+        })
     }
 
     /// Removes a damaged artifact, so that the next commit of the same content can take its place.
@@ -92,7 +160,11 @@ impl Store {
     /// When it is gone or of a kind that this build does not know.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
         let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
-        let artifact = self.artifact(id).ok_or_else(gone)?;
+        if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
+            let short = id.digest().short();
+            return Err(StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}")));
+        }
+        let artifact = self.artifact_here(id).ok_or_else(gone)?;
         let folder = self.artifact_folder(id);
         match artifact.artifact_type.port_type().ok_or_else(gone)? {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),

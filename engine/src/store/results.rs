@@ -8,6 +8,7 @@ use std::fs;
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::NodeResult;
+use super::remote::Pending;
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 
 /// What is found where a result should be.
@@ -25,19 +26,24 @@ impl Store {
     /// The result of a key, if it is known. An unreadable record is a miss: the node runs again and writes it anew.
     #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<NodeResult> {
-        match self.result_state(key) {
-            RecordState::Whole(result) => Some(*result),
-            RecordState::Damaged(_) => {
-                tracing::warn!("the record of key {} is damaged and ignored", key.0.short());
-                None
-            }
-            RecordState::Missing => None,
+        match self.result_here(key) {
+            RecordState::Whole(result) => return Some(*result),
+            RecordState::Damaged(_) => tracing::warn!("the record of key {} is damaged and ignored", key.0.short()),
+            RecordState::Missing => {}
         }
+        self.fetch_record(key, "results")
     }
 
     /// What is found where the result of a key should be.
     #[must_use]
     pub fn result_state(&self, key: &NodeKey) -> RecordState {
+        match self.result_here(key) {
+            RecordState::Whole(result) => RecordState::Whole(result),
+            other => self.fetch_record(key, "results").map_or(other, |result| RecordState::Whole(Box::new(result))),
+        }
+    }
+
+    pub(super) fn result_here(&self, key: &NodeKey) -> RecordState {
         let Ok(text) = fs::read(self.result_path(key)) else { return RecordState::Missing };
         match read_record(&text).filter(|result| result.key == *key) {
             Some(result) => RecordState::Whole(Box::new(result)),
@@ -56,15 +62,38 @@ impl Store {
         keys
     }
 
-    /// Records a finished node.
+    /// Records a finished node. Gives the result that another machine had recorded first in a shared store, where it is
+    /// another one: that one counts.
     ///
     /// # Errors
-    /// When it cannot be written: then the node is not done.
-    pub fn record(&self, result: &NodeResult) -> Result<(), StoreError> {
+    /// When it cannot be written: then the node is not done. When it is written here and cannot be shared, the next run
+    /// shares it.
+    pub fn record(&self, result: &NodeResult) -> Result<Option<NodeResult>, StoreError> {
+        self.record_with(result, false)
+    }
+
+    /// Records a finished node in the place of what was recorded of it before.
+    ///
+    /// # Errors
+    /// As [`Store::record`].
+    pub fn record_anew(&self, result: &NodeResult) -> Result<(), StoreError> {
+        self.record_with(result, true).map(drop)
+    }
+
+    fn record_with(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
+        let pending = Pending::Result(result.key);
+        self.note_pending(&pending)?;
+        self.write_file(&self.result_path(&result.key), &Self::record_text(result)?)?;
+        let first = self.send_result(result, anew)?;
+        self.forget_pending(&pending);
+        Ok(first)
+    }
+
+    pub(super) fn record_text(result: &NodeResult) -> Result<Vec<u8>, StoreError> {
         let mut text = serde_json::to_vec(result).map_err(|error| StoreError::Location(error.to_string()))?;
         let checksum = format!("\n\"{}\"\n", hash_bytes(&text));
         text.extend(checksum.into_bytes());
-        self.write_file(&self.result_path(&result.key), &text)
+        Ok(text)
     }
 }
 

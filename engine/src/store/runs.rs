@@ -11,6 +11,8 @@ use serde_json::Value;
 use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::OutputRecord;
+use super::remote::Pending;
+use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{NodeKey, Reason};
 
 /// A run as it was asked for, and how it ended.
@@ -81,6 +83,32 @@ pub struct NodeRun {
     pub seconds: f64,
 }
 
+/// Something in a run's records that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerDamage {
+    /// The run.
+    pub run: String,
+    /// The file of the run.
+    pub file: &'static str,
+    /// The line there, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
+    /// Is it the end of a file whose writer may have died over it?
+    pub torn: bool,
+}
+
+fn line_damage(line: &str, sealed: bool, torn: bool) -> Option<&'static str> {
+    let readable = serde_json::from_str::<Value>(line).is_ok();
+    match look(line) {
+        Seal::Broken => Some("was changed: its checksum does not fit"),
+        _ if !readable && torn => Some("is cut off"),
+        _ if !readable => Some("cannot be read"),
+        Seal::Missing if sealed => Some("was changed: it has no checksum"),
+        _ => None,
+    }
+}
+
 /// Writes the record of one run.
 #[derive(Debug)]
 pub struct RunWriter {
@@ -97,6 +125,7 @@ impl Store {
     /// When it cannot be written.
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
         let folder = self.runs_folder().join(&record.id);
+        self.note_pending(&Pending::Run(record.id.clone()))?;
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let nodes = BufWriter::new(append(&folder.join("nodes.jsonl"))?);
         let events = BufWriter::new(append(&folder.join("events.jsonl"))?);
@@ -114,24 +143,62 @@ impl Store {
         ids
     }
 
-    /// The record of a run.
-    #[must_use]
-    pub fn run(&self, id: &str) -> Option<RunRecord> {
-        let text = fs::read(self.runs_folder().join(id).join("run.json")).ok()?;
-        serde_json::from_slice(&text).ok()
+    fn run_text(&self, id: &str, file: &str) -> String {
+        let bytes = fs::read(self.run_folder(id).join(file)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What the nodes of a run came to, in the order they ended. A torn last line is ignored.
+    /// The record of a run; `None` when it is damaged, too.
+    #[must_use]
+    pub fn run(&self, id: &str) -> Option<RunRecord> {
+        let text = self.run_text(id, "run.json");
+        if look(&text) == Seal::Broken {
+            return None;
+        }
+        serde_json::from_str(&text).ok()
+    }
+
+    /// What the nodes of a run came to, in the order they ended. Torn and damaged lines are left out:
+    /// [`Store::ledger_damage`] names them.
     #[must_use]
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
-        let text = fs::read_to_string(self.runs_folder().join(id).join("nodes.jsonl")).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let text = self.run_text(id, "nodes.jsonl");
+        let whole = text.lines().filter(|line| look(line) != Seal::Broken);
+        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// The events of a run, one JSON object a line.
     #[must_use]
     pub fn run_events(&self, id: &str) -> String {
-        fs::read_to_string(self.runs_folder().join(id).join("events.jsonl")).unwrap_or_default()
+        let text = self.run_text(id, "events.jsonl");
+        text.lines().map(|line| unsealed(line) + "\n").collect()
+    }
+
+    /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
+    #[must_use]
+    pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
+        let files = ["run.json", "nodes.jsonl", "events.jsonl"].map(|file| (file, self.run_text(id, file)));
+        let lines_of = |file: &str, text: &str| -> Vec<String> {
+            if file == "run.json" && !text.is_empty() {
+                vec![text.to_owned()]
+            } else {
+                text.lines().map(str::to_owned).collect()
+            }
+        };
+        let all: Vec<(&'static str, Vec<String>, bool)> =
+            files.map(|(file, text)| (file, lines_of(file, &text), file == "run.json" || text.ends_with('\n'))).into();
+        // All lines have checksums, or none has: those of earlier versions.
+        let sealed = all.iter().flat_map(|(_, lines, _)| lines).any(|line| look(line) == Seal::Whole);
+        let mut found = Vec::new();
+        for (file, lines, ended) in &all {
+            for (place, line) in lines.iter().enumerate() {
+                let torn = !ended && place + 1 == lines.len();
+                if let Some(what) = line_damage(line, sealed, torn) {
+                    found.push(LedgerDamage { run: id.to_owned(), file, line: place + 1, what, torn });
+                }
+            }
+        }
+        found
     }
 
     /// The newest run of a pipeline that got as far as recording nodes.
@@ -181,7 +248,7 @@ impl RunWriter {
 
     fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.store.write_file(&self.folder.join("run.json"), &text)
+        self.store.write_file(&self.folder.join("run.json"), &seal(text))
     }
 }
 
@@ -190,7 +257,7 @@ fn append(path: &Path) -> Result<File, StoreError> {
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(), StoreError> {
-    let mut text = serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?;
+    let mut text = seal(serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?);
     text.push(b'\n');
     out.write_all(&text).map_err(StoreError::io("write", path))
 }

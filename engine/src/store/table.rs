@@ -51,9 +51,9 @@ enum Slot {
 }
 
 impl TableWriter {
-    pub(super) fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Result<Self, OperatorError> {
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-        Ok(Self {
+    /// A table whose folder is made for its first part.
+    pub(super) fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Self {
+        Self {
             folder,
             kind,
             schema: Arc::clone(schema),
@@ -65,7 +65,14 @@ impl TableWriter {
             parts: Vec::new(),
             waited: 0,
             refitted: false,
-        })
+        }
+    }
+
+    fn make_folder(&self) -> Result<(), OperatorError> {
+        if self.parts.is_empty() {
+            fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+        }
+        Ok(())
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -149,6 +156,7 @@ impl TableWriter {
         if self.part_rows == 0 {
             return Ok(());
         }
+        self.make_folder()?;
         let (name, batches) = self.take_part()?;
         // A pool's own thread must not wait for its pool.
         if rayon::current_thread_index().is_some() {
@@ -187,6 +195,7 @@ impl TableWriter {
     /// Takes a finished part of another artifact over, as it is.
     pub(super) fn adopt(&mut self, from: &Path, part: &Part) -> Result<(), OperatorError> {
         self.cut()?;
+        self.make_folder()?;
         let name = part_name(self.parts.len());
         let to = self.folder.join(&name);
         if fs::hard_link(from, &to).is_err() {
@@ -206,10 +215,12 @@ impl TableWriter {
         let open_table = self.kind == RecordKind::Table && !self.schema.fields().is_empty();
         if self.part_rows > 0 && self.waited == self.parts.len() {
             // Nothing else is under way: no other thread is needed.
+            self.make_folder()?;
             let (name, batches) = self.take_part()?;
             self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
         } else if self.part_count() == 0 && open_table {
             // An open table without rows still has columns.
+            self.make_folder()?;
             self.parts.push(Slot::Finished(write_part(&self.folder, part_name(0), &self.schema, &[])?));
         }
         self.cut()?;

@@ -61,17 +61,14 @@ pub struct StoreSink {
 }
 
 impl StoreSink {
-    /// A sink for those ports.
-    ///
-    /// # Errors
-    /// When its folder cannot be made.
-    pub fn new(store: &Store, ports: IndexMap<String, PortType>) -> Result<Self, StoreError> {
+    /// A sink for those ports. Folders are made when something is written to them.
+    #[must_use]
+    pub fn new(store: &Store, ports: IndexMap<String, PortType>) -> Self {
         let folder = store.temporary();
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let (tables, trees) = (BTreeMap::new(), BTreeMap::new());
         let (store, written) = (store.clone(), Written::default());
         let (blocks, block_start, committed) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Self {
+        Self {
             store,
             folder,
             ports,
@@ -83,7 +80,15 @@ impl StoreSink {
             blocks,
             block_start,
             committed,
-        })
+        }
+    }
+
+    /// Where an output is written, before it goes to its place: all beside each other under `tmp/`, for the less there
+    /// is to make and remove the better (ext4 passes over every file removed in the last seconds when it makes one).
+    fn output_folder(&self, port: &str) -> PathBuf {
+        let mut path = self.folder.clone().into_os_string();
+        path.push(format!("-{port}"));
+        path.into()
     }
 
     /// Takes at most so many rows for each table: once the first one is full, writing it fails.
@@ -99,14 +104,10 @@ impl StoreSink {
         self.limit_reached
     }
 
-    /// A folder for temporary files, removed with the sink.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn scratch(&self) -> Result<PathBuf, StoreError> {
-        let path = self.folder.join("scratch");
-        fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
-        Ok(path)
+    /// Where a folder for temporary files may be made; removed with the sink.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.folder.clone()
     }
 
     /// Ends what is made of one part of the row input: the outputs are cut here, and can be used again under `key`.
@@ -160,7 +161,8 @@ impl StoreSink {
                 Some(table) if table.schema().fields() != schema.fields() => return Ok(false),
                 Some(_) => {}
                 None => {
-                    self.tables.insert(port.clone(), TableWriter::new(self.folder.join(port), *kind, &schema)?);
+                    let table = TableWriter::new(self.output_folder(port), *kind, &schema);
+                    self.tables.insert(port.clone(), table);
                 }
             }
         }
@@ -197,7 +199,7 @@ impl StoreSink {
     fn commit_table(&mut self, port: &str, kind: RecordKind) -> Result<OutputRecord, OperatorError> {
         let table = match self.tables.remove(port) {
             Some(table) => table,
-            None => TableWriter::new(self.folder.join(port), kind, &kind.schema())?,
+            None => TableWriter::new(self.output_folder(port), kind, &kind.schema()),
         };
         let folder = table.folder().to_owned();
         let parts = table.finish()?;
@@ -217,13 +219,15 @@ impl StoreSink {
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         let target = self.store.artifact_folder(&id);
-        if self.store.check(&id).is_err() {
+        if self.store.check_here(&id).is_err() {
             self.store.discard(&id)?;
+            // A table without rows has no file, and no folder yet.
+            fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
             write_description(folder, &artifact)?;
             match self.store.rename(folder, &target) {
                 Ok(()) => {}
                 // Another process committed the same content first.
-                Err(_) if self.store.check(&id).is_ok() => {}
+                Err(_) if self.store.check_here(&id).is_ok() => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -233,8 +237,14 @@ impl StoreSink {
 
 impl Drop for StoreSink {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::debug!("left {} behind: {error}", self.folder.display());
+        let outputs = self.ports.keys().map(|port| self.output_folder(port));
+        for folder in outputs.chain([self.folder.clone()]) {
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::debug!("left {} behind: {error}", folder.display());
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -246,10 +256,11 @@ impl OutputSink for StoreSink {
         };
         let kind = *kind;
         let batch = as_stored(kind, batch)?;
+        let folder = self.output_folder(port);
         let table = match self.tables.entry(port.to_owned()) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(TableWriter::new(self.folder.join(port), kind, &batch.schema())?)
+                entry.insert(TableWriter::new(folder, kind, &batch.schema()))
             }
         };
         let Some(limit) = self.limit else { return table.write(port, &batch) };
@@ -270,7 +281,7 @@ impl OutputSink for StoreSink {
         if let Some(path) = self.trees.get(port) {
             return Ok(path.clone());
         }
-        let path = self.folder.join(port);
+        let path = self.output_folder(port);
         fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
         self.trees.insert(port.to_owned(), path.clone());
         Ok(path)
@@ -389,7 +400,7 @@ mod tests {
 
     fn sink(store: &Store) -> StoreSink {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
-        StoreSink::new(store, ports).unwrap()
+        StoreSink::new(store, ports)
     }
 
     fn documents(range: std::ops::Range<usize>) -> RecordBatch {

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
-use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, run};
-use searchmill_engine::operator::{Registry, entry};
+use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, exit_code, run};
+use searchmill_engine::operator::{Budget, Registry, entry};
 use searchmill_engine::plan::{Plan, bind};
 use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::spec::{Overrides, load};
@@ -44,7 +44,10 @@ pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, 
         selected: (0..plan.nodes().len()).collect(),
         directory: directory.to_owned(),
         machine,
+        workers: Workers::default(),
         secrets: Arc::new(|name| std::env::var(name).ok()),
+        budget: Budget::default(),
+        retry_dropped: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(runtime.block_on(run(Arc::new(plan), store, options, Arc::new(Lines), Stop::default()))?)

@@ -57,11 +57,12 @@ impl Agent {
         };
         match ended {
             Ok(limit) => {
-                let usage = episode.usage;
+                let usage = episode.usage.at(&self.policy.prices());
                 Ok((self.trajectory(episode, limit, question, sample), usage))
             }
             Err(mut failure) => {
                 failure.usage += episode.usage;
+                failure.usage = failure.usage.at(&self.policy.prices());
                 Err(failure)
             }
         }

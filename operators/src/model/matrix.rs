@@ -2,7 +2,7 @@
 
 /// A matrix within a slice.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     data: &'a [f32],
     rows: usize,
     columns: usize,
@@ -12,7 +12,7 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     /// A whole slice, row by row.
-    pub(super) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+    pub(crate) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
@@ -21,7 +21,7 @@ impl<'a> View<'a> {
         Self { data: &data[offset..], rows, columns, row_stride: stride, column_stride: 1 }
     }
 
-    pub(super) fn transposed(self) -> Self {
+    pub(crate) fn transposed(self) -> Self {
         let (rows, columns) = (self.columns, self.rows);
         Self { rows, columns, row_stride: self.column_stride, column_stride: self.row_stride, ..self }
     }
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
 
 /// `left × right × scale` into `out`, whose rows begin `stride` numbers apart from `offset` on; added to what is there
 /// if `add`.
-pub(super) fn multiply(
+pub(crate) fn multiply(
     out: &mut [f32],
     (stride, offset): (usize, usize),
     left: &View<'_>,

@@ -6,7 +6,7 @@ pub(crate) mod decoder;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
-mod matrix;
+pub(crate) mod matrix;
 mod vectorized;
 
 use std::path::Path;

@@ -21,7 +21,8 @@ use tantivy::{Index, IndexSettings, SegmentReader, SingleSegmentIndexWriter, Tan
 
 use super::analysis::{Analyzers, Language, analyzer};
 use super::chunk_store::ChunkWriter;
-use super::maxscore::{Segment, Statistics, TermQuery, best};
+use super::maxscore::{Statistics, TermQuery, best};
+use super::postings::{KnownTerms, Segment};
 use super::{Retriever, Row};
 
 const FOLDER: &str = "bm25";
@@ -217,6 +218,7 @@ pub(crate) struct Bm25Index {
     field: Field,
     segments: Vec<Segment>,
     statistics: Statistics,
+    known: KnownTerms,
 }
 
 impl Bm25Index {
@@ -232,14 +234,16 @@ impl Bm25Index {
             .collect::<tantivy::Result<Vec<_>>>()
             .map_err(broken)?;
         let statistics = Statistics::of(&segments);
-        Ok(Self { analyzers: Analyzers::new(params.language), field, segments, statistics })
+        let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
+        Ok(Self { analyzers, field, segments, statistics, known })
     }
 }
 
 impl Retriever for Bm25Index {
     fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
         let terms = self.analyzers.terms(query);
-        let query = TermQuery::new(&terms, self.field, &self.segments, &self.statistics).map_err(broken)?;
+        let query = TermQuery::new(&terms, self.field, &self.known, &self.segments, &self.statistics);
+        let query = query.map_err(broken)?;
         let found = best(&query, &self.segments, &self.statistics, pool).map_err(broken)?;
         let segments = self.segments.len() as u32;
         let rows =

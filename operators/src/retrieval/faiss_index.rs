@@ -1,15 +1,16 @@
 //! Faiss behind safe Rust: factory strings, training, adding, files, and searches that give the same result however
 //! queries are batched and however many threads there are.
 //!
-//! Faiss's own threads are off (one OpenMP thread; BLAS too where it is OpenBLAS): they spin, and they change the order
-//! of additions. Rayon spreads the work instead: over queries, and over row ranges of a flat index. A flat index is
-//! searched through BLAS, whose last bits depend on the batch, so candidates are scored again one by one, and more are
-//! taken until those left out could not come among the best whatever their last bits are.
+//! Faiss's own threads are off (one OpenMP thread): they spin, and they change the order of additions. Rayon spreads the
+//! work instead: over queries, and over row ranges of a flat index. The vectors of a flat index, and the cells of an
+//! `IVF…` one, are looked through here ([`super::flat`]). The last bits of its products depend on the batch, so
+//! candidates are scored again one by one, by Faiss, and so are all rows that could be among the best whatever their last
+//! bits are.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use faiss::MetricType;
 use faiss::index::autotune::ParameterSpace;
@@ -20,14 +21,11 @@ use rayon::prelude::*;
 use searchmill_engine::operator::OperatorError;
 
 use super::dense::Metric;
+use super::flat::{Lengths, Near, Vectors};
 
-/// Rows of a flat index searched at a time.
-const RANGE: usize = 32_768;
-/// Queries searched at a time in a flat index.
-const BLOCK: usize = 256;
 /// Candidates taken beyond those asked for, before they are scored again.
 const SPARE: usize = 16;
-/// Two ways to compute a score differ by less than this, relative to its size (or 1, if that is larger).
+/// Two ways to compute a score differ by less than this, relative to the lengths of the two vectors.
 const ROUNDING: f32 = 1e-5;
 
 /// Rows and scores of one query, best first, ties by row.
@@ -92,8 +90,9 @@ pub(crate) fn probe(factory: &str, dimensions: usize, metric: Metric) -> Result<
 /// A Faiss index.
 pub struct FaissIndex {
     inner: IndexImpl,
-    /// All vectors are kept as they are, in row order.
-    flat: bool,
+    kind: Kind,
+    /// Lengths of the vectors that a flat index or quantizer holds, once they are needed.
+    lengths: OnceLock<Lengths>,
 }
 
 // `IndexImpl` is Send and Sync. Searching takes a const index in Faiss, and CPU indexes support concurrent searches;
@@ -111,7 +110,7 @@ impl FaissIndex {
         };
         let inner = index_factory(dimensions as u32, without_polysemous_training(factory), metric)
             .map_err(|error| OperatorError::pipeline(format!("the index factory `{factory}`: {error}")))?;
-        Ok(Self { flat: is_flat(&inner), inner })
+        Ok(Self { kind: Kind::of(&inner, factory), inner, lengths: OnceLock::new() })
     }
 
     /// Reads an index from a file. `nprobe` counts for `IVF…`, `ef_search` for `HNSW…` factories.
@@ -127,7 +126,7 @@ impl FaissIndex {
         } else if factory.starts_with("HNSW") {
             space.set_index_parameter(&inner, "efSearch", f64::from(ef_search)).map_err(failed)?;
         }
-        Ok(Self { flat: is_flat(&inner), inner })
+        Ok(Self { kind: Kind::of(&inner, factory), inner, lengths: OnceLock::new() })
     }
 
     /// Writes the index to a file.
@@ -156,6 +155,7 @@ impl FaissIndex {
     /// With Faiss's own text.
     pub fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
+        self.lengths = OnceLock::new();
         self.inner.train(vectors).map_err(|error| {
             failed(error).with_help(
                 "an IVF or PQ index wants at least as many chunks as it has cells or codes (256 a code book)",
@@ -172,6 +172,7 @@ impl FaissIndex {
             return Ok(());
         }
         single_threaded();
+        self.lengths = OnceLock::new();
         self.inner.add(vectors).map_err(failed)
     }
 
@@ -185,115 +186,97 @@ impl FaissIndex {
         if k == 0 {
             return Ok(vec![Vec::new(); queries.len() / dimensions]);
         }
-        if self.flat {
-            return self.search_flat(queries, k, metric);
-        }
-        let one = |query: &[f32]| {
-            let mut found = self.raw(query, k, None)?.pop().unwrap_or_default();
-            sort(&mut found, metric);
-            Ok(found)
+        let mut found = match &self.kind {
+            Kind::Flat => return self.stored(self.inner.inner_ptr()).search(queries, k, metric),
+            Kind::Cells { quantizer } => self.search_cells(&self.stored(*quantizer), queries, k, metric)?,
+            Kind::Graph => self.search_in_groups(queries, k, group_size(queries.len() / dimensions))?,
+            Kind::Other => self.search_in_groups(queries, k, 1)?,
         };
-        queries.par_chunks(dimensions).map(one).collect()
+        found.par_iter_mut().for_each(|found| sort(found, metric));
+        Ok(found)
     }
 
-    fn search_flat(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
-        let dimensions = self.dimensions();
-        let candidates = self.candidates(queries, k + SPARE)?;
-        let pairs = queries.par_chunks(dimensions).zip(candidates);
-        pairs.map(|(query, candidates)| self.settle(query, candidates, k, metric)).collect()
+    /// By Faiss's own search of some queries at a time.
+    fn search_in_groups(&self, queries: &[f32], k: usize, group: usize) -> Result<Vec<Neighbours>, OperatorError> {
+        let groups = queries.par_chunks(group * self.dimensions()).map(|queries| self.raw(queries, k, None));
+        Ok(groups.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    /// About the nearest `k` rows of each query and of each row range, with scores that may differ in the last bits.
-    fn candidates(&self, queries: &[f32], k: usize) -> Result<Vec<Neighbours>, OperatorError> {
-        let rows = self.inner.ntotal() as usize;
-        let blocks: Vec<&[f32]> = queries.chunks(BLOCK * self.dimensions()).collect();
-        let ranges: Vec<(usize, usize)> =
-            (0..rows).step_by(RANGE).map(|start| (start, (start + RANGE).min(rows))).collect();
-        let tasks: Vec<_> = blocks.iter().flat_map(|block| ranges.iter().map(move |range| (*block, *range))).collect();
-        let parts: Vec<Vec<Neighbours>> = tasks
-            .par_iter()
-            .map(|(block, (start, end))| self.raw(block, k.min(end - start), Some((*start, *end))))
-            .collect::<Result<_, _>>()?;
-        let merged = parts.chunks(ranges.len()).flat_map(|parts| {
-            let queries = parts.first().map_or(0, Vec::len);
-            (0..queries).map(|query| parts.iter().flat_map(|part| part[query].iter().copied()).collect())
-        });
-        Ok(merged.collect())
-    }
-
-    /// Scores the candidates one by one and keeps the best `k`, taking more candidates where ties are too many to tell.
-    fn settle(
+    /// Finds the cells to look into for all queries at once, exactly, and has Faiss look into them.
+    fn search_cells(
         &self,
-        query: &[f32],
-        candidates: Neighbours,
+        quantizer: &Stored<'_>,
+        queries: &[f32],
         k: usize,
         metric: Metric,
-    ) -> Result<Neighbours, OperatorError> {
-        let rows = self.inner.ntotal() as usize;
-        let mut candidates = candidates;
-        let mut taken = k + SPARE;
-        loop {
-            sort(&mut candidates, metric);
-            candidates.truncate(taken);
-            let worst = candidates.last().map_or(0.0, |found| found.1);
-            let mut exact = self.score(query, &candidates)?;
-            sort(&mut exact, metric);
-            let kth = exact[k.min(exact.len()) - 1].1;
-            let margin = 2.0 * ROUNDING * worst.abs().max(1.0);
-            let settled = if metric == Metric::L2 { worst - kth > margin } else { kth - worst > margin };
-            if settled || taken >= rows {
-                exact.truncate(k);
-                return Ok(exact);
-            }
-            taken *= 4;
-            candidates = self.candidates(query, taken)?.pop().unwrap_or_default();
+    ) -> Result<Vec<Neighbours>, OperatorError> {
+        let (dimensions, probes) = (self.dimensions(), self.probes().min(quantizer.vectors.count()));
+        let cells = quantizer.search(queries, probes, metric)?;
+        let group = group_size(cells.len());
+        let groups = queries.par_chunks(group * dimensions).zip(cells.par_chunks(group));
+        let found = groups.map(|(queries, cells)| self.raw(queries, k, Some(cells)));
+        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// Cells looked into for a query.
+    fn probes(&self) -> usize {
+        #[expect(unsafe_code, reason = "the safe interface lacks it")]
+        // SAFETY: the cast gives null where the index has no cells; otherwise it is valid for as long as the index.
+        unsafe {
+            let cells = sys::faiss_IndexIVF_cast(self.inner.inner_ptr());
+            if cells.is_null() { 0 } else { sys::faiss_IndexIVF_nprobe(cells) }
         }
     }
 
-    /// Scores of those rows, each computed by itself.
-    fn score(&self, query: &[f32], rows: &Neighbours) -> Result<Neighbours, OperatorError> {
-        single_threaded();
-        let labels: Vec<i64> = rows.iter().map(|found| i64::from(found.0)).collect();
-        let mut scores = vec![0.0f32; rows.len()];
-        let count = rows.len() as i64;
+    /// The vectors that a flat index holds: this index or its quantizer.
+    fn stored(&self, index: *mut sys::FaissIndex) -> Stored<'_> {
+        let (dimensions, mut start, mut length) = (self.dimensions(), ptr::null_mut(), 0);
         #[expect(unsafe_code, reason = "the safe interface lacks it")]
-        // SAFETY: the index is flat (checked when it was opened); the buffers hold one query and `count` labels and
-        // scores; the labels are rows of the index; Faiss does not change the index.
-        let status = unsafe {
-            sys::faiss_IndexFlat_compute_distance_subset(
-                self.inner.inner_ptr(),
-                1,
-                query.as_ptr(),
-                count,
-                scores.as_mut_ptr(),
-                labels.as_ptr(),
-            )
+        // SAFETY: `index` is a flat one (checked when this index was opened), and Faiss writes where its vectors begin
+        // and how many numbers they are. They stay where they are until something changes the index, which takes
+        // `&mut self`. A null pointer (an empty vector's) is never read.
+        let rows = unsafe {
+            sys::faiss_IndexFlat_xb(index, &raw mut start, &raw mut length);
+            if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast_const(), length) }
         };
-        checked(status)?;
-        Ok(rows.iter().zip(scores).map(|(found, score)| (found.0, score)).collect())
+        let lengths = self.lengths.get_or_init(|| Lengths::of(rows, dimensions));
+        #[expect(unsafe_code, reason = "the metric of a quantizer is known to Faiss only")]
+        // SAFETY: as above, `index` is valid.
+        let euclidean = unsafe { sys::faiss_Index_metric_type(index) } == sys::FaissMetricType_METRIC_L2;
+        Stored { index, vectors: Vectors { rows, dimensions, lengths, euclidean } }
     }
 
-    /// One call of Faiss's search, over all rows or a range of them.
-    fn raw(&self, queries: &[f32], k: usize, range: Option<(usize, usize)>) -> Result<Vec<Neighbours>, OperatorError> {
+    /// One call of Faiss's search, in the given cells of each query where there are some.
+    fn raw(&self, queries: &[f32], k: usize, cells: Option<&[Neighbours]>) -> Result<Vec<Neighbours>, OperatorError> {
         single_threaded();
         let count = queries.len() / self.dimensions();
         let mut scores = vec![0.0f32; count * k];
         let mut labels = vec![-1i64; count * k];
-        let range = range.map(RangeParameters::new).transpose()?;
-        let parameters = range.as_ref().map_or(ptr::null(), |range| range.parameters.cast_const());
+        let (index, asked) = (self.inner.inner_ptr(), queries.as_ptr());
+        let (found, rows) = (scores.as_mut_ptr(), labels.as_mut_ptr());
+        let (numbers, nearness): (Vec<i64>, Vec<f32>) =
+            cells.unwrap_or_default().iter().flatten().map(|cell| (i64::from(cell.0), cell.1)).unzip();
         #[expect(unsafe_code, reason = "the safe interface wants the index for itself")]
-        // SAFETY: the buffers hold `count` queries and `count * k` results; the parameters outlive the call; Faiss does
-        // not change the index during a search.
+        // SAFETY: the buffers hold `count` queries and `count * k` results, and as many cells a query as the index looks
+        // into (only an index with cells is given some); Faiss does not change the index during a search.
         let status = unsafe {
-            sys::faiss_Index_search_with_params(
-                self.inner.inner_ptr(),
-                count as i64,
-                queries.as_ptr(),
-                k as i64,
-                parameters,
-                scores.as_mut_ptr(),
-                labels.as_mut_ptr(),
-            )
+            if cells.is_some() {
+                let (cells, near) = (numbers.as_ptr(), nearness.as_ptr());
+                let index = sys::faiss_IndexIVF_cast(index);
+                sys::faiss_IndexIVF_search_preassigned(
+                    index,
+                    count as i64,
+                    asked,
+                    k as i64,
+                    cells,
+                    near,
+                    found,
+                    rows,
+                    0,
+                )
+            } else {
+                sys::faiss_Index_search(index, count as i64, asked, k as i64, found, rows)
+            }
         };
         checked(status)?;
         let query = |(labels, scores): (&[i64], &[f32])| {
@@ -304,11 +287,123 @@ impl FaissIndex {
     }
 }
 
-fn is_flat(index: &IndexImpl) -> bool {
-    #[expect(unsafe_code, reason = "the kind of an index is known to Faiss only")]
-    // SAFETY: a dynamic cast of a valid index: null where it is no flat index, the same pointer otherwise.
-    let flat = unsafe { sys::faiss_IndexFlat_cast(index.inner_ptr()) };
-    !flat.is_null()
+/// Queries a thread takes at a time: Faiss sets memory for all rows aside at every call.
+fn group_size(queries: usize) -> usize {
+    queries.div_ceil(4 * rayon::current_num_threads()).clamp(1, 64)
+}
+
+/// The vectors of a flat index.
+struct Stored<'a> {
+    index: *mut sys::FaissIndex,
+    vectors: Vectors<'a>,
+}
+
+// SAFETY: the pointer is that of an index borrowed for this long, and Faiss's searches of it change nothing.
+#[expect(unsafe_code, reason = "a pointer of Faiss's, read only")]
+unsafe impl Sync for Stored<'_> {}
+
+impl Stored<'_> {
+    /// The nearest `k` rows of each query, with Faiss's own scores.
+    fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
+        let candidates = self.vectors.nearest(queries, k + SPARE);
+        let pairs = queries.par_chunks(self.vectors.dimensions).zip(candidates);
+        pairs.map(|(query, candidates)| self.settle(query, &candidates, k, metric)).collect()
+    }
+
+    /// Scores the candidates one by one and keeps the best `k`; where a row left out could be among these, so does it
+    /// with all rows that could.
+    fn settle(
+        &self,
+        query: &[f32],
+        candidates: &[Near],
+        k: usize,
+        metric: Metric,
+    ) -> Result<Neighbours, OperatorError> {
+        let rows: Vec<u32> = candidates.iter().map(|near| near.row).collect();
+        let mut exact = self.score(query, &rows, metric)?;
+        if let (Some(kth), Some(last)) = (exact.get(k - 1), candidates.last())
+            && rows.len() < self.vectors.count()
+        {
+            let length = query.iter().map(|x| x * x).sum::<f32>().sqrt();
+            let longest = self.vectors.lengths.longest;
+            let (kth, size) = match metric {
+                Metric::InnerProduct => (kth.1, length * longest),
+                Metric::L2 => (0.5 * (length * length - kth.1), (length + longest).powi(2)),
+            };
+            let margin = 2.0 * ROUNDING * size;
+            if last.nearness >= kth - margin {
+                exact = self.score(query, &self.vectors.at_least(query, kth - margin), metric)?;
+            }
+        }
+        exact.truncate(k);
+        Ok(exact)
+    }
+
+    /// Scores of those rows, each computed by itself, best first.
+    fn score(&self, query: &[f32], rows: &[u32], metric: Metric) -> Result<Neighbours, OperatorError> {
+        single_threaded();
+        let labels: Vec<i64> = rows.iter().map(|row| i64::from(*row)).collect();
+        let mut scores = vec![0.0f32; rows.len()];
+        let count = rows.len() as i64;
+        #[expect(unsafe_code, reason = "the safe interface lacks it")]
+        // SAFETY: the index is flat (checked when it was opened); the buffers hold one query and `count` labels and
+        // scores; the labels are rows of the index; Faiss does not change the index.
+        let status = unsafe {
+            sys::faiss_IndexFlat_compute_distance_subset(
+                self.index,
+                1,
+                query.as_ptr(),
+                count,
+                scores.as_mut_ptr(),
+                labels.as_ptr(),
+            )
+        };
+        checked(status)?;
+        let mut scored = rows.iter().copied().zip(scores).collect();
+        sort(&mut scored, metric);
+        Ok(scored)
+    }
+}
+
+/// How an index is searched.
+enum Kind {
+    /// All vectors are kept as they are, in row order.
+    Flat,
+    /// Vectors lie in cells, whose centres are the vectors of a flat index.
+    Cells { quantizer: *mut sys::FaissIndex },
+    /// A graph. Faiss searches it query by query.
+    Graph,
+    /// Anything else: its results may depend on what is asked together.
+    Other,
+}
+
+// SAFETY: the pointer is the quantizer's, which the index owns and frees with itself.
+#[expect(unsafe_code, reason = "a pointer of Faiss's")]
+unsafe impl Send for Kind {}
+// SAFETY: as above; searches change nothing.
+#[expect(unsafe_code, reason = "a pointer of Faiss's")]
+unsafe impl Sync for Kind {}
+
+impl Kind {
+    fn of(index: &IndexImpl, factory: &str) -> Self {
+        #[expect(unsafe_code, reason = "the kind of an index is known to Faiss only")]
+        // SAFETY: dynamic casts of a valid index and of its quantizer: null where they are of another kind.
+        unsafe {
+            let index = index.inner_ptr();
+            if !sys::faiss_IndexFlat_cast(index).is_null() {
+                return Self::Flat;
+            }
+            let cells = sys::faiss_IndexIVF_cast(index);
+            if !cells.is_null() {
+                let quantizer = sys::faiss_IndexIVF_quantizer(cells);
+                let same = sys::faiss_Index_metric_type(quantizer) == sys::faiss_Index_metric_type(index);
+                if same && !sys::faiss_IndexFlat_cast(quantizer).is_null() {
+                    return Self::Cells { quantizer };
+                }
+            }
+        }
+        if factory.starts_with("HNSW") { Self::Graph } else { Self::Other }
+    }
 }
 
 /// Best first, ties by row.
@@ -317,41 +412,6 @@ fn sort(found: &mut Neighbours, metric: Metric) {
         Metric::InnerProduct => b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)),
         Metric::L2 => a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)),
     });
-}
-
-/// Search parameters that restrict a search to a range of rows.
-struct RangeParameters {
-    selector: *mut sys::FaissIDSelectorRange,
-    parameters: *mut sys::FaissSearchParameters,
-}
-
-impl RangeParameters {
-    #[expect(unsafe_code, reason = "the safe interface leaks the selector")]
-    fn new((start, end): (usize, usize)) -> Result<Self, OperatorError> {
-        let mut range = Self { selector: ptr::null_mut(), parameters: ptr::null_mut() };
-        // SAFETY: both calls write a new object to the pointer given; `drop` frees each once, and the parameters only
-        // refer to the selector.
-        unsafe {
-            checked(sys::faiss_IDSelectorRange_new(&raw mut range.selector, start as i64, end as i64))?;
-            checked(sys::faiss_SearchParameters_new(&raw mut range.parameters, range.selector.cast()))?;
-        }
-        Ok(range)
-    }
-}
-
-impl Drop for RangeParameters {
-    #[expect(unsafe_code, reason = "what Faiss made, Faiss frees")]
-    fn drop(&mut self) {
-        // SAFETY: each pointer is null or an object made in `new`; nothing uses them afterwards.
-        unsafe {
-            if !self.parameters.is_null() {
-                sys::faiss_SearchParameters_free(self.parameters);
-            }
-            if !self.selector.is_null() {
-                sys::faiss_IDSelector_free(self.selector.cast());
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -406,6 +466,18 @@ mod tests {
         }
     }
 
+    /// Searches split their work, so a thread may take up another search in the middle of its own.
+    #[test]
+    fn many_threads_search_a_fresh_index_at_once() {
+        let (rows, queries) = (vectors(5000, 8), vectors(64, 9));
+        for factory in ["Flat", "IVF16,Flat", "HNSW8"] {
+            let index = built(factory, &rows, Metric::InnerProduct);
+            let one = |query| index.search(query, 5, Metric::InnerProduct).unwrap().remove(0);
+            let found: Vec<_> = queries.par_chunks(DIMENSIONS).map(one).collect();
+            assert_eq!(found, index.search(&queries, 5, Metric::InnerProduct).unwrap(), "{factory}");
+        }
+    }
+
     #[test]
     fn equal_vectors_come_in_row_order() {
         let one = vectors(1, 3);
@@ -435,6 +507,25 @@ mod tests {
             let recall = same.sum::<usize>() as f64 / 200.0;
             println!("{factory}: recall@10 {recall}");
             assert!(recall >= least, "{factory}: {recall}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_the_same_and_finds_the_same_whatever_the_threads() {
+        let (rows, queries) = (vectors(20_000, 6), vectors(40, 7));
+        let folder = tempfile::tempdir().unwrap();
+        let work = |name: &str| {
+            let (path, index) = (folder.path().join(name), built("IVF64,Flat", &rows, Metric::L2));
+            index.write(&path).unwrap();
+            (std::fs::read(&path).unwrap(), index.search(&queries, 10, Metric::L2).unwrap())
+        };
+        let one = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let (alone, together) = (one.install(|| work("one")), work("many"));
+        assert!(alone.0 == together.0, "other bytes");
+        assert_eq!(alone.1, together.1);
+        let index = built("IVF64,Flat", &rows, Metric::L2);
+        for (query, found) in queries.chunks(DIMENSIONS).zip(&alone.1) {
+            assert_eq!(index.search(query, 10, Metric::L2).unwrap()[0], *found);
         }
     }
 

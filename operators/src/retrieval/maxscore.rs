@@ -2,7 +2,7 @@
 //!
 //! Lists are taken in order of their terms' weight (rare terms, short lists first) and their scores added up document
 //! by document. Once the lists that are left could not lift a new document into the best `k`, only the documents that
-//! still can get there are looked up in them, through the skip lists: Turtle and Flood's MaxScore (1995), term at a
+//! still can get there are looked up in them, by seeking: Turtle and Flood's MaxScore (1995), term at a
 //! time. Scores are added in the same order for every document, so equal documents get equal scores whatever segment
 //! they lie in.
 
@@ -10,10 +10,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pulp::Arch;
 use tantivy::fieldnorm::FieldNormReader;
-use tantivy::postings::{BlockSegmentPostings, TermInfo};
-use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{InvertedIndexReader, SegmentReader, Term};
+use tantivy::postings::TermInfo;
+use tantivy::schema::Field;
+
+use super::postings::{KnownTerm, KnownTerms, List, Segment, Unpacked, for_each_block};
 
 /// Tantivy's constants.
 const K1: f32 = 1.2;
@@ -26,23 +28,6 @@ const SCAN_PAYS: u64 = 16;
 const SCANNED: usize = 64;
 /// Bounds are taken this much higher than they are, for the rounding of sums.
 const SLACK: f32 = 1.000_1;
-
-/// A segment's lists and lengths.
-pub(crate) struct Segment {
-    lists: Arc<InvertedIndexReader>,
-    /// Length class of each document.
-    lengths: Vec<u8>,
-    tokens: u64,
-}
-
-impl Segment {
-    pub(crate) fn open(reader: &SegmentReader, field: Field) -> tantivy::Result<Self> {
-        let lists = reader.inverted_index(field)?;
-        let norms = reader.get_fieldnorms_reader(field)?;
-        let lengths = (0..reader.max_doc()).map(|document| norms.fieldnorm_id(document)).collect();
-        Ok(Self { tokens: lists.total_num_tokens(), lists, lengths })
-    }
-}
 
 /// What the scores need to know of the whole index.
 pub(crate) struct Statistics {
@@ -73,7 +58,7 @@ impl Statistics {
         (1.0 + (all - with + 0.5) / (with + 0.5)).ln() * (1.0 + K1)
     }
 
-    fn factor(&self, frequency: u32, class: u8) -> f32 {
+    pub(super) fn factor(&self, frequency: u32, class: u8) -> f32 {
         match self.factors.get(frequency as usize) {
             Some(row) => row[class as usize],
             None => factor(frequency, self.norms[class as usize]),
@@ -86,12 +71,10 @@ fn factor(frequency: u32, norm: f32) -> f32 {
     frequency / (frequency + norm)
 }
 
-/// A term of the query. Its weight is also the most that it can add to a score.
+/// A term of the query. Its weight times the most of its list is the most that it can add to a score.
 struct QueryTerm {
     weight: f32,
-    postings: u64,
-    /// Where its list lies in each segment.
-    lists: Vec<Option<TermInfo>>,
+    known: Arc<KnownTerm>,
 }
 
 /// The query's terms that occur in the index, heaviest first (then by text).
@@ -104,6 +87,7 @@ impl TermQuery {
     pub(crate) fn new(
         words: &[String],
         field: Field,
+        known: &KnownTerms,
         segments: &[Segment],
         statistics: &Statistics,
     ) -> tantivy::Result<Self> {
@@ -113,12 +97,8 @@ impl TermQuery {
         }
         let mut terms = Vec::with_capacity(counts.len());
         for (word, count) in counts {
-            let term = Term::from_field_text(field, word);
-            let lists =
-                segments.iter().map(|segment| segment.lists.get_term_info(&term)).collect::<Result<Vec<_>, _>>()?;
-            let postings: u64 = lists.iter().flatten().map(|list| u64::from(list.doc_freq)).sum();
-            if postings > 0 {
-                terms.push(QueryTerm { weight: statistics.weight(postings) * count as f32, postings, lists });
+            if let Some(known) = known.get(word, field, segments, statistics)? {
+                terms.push(QueryTerm { weight: statistics.weight(known.postings) * count as f32, known });
             }
         }
         // Stable: equal weights stay in the order of their text.
@@ -126,13 +106,18 @@ impl TermQuery {
         Ok(Self { terms })
     }
 
-    /// The most that term `next` and all after it can add.
-    fn bound(&self, next: usize) -> f32 {
-        self.terms[next..].iter().map(|term| term.weight).sum::<f32>() * SLACK
+    /// What each term and all after it can add in a segment, at most; 0 after the last.
+    fn bounds(&self, segment: usize) -> Vec<f32> {
+        let most = |term: &QueryTerm| term.weight * term.known.lists[segment].as_ref().map_or(0.0, List::most);
+        let mut bounds = vec![0.0; self.terms.len() + 1];
+        for (place, term) in self.terms.iter().enumerate().rev() {
+            bounds[place] = bounds[place + 1] + most(term) * SLACK;
+        }
+        bounds
     }
 
     fn postings_from(&self, next: usize) -> u64 {
-        self.terms[next..].iter().map(|term| term.postings).sum()
+        self.terms[next..].iter().map(|term| term.known.postings).sum()
     }
 }
 
@@ -159,26 +144,24 @@ impl Sums {
     }
 
     /// The documents with at least that sum, in their order: whole blocks are passed over at once.
-    fn at_least(&self, least: f32) -> impl Iterator<Item = (u32, f32)> {
+    fn at_least(&self, least: f32, mut take: impl FnMut(u32, f32)) {
         let least = least.max(f32::MIN_POSITIVE);
-        let blocks = self.scores.chunks(SCANNED).zip((0u32..).step_by(SCANNED));
-        // Counted, not compared one by one: counting runs on the vector unit.
-        let hit = move |block: &[f32]| block.iter().map(|score| u32::from(*score >= least)).sum::<u32>() > 0;
-        let blocks = blocks.filter(move |(block, _)| hit(block));
-        blocks.flat_map(move |(block, start)| {
-            block
-                .iter()
-                .zip(start..)
-                .filter(move |(score, _)| **score >= least)
-                .map(|(score, document)| (document, *score))
-        })
+        Arch::new().dispatch(|| {
+            for (block, start) in self.scores.chunks(SCANNED).zip((0u32..).step_by(SCANNED)) {
+                // Counted, not compared one by one: counting runs on the vector unit.
+                if block.iter().map(|score| u32::from(*score >= least)).sum::<u32>() > 0 {
+                    let hits = block.iter().zip(start..).filter(|(score, _)| **score >= least);
+                    hits.for_each(|(score, document)| take(document, *score));
+                }
+            }
+        });
     }
 
     /// The `k`-th best sum, as far as it is above `floor`.
     fn kth(&mut self, k: usize, floor: f32) -> f32 {
         let mut ranking = std::mem::take(&mut self.ranking);
         ranking.clear();
-        ranking.extend(self.at_least(floor).map(|(_, score)| score));
+        self.at_least(floor, |_, score| ranking.push(score));
         self.ranking = ranking;
         kth(&mut self.ranking, k).max(floor)
     }
@@ -241,65 +224,80 @@ impl SegmentSearch<'_> {
     fn run(&self, sums: &mut Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
         let documents = self.segment.lengths.len();
         sums.clear(documents);
+        let bounds = self.query.bounds(self.number);
         let mut floor = self.floor;
         let mut next = 0;
-        while next < self.query.terms.len() && self.query.bound(next) >= floor {
+        while next < self.query.terms.len() && bounds[next] >= floor {
             self.add_list(next, &mut sums.scores)?;
             next += 1;
             if self.query.postings_from(next) > documents as u64 / SCAN_PAYS {
                 floor = sums.kth(self.k, floor);
             }
         }
-        self.complete(next, floor, sums, found)
+        self.complete(next, &bounds, floor, sums, found)
     }
 
-    fn postings(&self, term: usize) -> tantivy::Result<Option<BlockSegmentPostings>> {
-        let open = |list| self.segment.lists.read_block_postings_from_terminfo(list, IndexRecordOption::WithFreqs);
-        Ok(self.query.terms[term].lists[self.number].as_ref().map(open).transpose()?)
+    /// A term's weight, and its list in this segment.
+    fn list(&self, term: usize) -> (f32, Option<&List>) {
+        let term = &self.query.terms[term];
+        (term.weight, term.known.lists[self.number].as_ref())
     }
 
     /// Adds a whole list to the sums.
     fn add_list(&self, term: usize, scores: &mut [f32]) -> tantivy::Result<()> {
-        let Some(mut postings) = self.postings(term)? else { return Ok(()) };
-        let weight = self.query.terms[term].weight;
-        loop {
-            let length = postings.block_len();
-            if length == 0 {
-                return Ok(());
+        match self.list(term) {
+            (_, None) => {}
+            (weight, Some(List::Unpacked(list))) => {
+                for (document, factor) in list.documents.iter().zip(&list.factors) {
+                    scores[*document as usize] += weight * factor;
+                }
             }
-            for (document, frequency) in postings.docs()[..length].iter().zip(&postings.freqs()[..length]) {
-                let class = self.segment.lengths[*document as usize];
-                scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
+            (weight, Some(List::Packed(place))) => {
+                for_each_block(self.segment.open_list(place)?, |documents, frequencies| {
+                    for (document, frequency) in documents.iter().zip(frequencies) {
+                        let class = self.segment.lengths[*document as usize];
+                        scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
+                    }
+                });
             }
-            postings.advance();
         }
+        Ok(())
     }
 
     /// Looks the documents that can still be among the best up in the lists from `next` on.
-    fn complete(&self, next: usize, floor: f32, sums: &Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
+    fn complete(
+        &self,
+        next: usize,
+        bounds: &[f32],
+        floor: f32,
+        sums: &Sums,
+        found: &mut Vec<Match>,
+    ) -> tantivy::Result<()> {
         let mut floor = floor;
         let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
-        let bound = self.query.bound(next);
+        let mut left: Vec<(u32, f32)> = Vec::new();
         // A little lower than `reaches` draws the line, for the rounding of this division.
-        let mut left: Vec<(u32, f32)> = sums.at_least((floor - bound) / SLACK * 0.999).collect();
-        left.retain(|(_, score)| reaches(*score, bound, floor));
+        sums.at_least((floor - bounds[next]) / SLACK * 0.999, |document, score| left.push((document, score)));
+        left.retain(|(_, score)| reaches(*score, bounds[next], floor));
         let mut ranking = Vec::new();
         for term in next..self.query.terms.len() {
-            self.look_up(term, &mut left)?;
+            match self.list(term) {
+                (_, None) => {}
+                (weight, Some(List::Unpacked(list))) => look_up(list, weight, &mut left),
+                (weight, Some(List::Packed(place))) => self.look_up_packed(place, weight, &mut left)?,
+            }
             ranking.clear();
             ranking.extend(left.iter().map(|(_, score)| *score));
             floor = floor.max(kth(&mut ranking, self.k));
-            let bound = self.query.bound(term + 1);
-            left.retain(|(_, score)| reaches(*score, bound, floor));
+            left.retain(|(_, score)| reaches(*score, bounds[term + 1], floor));
         }
         let segment = self.number as u32;
         found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));
         Ok(())
     }
 
-    fn look_up(&self, term: usize, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
-        let Some(mut postings) = self.postings(term)? else { return Ok(()) };
-        let weight = self.query.terms[term].weight;
+    fn look_up_packed(&self, place: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
+        let mut postings = self.segment.open_list(place)?;
         for (document, score) in left {
             let place = postings.seek(*document);
             if postings.doc(place) == *document {
@@ -308,5 +306,16 @@ impl SegmentSearch<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Adds what a list says of some documents, which come in their order.
+fn look_up(list: &Unpacked, weight: f32, left: &mut [(u32, f32)]) {
+    let mut place = 0;
+    for (document, score) in left {
+        place = list.seek(place, *document);
+        if list.documents.get(place) == Some(document) {
+            *score += weight * list.factors[place];
+        }
     }
 }

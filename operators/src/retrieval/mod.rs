@@ -4,14 +4,17 @@
 //! of its kind ([`bm25`], [`dense`]). [`Search`] asks any set of them and makes one ranking ([`fuse`]).
 
 mod analysis;
+mod blas;
 mod bm25;
 mod chunk_store;
 mod cjk;
 mod dense;
 mod descriptor;
 mod faiss_index;
+mod flat;
 mod fuse;
 mod maxscore;
+mod postings;
 mod search;
 #[cfg(test)]
 mod tests;

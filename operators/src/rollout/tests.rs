@@ -1,5 +1,6 @@
 //! `rollout` against a real HTTP server and real BM25 indexes.
 
+#[allow(dead_code, reason = "the integration tests share this server and use the rest of it")]
 #[path = "../../../tests/it/openai_server.rs"]
 mod openai_server;
 

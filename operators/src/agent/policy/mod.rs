@@ -1,8 +1,9 @@
 //! Policies: who answers.
 
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, RowFailure, Usage};
+use searchmill_engine::operator::{Context, Prices, RowFailure, Usage};
 use searchmill_schemas::{Question, Turn};
+use serde::{Deserialize, Serialize};
 
 pub(crate) mod endpoint;
 pub(crate) mod evidence;
@@ -16,6 +17,10 @@ pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
 pub(crate) trait Policy: Send + Sync {
     /// The name recorded in trajectories.
     fn name(&self) -> &'static str;
+    /// What its calls cost.
+    fn prices(&self) -> Prices {
+        Prices::default()
+    }
     /// Starts on one sample of one question.
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a>;
 }
@@ -36,7 +41,7 @@ pub(crate) enum Offer {
 }
 
 /// What the model said.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
     /// Its turn.
     pub(crate) turn: Turn,
@@ -54,6 +59,7 @@ impl Reply {
             calls: self.calls,
             prompt_tokens: count(self.turn.prompt_tokens),
             completion_tokens: count(self.turn.completion_tokens),
+            ..Usage::default()
         }
     }
 }

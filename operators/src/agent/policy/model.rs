@@ -122,11 +122,8 @@ impl LocalModel {
 
     fn message(&self, turn: &Turn) -> Message {
         let reasoning = turn.reasoning.clone().filter(|_| self.params.resend_reasoning);
-        let call = |call: &ToolCall| Said {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
-        };
+        let call =
+            |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
         Message {
             role: turn.author.clone(),
             content: turn.content.clone(),

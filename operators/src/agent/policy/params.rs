@@ -1,9 +1,10 @@
 //! Params of the policies, and how `policy:` is written.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{ParamIssue, Secret};
+use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secret};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -68,6 +69,21 @@ pub struct EndpointParams {
     #[serde(default = "timeout_seconds")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub timeout_seconds: f64,
+    /// What it takes: `{prompt: 0.15, completion: 0.60}` a million tokens, `call` for each call, `currency` (USD). For
+    /// `plan`, budgets and the run's balance. Does not enter the key.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub prices: Option<Prices>,
+    /// What it is to be spared: `{requests_per_minute: …, tokens_per_minute: …, concurrency: …}`. Shared by all nodes of a
+    /// run with this `base_url`; where they differ, the strictest counts. Does not enter the key.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub limits: Limits,
+    /// Say so when the endpoint has been silent for that long with calls under way; nothing is broken off. Does not enter
+    /// the key.
+    #[serde(default = "stall_seconds")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub stall_seconds: f64,
 }
 
 /// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, reads what comes
@@ -119,6 +135,10 @@ fn timeout_seconds() -> f64 {
     120.0
 }
 
+fn stall_seconds() -> f64 {
+    60.0
+}
+
 /// Fields of the request body that `extra` may not set.
 const OWN_FIELDS: [&str; 10] =
     ["max_tokens", "messages", "model", "n", "seed", "stream", "stream_options", "temperature", "tools", "top_p"];
@@ -138,6 +158,17 @@ impl PolicyParams {
 }
 
 impl EndpointParams {
+    /// What the engine needs to know of it.
+    pub(crate) fn endpoint(&self) -> EndpointUse {
+        EndpointUse {
+            address: self.base_url.trim_end_matches('/').to_owned(),
+            model: self.model.clone(),
+            limits: self.limits.clone(),
+            prices: self.prices.clone(),
+            stall_after: Duration::from_secs_f64(self.stall_seconds),
+        }
+    }
+
     fn check(&self) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
         let mut require = |field: &str, fine: bool, message: &str| {
@@ -153,6 +184,14 @@ impl EndpointParams {
         require("max_tokens", self.max_tokens != Some(0), "must be at least 1");
         let patient = self.timeout_seconds > 0.0 && self.timeout_seconds <= 86_400.0;
         require("timeout_seconds", patient, "must be above 0 and at most 86400 (a day)");
+        let alert = self.stall_seconds > 0.0 && self.stall_seconds <= 86_400.0;
+        require("stall_seconds", alert, "must be above 0 and at most 86400 (a day)");
+        if let Some(name) = self.prices.as_ref().and_then(Prices::fault) {
+            require(&format!("prices.{name}"), false, "must not be negative");
+        }
+        if let Some(name) = self.limits.fault() {
+            require(&format!("limits.{name}"), false, "must be above 0");
+        }
         for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
             require(&format!("extra.{name}"), false, "this field is set by searchmill: give it as a param of its own");
         }
@@ -272,7 +311,8 @@ mod tests {
             "max_tokens": 0, "timeout_seconds": 0, "extra": {"messages": []}}});
         let policy: PolicyParams = serde_json::from_value(value).expect("a policy");
         let paths: Vec<_> = policy.check().into_iter().map(|issue| issue.path).collect();
-        let model: PolicyParams = serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
+        let model: PolicyParams =
+            serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
         let wrong: Vec<_> = model.check().into_iter().map(|issue| issue.path).collect();
         assert_eq!(wrong, ["policy.model.top_p", "policy.model.max_tokens", "policy.model.stop"]);
         let fields = ["base_url", "model", "temperature", "top_p", "max_tokens", "timeout_seconds", "extra.messages"];

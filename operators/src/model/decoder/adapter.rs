@@ -68,8 +68,10 @@ impl AdapterConfig {
         if self.peft_type != "LORA" {
             return Some(format!("the adapter is of type {}, not LORA", self.peft_type));
         }
-        let strange = ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"];
-        let strange = strange.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
+        let strange =
+            ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"];
+        let strange =
+            strange.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
         let bias = said("bias").filter(|bias| *bias != "none").map(|bias| format!("the bias {bias} is not supported"));
         strange.or(bias)
     }
@@ -119,7 +121,12 @@ impl Adapter {
         Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file.display().to_string())
     }
 
-    fn filled(mut self, mut tensors: weights::Tensors, model: &DecoderConfig, file: &str) -> Result<Self, OperatorError> {
+    fn filled(
+        mut self,
+        mut tensors: weights::Tensors,
+        model: &DecoderConfig,
+        file: &str,
+    ) -> Result<Self, OperatorError> {
         let wrong = |problem: String| OperatorError::data(format!("{file}: {problem}"));
         for layer in 0..model.num_hidden_layers {
             for (name, outputs, inputs) in model.projections() {
@@ -131,7 +138,9 @@ impl Adapter {
                     (None, _) => return Err(wrong(format!("there is no tensor `{first}`"))),
                     (_, None) => return Err(wrong(format!("there is no tensor `{second}`"))),
                 };
-                for (name, tensor, shape) in [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])] {
+                for (name, tensor, shape) in
+                    [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])]
+                {
                     if tensor.dims() != shape {
                         return Err(wrong(format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims()))
                             .with_help("the adapter must be of the model that it is put on"));

@@ -167,7 +167,8 @@ impl Attention {
         let [queries, keys, values, gradients] = given;
         let shape = &self.shape;
         let (size, head_numbers) = (shape.size, shape.columns * shape.size);
-        let mut out = [shape.group() * head_numbers, shape.keys * size, shape.keys * size].map(|count| vec![0.0; count]);
+        let mut out =
+            [shape.group() * head_numbers, shape.keys * size, shape.keys * size].map(|count| vec![0.0; count]);
         let [of_queries, of_keys, of_values] = &mut out;
         let (mut shares, mut inner) = (Vec::new(), Vec::new());
         for block in self.blocks(row) {

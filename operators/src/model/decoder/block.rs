@@ -44,12 +44,17 @@ impl Block {
         };
         let input_norm = take("input_layernorm.weight")?;
         let feed_norm = take("post_attention_layernorm.weight")?;
-        let head_norms = match config.traits().query_key_norm {
-            true => Some((take("self_attn.q_norm.weight")?, take("self_attn.k_norm.weight")?)),
-            false => None,
+        let head_norms = if config.traits().query_key_norm {
+            Some((take("self_attn.q_norm.weight")?, take("self_attn.k_norm.weight")?))
+        } else {
+            None
         };
         let mut linear = |name: &str| -> Result<Linear> {
-            Ok(Linear { weight: take(&format!("{name}.weight"))?, bias: take(&format!("{name}.bias")).ok(), adapter: None })
+            Ok(Linear {
+                weight: take(&format!("{name}.weight"))?,
+                bias: take(&format!("{name}.bias")).ok(),
+                adapter: None,
+            })
         };
         Ok(Self {
             query: linear("self_attn.q_proj")?,

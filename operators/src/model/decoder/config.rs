@@ -136,7 +136,7 @@ impl DecoderConfig {
             return Err("attention over a sliding window (use_sliding_window) is not supported".to_owned());
         }
         self.check_heads()?;
-        self.rope().map_or(Ok(()), |scaling| scaling.check())
+        self.rope().map_or(Ok(()), RopeScaling::check)
     }
 
     fn check_heads(&self) -> Result<(), String> {
@@ -302,12 +302,16 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_kept_when_it_is_written_again() {
-        let config = parse(json!({"torch_dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}));
+        let config =
+            parse(json!({"torch_dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}));
         let config = config.unwrap();
         assert_eq!(config.rope_theta(), 5e5);
         let again = serde_json::to_value(&config).unwrap();
         assert_eq!(again["torch_dtype"], "bfloat16");
         assert_eq!(DecoderConfig::parse(again.to_string().as_bytes(), "x").unwrap(), config);
-        assert_eq!(config.parameter_count(), 100 * 32 * 2 + 32 + 2 * (2 * 32 + 64 * 32 * 2 + 2 * 32 * 32 + 3 * 32 * 48 + 32));
+        assert_eq!(
+            config.parameter_count(),
+            100 * 32 * 2 + 32 + 2 * (2 * 32 + 64 * 32 * 2 + 2 * 32 * 32 + 3 * 32 * 48 + 32)
+        );
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Dropout {
 impl Dropout {
     /// Sets a share of the numbers to 0 and scales the others up (Srivastava et al. 2014). `place` tells the masks of
     /// one pass apart.
-    pub(crate) fn apply(&self, rows: &Tensor, share: f64, place: u64) -> Result<Tensor> {
+    pub(crate) fn apply(self, rows: &Tensor, share: f64, place: u64) -> Result<Tensor> {
         let mut chance = ChaCha8Rng::seed_from_u64(self.seed);
         chance.set_stream(place);
         let scale = (1.0 / (1.0 - share)) as f32;

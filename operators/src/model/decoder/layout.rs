@@ -51,7 +51,9 @@ impl Layout {
             let length = (*length).min(columns);
             let text = 0..length as u32;
             match side {
-                Side::Right => (0..columns as u32).map(|at| token(at, text.contains(&at).then_some(0))).collect::<Vec<_>>(),
+                Side::Right => {
+                    (0..columns as u32).map(|at| token(at, text.contains(&at).then_some(0))).collect::<Vec<_>>()
+                }
                 Side::Left => {
                     let start = (columns - length) as u32;
                     (0..columns as u32).map(|at| token(at, (at >= start).then_some(start))).collect()

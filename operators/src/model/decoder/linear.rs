@@ -1,8 +1,11 @@
 //! Linear maps, plain or with a low-rank adapter.
 
-use candle_core::{DType, Result, Tensor};
+use std::sync::{Mutex, PoisonError};
+
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
+use super::ops::is_plain;
 
 /// `x · weightᵀ + bias`, and what an adapter adds.
 #[derive(Clone)]
@@ -30,7 +33,7 @@ pub(crate) struct LowRank {
 impl Linear {
     /// Rows × inputs to rows × outputs. `dropout` is given in training only.
     pub(crate) fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
-        let mut out = rows.matmul(&self.weight.t()?)?;
+        let mut out = product(rows, &self.weight)?;
         if let Some(bias) = &self.bias {
             out = out.broadcast_add(bias)?;
         }
@@ -45,10 +48,45 @@ impl Linear {
         match &self.adapter {
             None => Ok(self.weight.clone()),
             Some(adapter) => {
-                let added = (adapter.b.to_dtype(DType::F32)?.matmul(&adapter.a.to_dtype(DType::F32)?)? * adapter.scale)?;
+                let added =
+                    (adapter.b.to_dtype(DType::F32)?.matmul(&adapter.a.to_dtype(DType::F32)?)? * adapter.scale)?;
                 (self.weight.to_dtype(DType::F32)? + added)?.to_dtype(self.weight.dtype())
             }
         }
+    }
+}
+
+/// `rows · weightᵀ`. Where the rows have a gradient and the weight has none, none is computed for it either (candle's
+/// own product would: a third of the work of training an adapter).
+pub(super) fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    if !is_plain(rows) || weight.track_op() || !rows.track_op() {
+        return rows.matmul(&weight.t()?);
+    }
+    let out = rows.detach().matmul(&weight.t()?)?;
+    let shape = out.shape().clone();
+    let out = Mutex::new(Some((out.flatten_all()?.to_vec1()?, shape)));
+    rows.apply_op1(Frozen { weight: weight.clone(), out })
+}
+
+/// A product with a weight that is not trained; its result is there already.
+struct Frozen {
+    weight: Tensor,
+    out: Mutex<Option<(Vec<f32>, Shape)>>,
+}
+
+impl CustomOp1 for Frozen {
+    fn name(&self) -> &'static str {
+        "frozen-linear"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((numbers, shape)) = out else { candle_core::bail!("the product was taken before") };
+        Ok((CpuStorage::F32(numbers), shape))
+    }
+
+    fn bwd(&self, _: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(gradient.matmul(&self.weight)?))
     }
 }
 

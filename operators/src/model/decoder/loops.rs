@@ -96,10 +96,13 @@ pub(crate) fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: &An
             for (head, out) in token.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half)) {
                 let (left, right) = head.split_at(half);
                 let (out_left, out_right) = out.split_at_mut(half);
-                for i in 0..half {
-                    let sine = sines[i] * sign;
-                    out_left[i] = left[i] * cosines[i] - right[i] * sine;
-                    out_right[i] = right[i] * cosines[i] + left[i] * sine;
+                let given = left.iter().zip(right).zip(cosines.iter().zip(sines));
+                for (((left, right), (cosine, sine)), (out_left, out_right)) in
+                    given.zip(out_left.iter_mut().zip(out_right))
+                {
+                    let sine = sine * sign;
+                    *out_left = left * cosine - right * sine;
+                    *out_right = right * cosine + left * sine;
                 }
             }
         }

@@ -3,6 +3,13 @@
 //! One network over shared blocks ([`block`]); a family's own file says what its blocks have. Everything is
 //! differentiable ([`ops`], [`attention`]), rows of a batch may be padded or packed in any way ([`layout`]), and logits
 //! are of all positions. [`crate::model::inference`] generates text with the same weights.
+#![cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        reason = "the tensor path with a cache is for devices other than the CPU; it is tested beside transformers"
+    )
+)]
 
 mod adapter;
 mod attention;
@@ -32,9 +39,11 @@ use searchmill_engine::operator::OperatorError;
 pub(crate) use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use block::Block;
 pub(crate) use cache::KvCache;
-pub(crate) use config::{DecoderConfig, Family};
+pub(crate) use config::DecoderConfig;
 pub(crate) use dropout::Dropout;
-pub(crate) use layout::{Layout, Side};
+pub(crate) use layout::Layout;
+#[cfg(test)]
+pub(crate) use layout::Side;
 pub(crate) use linear::{Linear, LowRank};
 pub(crate) use ops::log_probabilities;
 pub(crate) use rope::{Angles, Rope};
@@ -99,7 +108,8 @@ impl Decoder {
     /// When it is missing or not that of a known decoder.
     pub(crate) fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
         let path = folder.join("config.json");
-        let text = std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        let text =
+            std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
         DecoderConfig::parse(&text, &path.display().to_string())
     }
 
@@ -130,7 +140,8 @@ impl Decoder {
         let norm = take("model.norm.weight").ok_or_else(missing)?;
         let head = take("lm_head.weight").map(|weight| Linear { weight, bias: None, adapter: None });
         let layers = 0..config.num_hidden_layers;
-        let blocks = layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
+        let blocks =
+            layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
         Ok(Self { rope: Arc::new(Rope::new(&config)), config: Arc::new(config), embedding, blocks, norm, head })
     }
 
@@ -212,7 +223,7 @@ impl Decoder {
         let flat = hidden.reshape(((), self.config.hidden_size))?;
         let logits = match &self.head {
             Some(head) => head.forward(&flat, None)?,
-            None => flat.matmul(&self.embedding.t()?)?,
+            None => linear::product(&flat, &self.embedding)?,
         };
         if let Some(last) = shape.last_mut() {
             *last = self.config.vocab_size;
@@ -268,7 +279,8 @@ impl Decoder {
     pub(crate) fn attach(&mut self, adapter: &Adapter) -> Result<(), OperatorError> {
         for (number, (module, (a, b))) in adapter.modules.iter().enumerate() {
             let linear = self.module_mut(module);
-            let linear = linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
+            let linear =
+                linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
             linear.adapter = Some(LowRank {
                 a: a.clone(),
                 b: b.clone(),

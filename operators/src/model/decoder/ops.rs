@@ -73,7 +73,13 @@ impl CustomOp2 for RmsNorm {
         Ok((CpuStorage::F32(out), l1.shape().clone()))
     }
 
-    fn bwd(&self, rows: &Tensor, weight: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        rows: &Tensor,
+        weight: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (row_gradients, weight_gradient) = with_numbers([rows, weight, gradient], |[rows, weight, gradient]| {
             let (width, block) = (weight.len(), ROWS * weight.len());
             let mut row_gradients = vec![0.0; rows.len()];
@@ -119,7 +125,13 @@ impl CustomOp2 for SiluProduct {
         Ok((CpuStorage::F32(out), l1.shape().clone()))
     }
 
-    fn bwd(&self, gate: &Tensor, up: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        gate: &Tensor,
+        up: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (of_gate, of_up) = with_numbers([gate, up, gradient], |[gate, up, gradient]| {
             let (mut of_gate, mut of_up) = (vec![0.0; gate.len()], vec![0.0; up.len()]);
             let given = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS)).zip(gradient.par_chunks(NUMBERS));

@@ -41,7 +41,9 @@ impl RopeScaling {
         }
         match self.factor {
             None if kind != "default" => Err(format!("the rope scaling `{kind}` has no factor")),
-            Some(factor) if factor < 1.0 => Err(format!("the rope scaling's factor is {factor}, it must be at least 1")),
+            Some(factor) if factor < 1.0 => {
+                Err(format!("the rope scaling's factor is {factor}, it must be at least 1"))
+            }
             _ => Ok(()),
         }
     }
@@ -71,7 +73,10 @@ impl Rope {
             Some(scaling) => scaled(&plain, scaling, config, size),
             None => (plain, 1.0),
         };
-        Self { frequencies: frequencies.into_iter().map(|frequency| frequency as f32).collect(), amplitude: amplitude as f32 }
+        Self {
+            frequencies: frequencies.into_iter().map(|frequency| frequency as f32).collect(),
+            amplitude: amplitude as f32,
+        }
     }
 
     /// The angles of positions, one after the other.
@@ -123,9 +128,7 @@ fn llama3(frequency: f64, factor: f64, scaling: &RopeScaling) -> f64 {
 /// YaRN (Peng et al. 2023, arXiv:2309.00071), with the defaults of the paper.
 fn yarn(plain: &[f64], factor: f64, scaling: &RopeScaling, config: &DecoderConfig, size: usize) -> (Vec<f64>, f64) {
     let original = scaling.original_max_position_embeddings.unwrap_or(config.max_position_embeddings as f64);
-    let dimension = |turns: f64| {
-        size as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * config.rope_theta().ln())
-    };
+    let dimension = |turns: f64| size as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * config.rope_theta().ln());
     let low = dimension(scaling.beta_fast.unwrap_or(32.0)).floor().max(0.0);
     let high = dimension(scaling.beta_slow.unwrap_or(1.0)).ceil().min(size as f64 - 1.0);
     let width = if high > low { high - low } else { 0.001 };

@@ -35,7 +35,9 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>, OperatorErro
     }
     if !index.is_file() {
         return Err(OperatorError::machine(format!("the model folder {} has no {SINGLE}", folder.display()))
-            .with_help(format!("a model folder holds config.json, tokenizer.json, and {SINGLE} or {INDEX} with its shards")));
+            .with_help(format!(
+                "a model folder holds config.json, tokenizer.json, and {SINGLE} or {INDEX} with its shards"
+            )));
     }
     let text = std::fs::read(&index).map_err(|error| broken(&index, error))?;
     let read: ShardIndex = serde_json::from_slice(&text).map_err(|error| broken(&index, error))?;
@@ -87,8 +89,9 @@ pub(crate) fn read_folder(folder: &Path, device: &Device, dtype: DType) -> Resul
 /// When it cannot be read as safetensors.
 pub(crate) fn read_file(path: &Path, device: &Device, dtype: DType) -> Result<Tensors, OperatorError> {
     let bytes = std::fs::read(path).map_err(|error| broken(path, error))?;
-    let file = SliceSafetensors::new(&bytes)
-        .map_err(|error| broken(path, format!("this is no whole safetensors file: {error}")).with_help("fetch it again"))?;
+    let file = SliceSafetensors::new(&bytes).map_err(|error| {
+        broken(path, format!("this is no whole safetensors file: {error}")).with_help("fetch it again")
+    })?;
     let mut tensors = Tensors::new();
     for (name, _) in file.tensors() {
         let tensor = file.load(&name, device).and_then(|tensor| tensor.to_dtype(dtype));
@@ -114,8 +117,10 @@ pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> 
     let needless = |name: &str| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
     match left.keys().find(|name| !needless(name)) {
         None => Ok(taken),
-        Some(extra) => Err(OperatorError::data(format!("{place}: the tensor `{extra}` has no place in the model of its config.json"))
-            .with_help("is config.json that of another model, or the checkpoint not of the Qwen2, Qwen3 or Llama family?")),
+        Some(extra) => Err(OperatorError::data(format!(
+            "{place}: the tensor `{extra}` has no place in the model of its config.json"
+        ))
+        .with_help("is config.json that of another model, or the checkpoint not of the Qwen2, Qwen3 or Llama family?")),
     }
 }
 
@@ -139,5 +144,8 @@ fn check_shape(
         let message = format!("{place}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
         return Err(OperatorError::data(message).with_help("set vocab_size in config.json to the checkpoint's"));
     }
-    Err(OperatorError::data(format!("{place}: `{name}` has the shape {:?}, config.json asks for {shape:?}", tensor.dims())))
+    Err(OperatorError::data(format!(
+        "{place}: `{name}` has the shape {:?}, config.json asks for {shape:?}",
+        tensor.dims()
+    )))
 }

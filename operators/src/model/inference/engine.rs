@@ -129,7 +129,8 @@ pub(super) fn start(
     threads: usize,
 ) -> Result<JobSender, OperatorError> {
     let failed = |error: String| OperatorError::machine(format!("cannot start {threads} threads: {error}"));
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| failed(error.to_string()))?;
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| failed(error.to_string()))?;
     let (sender, jobs) = channel();
     let worker = Worker {
         network,
@@ -251,7 +252,10 @@ impl Worker {
         let most = prompt.len().saturating_sub(1);
         let shape = self.network.shape;
         let best = |slots: &mut dyn Iterator<Item = &Slot>| {
-            slots.enumerate().map(|(at, slot)| (slot.shared_with(prompt).min(most), at)).max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at)))
+            slots
+                .enumerate()
+                .map(|(at, slot)| (slot.shared_with(prompt).min(most), at))
+                .max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at)))
         };
         let of_left = best(&mut self.left.iter()).filter(|(shared, _)| *shared > 0);
         let of_rows = best(&mut self.rows.iter().map(|row| &row.slot)).filter(|(shared, _)| *shared > 0);
@@ -316,7 +320,9 @@ impl Row {
     /// Draws a token; how the row ended, if it did.
     fn draw(&mut self, logits: &[f32]) -> Option<Result<Finish, String>> {
         let Some(token) = draw(logits, self.request.sampling, &mut self.chance) else {
-            return Some(Err("the model's logits are not numbers: its weights are broken or its numbers overflow".to_owned()));
+            return Some(Err(
+                "the model's logits are not numbers: its weights are broken or its numbers overflow".to_owned()
+            ));
         };
         self.drawn += 1;
         if self.request.stop_tokens.contains(&token) {

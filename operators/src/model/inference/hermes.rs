@@ -78,16 +78,25 @@ mod tests {
 
     #[test]
     fn unfinished_and_unreadable_calls_stay_calls() {
-        assert_eq!(calls("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\"}}"), [call("search", "{\"query\": \"x\"}")]);
+        assert_eq!(
+            calls("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\"}}"),
+            [call("search", "{\"query\": \"x\"}")]
+        );
         assert_eq!(calls("<tool_call>{\"name\": \"sea"), [call("search", "{\"name\": \"sea")]);
-        assert_eq!(calls("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"q\\\": 1}\"}</tool_call>"), [call("f", "{\"q\": 1}")]);
+        assert_eq!(
+            calls("<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"q\\\": 1}\"}</tool_call>"),
+            [call("f", "{\"q\": 1}")]
+        );
         assert_eq!(calls("<tool_call>{\"name\": \"f\"}</tool_call>"), [call("f", "{}")]);
     }
 
     #[test]
     fn thoughts_are_apart() {
         let speech = parse_calls("<think>\nHm <tool_call>no</tool_call>\n</think>\n\nYes", "search");
-        assert_eq!((speech.content.as_str(), speech.reasoning.as_deref()), ("Yes", Some("Hm <tool_call>no</tool_call>")));
+        assert_eq!(
+            (speech.content.as_str(), speech.reasoning.as_deref()),
+            ("Yes", Some("Hm <tool_call>no</tool_call>"))
+        );
         assert!(speech.calls.is_empty());
         assert_eq!(parse_calls("<think>\n\n</think>\n\nYes", "search").reasoning, None);
     }

@@ -67,8 +67,12 @@ pub(crate) fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<To
     let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
-        return Err(broken(format!("it has tokens up to {}, but the model's vocabulary is {}", highest - 1, config.vocab_size))
-            .with_help("the tokenizer must be the model's own"));
+        return Err(broken(format!(
+            "it has tokens up to {}, but the model's vocabulary is {}",
+            highest - 1,
+            config.vocab_size
+        ))
+        .with_help("the tokenizer must be the model's own"));
     }
     Ok(tokenizer)
 }
@@ -90,7 +94,8 @@ impl TextModel {
         let tokenizer = Arc::new(read_tokenizer(folder, &config)?);
         let template = Arc::new(ChatTemplate::read(folder)?);
         let stop_tokens = source::stop_tokens(folder, &config, &tokenizer).into();
-        let network = Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let network =
+            Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
@@ -151,7 +156,8 @@ impl TextModel {
 
     fn limits_of_tokens(&self, prompt: &[u32]) -> Option<String> {
         let vocabulary = self.tokenizer.get_vocab_size(true) as u32;
-        let strange = prompt.iter().find(|token| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary);
+        let strange =
+            prompt.iter().find(|token| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary);
         strange.map(|token| format!("the model has no token {token}"))
     }
 
@@ -171,7 +177,12 @@ impl TextModel {
 }
 
 /// Tokens that all rows may take together: all of them in full if that fits, else as many as do, one row at least.
-fn planned_tokens(config: &DecoderConfig, rows: usize, context: usize, memory: Option<u64>) -> Result<usize, OperatorError> {
+fn planned_tokens(
+    config: &DecoderConfig,
+    rows: usize,
+    context: usize,
+    memory: Option<u64>,
+) -> Result<usize, OperatorError> {
     let Some(memory) = memory else { return Ok(rows.saturating_mul(context)) };
     let one = inference_need(config, 1, context, size_of::<f32>());
     one.check(memory)?;

@@ -35,6 +35,9 @@ pub(super) fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
     let (count, outputs) = (rows.len() / matrix.inputs, matrix.outputs());
     out.clear();
     out.resize(count * outputs, 0.0);
+    if out.is_empty() {
+        return;
+    }
     if count == 1 {
         out.par_chunks_mut(OUTPUTS).enumerate().for_each(|(number, out)| {
             multiply(rows, matrix.part(number * OUTPUTS, out.len()), out, out.len());
@@ -119,10 +122,12 @@ impl Multiply<'_> {
 
     /// `R` rows with `O` outputs.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "rows and outputs index four arrays at once")]
     fn tile<S: Simd, const R: usize, const O: usize>(&mut self, simd: S, row: usize, output: usize) {
         let inputs = self.matrix.inputs;
         let left: [_; R] = std::array::from_fn(|r| S::as_simd_f32s(&self.rows[(row + r) * inputs..][..inputs]));
-        let right: [_; O] = std::array::from_fn(|o| S::as_simd_f32s(&self.matrix.numbers[(output + o) * inputs..][..inputs]));
+        let right: [_; O] =
+            std::array::from_fn(|o| S::as_simd_f32s(&self.matrix.numbers[(output + o) * inputs..][..inputs]));
         let whole = inputs / S::F32_LANES;
         let left_whole: [_; R] = std::array::from_fn(|r| &left[r].0[..whole]);
         let right_whole: [_; O] = std::array::from_fn(|o| &right[o].0[..whole]);

@@ -23,9 +23,10 @@ impl Sampling {
 
 /// The token drawn; none where the logits are not numbers. Equal logits are taken in the order of the vocabulary.
 pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) -> Option<u32> {
-    let (best, highest) = logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (token, logit)| {
-        if *logit > best.1 { (token, *logit) } else { best }
-    });
+    let (best, highest) = logits
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (token, logit)| if *logit > best.1 { (token, *logit) } else { best });
     if !highest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
         return None;
     }
@@ -52,29 +53,31 @@ fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
     if sampling.top_k == 0 && sampling.top_p >= 1.0 {
         return all.collect();
     }
-    let order = |one: &u32, other: &u32| {
-        weights[*other as usize].total_cmp(&weights[*one as usize]).then(one.cmp(other))
+    let order =
+        |one: &u32, other: &u32| weights[*other as usize].total_cmp(&weights[*one as usize]).then(one.cmp(other));
+    let mut whole: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+    let mut kept: Vec<u32> = if sampling.top_k == 0 {
+        // Tokens below this share are outside of the nucleus whatever their number.
+        let least = (whole * f64::from(1.0 - sampling.top_p) / weights.len() as f64) as f32;
+        all.filter(|token| weights[*token as usize] >= least).collect()
+    } else {
+        all.collect()
     };
-    let whole: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-    // Tokens below this share are outside of the nucleus whatever their number.
-    let least = (whole * f64::from(1.0 - sampling.top_p.min(1.0)) / weights.len() as f64) as f32;
-    let mut kept: Vec<u32> = all.filter(|token| weights[*token as usize] >= least).collect();
     if sampling.top_k > 0 && kept.len() > sampling.top_k {
         kept.select_nth_unstable_by(sampling.top_k - 1, order);
         kept.truncate(sampling.top_k);
+        whole = kept.iter().map(|token| f64::from(weights[*token as usize])).sum();
     }
     kept.sort_unstable_by(order);
-    nucleus(&mut kept, weights, sampling.top_p);
+    nucleus(&mut kept, weights, whole * f64::from(sampling.top_p));
     kept
 }
 
-/// Cuts tokens, the most probable first, after the first ones that together have `share` of their weight.
-fn nucleus(kept: &mut Vec<u32>, weights: &[f32], share: f32) {
-    let weight = |token: &u32| f64::from(weights[*token as usize]);
-    let wanted = kept.iter().map(weight).sum::<f64>() * f64::from(share);
+/// Cuts tokens, the most probable first, after the first ones that together have the weight `wanted`.
+fn nucleus(kept: &mut Vec<u32>, weights: &[f32], wanted: f64) {
     let mut reached = 0.0;
     let count = kept.iter().position(|token| {
-        reached += weight(token);
+        reached += f64::from(weights[*token as usize]);
         reached >= wanted
     });
     kept.truncate(count.map_or(kept.len(), |last| last + 1));

@@ -63,7 +63,8 @@ impl Scorer {
         if let Some(adapter) = adapter {
             decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
         }
-        let network = Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let network =
+            Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
         let (tokenizer, template) = (read_tokenizer(folder, &config)?, ChatTemplate::read(folder)?);
         Ok(Self { network, tokenizer, template, context })
     }

@@ -93,7 +93,7 @@ impl ModelSource {
     fn fetched(&self, model: &str, context: &Context) -> Result<PathBuf, OperatorError> {
         let hub = Hub::from_environment();
         let folder = hub.folder(model, &self.revision, &FILES, context)?;
-        if is_path(model) || folder.join(SINGLE).is_file() || folder.join(INDEX).is_file() && self.whole(&folder) {
+        if is_path(model) || folder.join(SINGLE).is_file() || folder.join(INDEX).is_file() && whole(&folder) {
             return Ok(folder);
         }
         for file in MORE {
@@ -108,10 +108,11 @@ impl ModelSource {
         let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
         hub.folder(model, &self.revision, &shards, context)
     }
+}
 
-    fn whole(&self, folder: &Path) -> bool {
-        shards(folder).iter().all(|shard| folder.join(shard).is_file())
-    }
+/// Are all shards there?
+fn whole(folder: &Path) -> bool {
+    shards(folder).iter().all(|shard| folder.join(shard).is_file())
 }
 
 /// The one item of a list that may have one.
@@ -144,7 +145,8 @@ pub(super) fn stop_tokens(folder: &Path, config: &DecoderConfig, tokenizer: &Tok
     tokens.extend(several.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
     let eos = &read("tokenizer_config.json")["eos_token"];
     let named = eos.as_str().or(eos["content"].as_str());
-    tokens.extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
+    tokens
+        .extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
     tokens.sort_unstable();
     tokens.dedup();
     tokens

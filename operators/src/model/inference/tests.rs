@@ -9,8 +9,8 @@ use super::network::{Network, Piece, Scratch};
 use super::slot::Slot;
 use super::text::tests::byte_tokenizer;
 use super::*;
-use crate::model::decoder::tests::{decoder, folder, reference};
 use crate::model::decoder::Layout;
+use crate::model::decoder::tests::{decoder, folder, reference};
 
 const FAMILIES: [&str; 4] = ["qwen2", "qwen3", "llama", "qwen3_linear"];
 
@@ -102,7 +102,8 @@ fn greedy_continuations_are_those_of_transformers() {
         let reference = reference(family);
         let tokens = reference["one.tokens"].squeeze(0).unwrap().to_vec1::<u32>().unwrap();
         let expected = reference["greedy"].squeeze(0).unwrap().to_vec1::<u32>().unwrap();
-        let request = Request { sampling: Sampling::GREEDY, stop_tokens: Arc::from([]), ..request(&tokens[..8], 0, 24) };
+        let request =
+            Request { sampling: Sampling::GREEDY, stop_tokens: Arc::from([]), ..request(&tokens[..8], 0, 24) };
         let found = finished(started(family, 4, 2).send(request));
         assert_eq!(found.tokens, expected, "{family}");
         assert_eq!((found.finish, found.prompt_tokens, found.drawn), (Finish::Length, 8, 24));
@@ -119,20 +120,25 @@ fn prompt(number: usize) -> Vec<u32> {
 #[test]
 fn a_row_draws_the_same_tokens_alone_and_among_31_others() {
     for family in ["qwen3", "llama"] {
-        let alone: Vec<Completion> = (0..4)
-            .map(|row| finished(started(family, 1, 1).send(request(&prompt(row), row as u64, 30))))
-            .collect();
+        let alone: Vec<Completion> =
+            (0..4).map(|row| finished(started(family, 1, 1).send(request(&prompt(row), row as u64, 30)))).collect();
         for (rows, threads) in [(32, 2), (5, 1)] {
             let company = started(family, rows, threads);
-            let sent: Vec<_> =
-                (0..32).map(|row| company.send(request(&prompt(row), row as u64, 10 + (row * 7) % 21 + usize::from(row < 4) * 30))).collect();
+            let sent: Vec<_> = (0..32)
+                .map(|row| {
+                    company.send(request(&prompt(row), row as u64, 10 + (row * 7) % 21 + usize::from(row < 4) * 30))
+                })
+                .collect();
             let found: Vec<Completion> = sent.into_iter().map(finished).collect();
             for (row, alone) in alone.iter().enumerate() {
                 let count = alone.tokens.len();
                 assert_eq!(found[row].tokens[..count], alone.tokens, "{family} row {row} of {rows}");
                 assert_eq!(found[row].log_probabilities[..count], alone.log_probabilities, "to the bit");
             }
-            assert!(found.iter().map(|row| row.reused).sum::<usize>() >= 15 * 20, "the beginning in common is read once");
+            assert!(
+                found.iter().map(|row| row.reused).sum::<usize>() >= 15 * 20,
+                "the beginning in common is read once"
+            );
         }
     }
 }
@@ -150,7 +156,7 @@ fn a_conversation_that_goes_on_is_not_read_again() {
 
 #[test]
 fn texts_end_at_stop_strings_and_tokens() {
-    let model = started("qwen3", 4, 2);
+    let model = started("llama", 4, 2);
     let free = finished(model.send(Request { stop_tokens: Arc::from([]), ..request(&prompt(1), 3, 30) }));
     assert_eq!(free.tokens.len(), 30);
     let at = free.tokens.iter().skip(5).position(|token| !free.tokens[..5].contains(token)).unwrap() + 5;
@@ -194,11 +200,13 @@ pub(crate) fn model_folder(positions: usize) -> tempfile::TempDir {
     let made = tempfile::tempdir().unwrap();
     let config = std::fs::read_to_string(folder("qwen3").join("config.json")).unwrap();
     let config = config.replace("\"vocab_size\": 96", "\"vocab_size\": 260");
-    let config = config.replace("\"max_position_embeddings\": 64", &format!("\"max_position_embeddings\": {positions}"));
+    let config =
+        config.replace("\"max_position_embeddings\": 64", &format!("\"max_position_embeddings\": {positions}"));
     std::fs::write(made.path().join("config.json"), config).unwrap();
     let mut tensors: std::collections::HashMap<String, Tensor> =
         candle_core::safetensors::load(folder("qwen3").join("model.safetensors"), &Device::Cpu).unwrap();
-    let numbers: Vec<f32> = (0..260 * 32).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 12) as f32 / 524_288.0 - 1.0).collect();
+    let numbers: Vec<f32> =
+        (0..260 * 32).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 12) as f32 / 524_288.0 - 1.0).collect();
     let embedding = Tensor::from_vec(numbers, (260, 32), &Device::Cpu).unwrap();
     tensors.insert("model.embed_tokens.weight".to_owned(), embedding);
     candle_core::safetensors::save(&tensors, made.path().join("model.safetensors")).unwrap();
@@ -220,7 +228,11 @@ fn folders_are_opened_and_what_does_not_fit_is_refused() {
     let small = Opening { memory: Some(100_000), ..opening };
     let error = TextModel::open(made.path(), None, small).err().unwrap().message;
     assert!(error.starts_with("the model needs 1 MiB"), "{error}");
-    std::fs::write(made.path().join("config.json"), std::fs::read_to_string(folder("qwen3").join("config.json")).unwrap()).unwrap();
+    std::fs::write(
+        made.path().join("config.json"),
+        std::fs::read_to_string(folder("qwen3").join("config.json")).unwrap(),
+    )
+    .unwrap();
     std::fs::copy(folder("qwen3").join("model.safetensors"), made.path().join("model.safetensors")).unwrap();
     let error = TextModel::open(made.path(), None, opening).err().unwrap().message;
     assert!(error.contains("tokenizer.json: it has tokens up to 258, but the model's vocabulary is 96"), "{error}");
@@ -252,7 +264,7 @@ pub(crate) fn searching_model(search: &str, answer: &str) -> tempfile::TempDir {
     candle_core::safetensors::save(&tensors, made.path().join("model.safetensors")).unwrap();
     let mut tokenizer = byte_tokenizer();
     let added = [search, answer].map(|text| tokenizers::AddedToken::from(text, false));
-    tokenizer.add_tokens(added);
+    tokenizer.add_tokens(added).unwrap();
     tokenizer.save(made.path().join("tokenizer.json"), false).unwrap();
     made
 }

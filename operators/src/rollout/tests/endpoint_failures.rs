@@ -172,6 +172,7 @@ fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Con
         directory: std::env::temp_dir(),
         memory: None,
         threads: 2,
+        gpus: 0,
         concurrency: 4,
         retry: RetryPolicy::default(),
         secrets: Arc::new(|_| None),

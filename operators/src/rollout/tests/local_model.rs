@@ -10,7 +10,8 @@ const ANSWER: &str = "<answer>Rome</answer>";
 fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome {
     let mut harness = Harness::new();
     harness.concurrency = concurrency;
-    let questions: Vec<_> = (0..12).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
+    let questions: Vec<_> =
+        (0..6).map(|number| question(&format!("q{number}"), "What is the capital of Italy?")).collect();
     let bound = inputs([
         ("questions", rows_input(&questions)),
         ("search", bm25(&harness, &small_corpus())),
@@ -22,33 +23,38 @@ fn roll(model: &tempfile::TempDir, concurrency: usize, params: Value) -> Outcome
 #[test]
 fn a_model_searches_and_answers_the_same_however_many_rows_are_in_flight() {
     let model = searching_model(SEARCH, ANSWER);
-    let params = json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": 5}}, "samples": 2, "max_turns": 4});
+    let params = json!({"policy": {"model": {"temperature": 1.0, "max_tokens": 8, "seed": 5}}, "samples": 2, "max_turns": 4, "system_prompt": "Search."});
     let outcome = roll(&model, 8, params.clone());
     assert!(outcome.rejects().is_empty(), "{:?}", outcome.rejects());
     let rows = outcome.read::<Trajectory>("trajectories");
-    assert_eq!(rows.len(), 24);
+    assert_eq!(rows.len(), 12);
     for concurrency in [1, 32] {
         assert_eq!(roll(&model, concurrency, params.clone()).read::<Trajectory>("trajectories"), rows, "{concurrency}");
     }
     let answered = rows.iter().filter(|row| row.finish_reason == "answered").count();
     let searched = rows.iter().filter(|row| row.tool_calls > 0).count();
-    assert!(answered >= 12 && (4..=20).contains(&searched), "{answered} answered, {searched} searched");
-    let row = rows.iter().find(|row| row.tool_calls == 1 && row.finish_reason == "answered").expect("one search");
+    assert!(answered >= 6 && (2..=10).contains(&searched), "{answered} answered, {searched} searched");
+    let row = rows.iter().find(|row| row.tool_calls > 0 && row.finish_reason == "answered").expect("one search");
     let authors: Vec<_> = row.turns.iter().map(|turn| turn.author.as_str()).collect();
-    assert_eq!(authors, ["system", "user", "assistant", "tool", "assistant"]);
+    assert_eq!(authors[..4], ["system", "user", "assistant", "tool"]);
+    assert_eq!(authors.last(), Some(&"assistant"));
     let asked = &row.turns[2];
     assert_eq!((asked.content.as_str(), asked.finish_reason.as_deref()), ("I search.", Some("tool_calls")));
     assert_eq!(asked.tool_calls[0].arguments, "{\"query\": \"capital of Italy\"}");
     assert_eq!(row.turns[3].observations[0].document_id, "it");
     assert_eq!((row.prediction.as_str(), row.policy.as_str()), ("Rome", "model"));
     assert_eq!(asked.completion_tokens, Some(2), "the search and the end of the turn");
-    assert!(outcome.usage.completion_tokens >= 48 && outcome.usage.prompt_tokens > 24 * 500);
+    assert!(outcome.usage.completion_tokens >= 24 && outcome.usage.prompt_tokens > 12 * 500);
 }
 
 #[test]
 fn greedy_rollouts_of_one_question_are_alike() {
     let model = searching_model(SEARCH, ANSWER);
-    let rows = roll(&model, 4, json!({"policy": {"model": {"temperature": 0}}, "samples": 2, "max_turns": 3}));
+    let rows = roll(
+        &model,
+        4,
+        json!({"policy": {"model": {"temperature": 0}}, "samples": 2, "max_turns": 3, "system_prompt": "Search."}),
+    );
     let rows = rows.read::<Trajectory>("trajectories");
     assert!(rows.iter().all(|row| row.turns == rows[0].turns));
 }
@@ -56,7 +62,7 @@ fn greedy_rollouts_of_one_question_are_alike() {
 #[test]
 fn a_conversation_that_does_not_fit_is_rejected_with_the_numbers() {
     let outcome = roll(&model_folder(128), 4, json!({"policy": "model"}));
-    assert_eq!(outcome.rejects().len(), 12);
+    assert_eq!(outcome.rejects().len(), 6);
     let reject = &outcome.rejects()[0];
     assert_eq!(reject.kind, "bad_response");
     assert!(reject.message.ends_with("tokens, the model's context 128"), "{}", reject.message);

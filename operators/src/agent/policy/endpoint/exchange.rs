@@ -7,7 +7,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, StatusCode};
-use searchmill_engine::operator::{Context, FailureKind, OperatorError, RowFailure, Usage};
+use searchmill_engine::operator::{Admission, Context, FailureKind, OperatorError, Prices, RowFailure, Usage};
 
 use super::super::Reply;
 use super::response::{self, Spoken};
@@ -26,6 +26,15 @@ pub(super) struct Exchange {
     authorization: Option<HeaderValue>,
     timeout: Duration,
     stream: bool,
+    pub(super) prices: Prices,
+}
+
+/// Why there is no answer.
+enum Refusal {
+    /// It was not asked: the run may not, or is told to stop.
+    Postponed(RowFailure),
+    /// The attempt failed.
+    Trouble(Trouble),
 }
 
 /// Why one attempt failed.
@@ -48,7 +57,12 @@ impl Exchange {
         stream: bool,
     ) -> Result<Self, OperatorError> {
         let authorization = api_key.as_deref().map(bearer).transpose()?;
-        Ok(Self { url: completions_url(base_url), authorization, timeout, stream })
+        Ok(Self { url: completions_url(base_url), authorization, timeout, stream, prices: Prices::default() })
+    }
+
+    /// The same at those prices.
+    pub(super) fn at(self, prices: Option<&Prices>) -> Self {
+        Self { prices: prices.cloned().unwrap_or_default(), ..self }
     }
 
     /// Asks until there is an answer, asking again cannot help, or attempts run out.
@@ -63,14 +77,22 @@ impl Exchange {
         loop {
             let trouble = match self.attempt(body.clone(), context).await {
                 Ok(spoken) => return Ok(Reply { turn: spoken.turn, model: spoken.model, calls: u64::from(attempt) }),
-                Err(trouble) => trouble,
+                Err(Refusal::Postponed(mut failure)) => {
+                    failure.usage.calls += u64::from(attempt - 1);
+                    return Err(failure);
+                }
+                Err(Refusal::Trouble(trouble)) => trouble,
             };
             if trouble.kind == FailureKind::Refused || attempt >= retry.max_attempts {
                 return Err(trouble.failure(attempt));
             }
             attempt += 1;
+            let wait = retry.wait(attempt, trouble.retry_after);
+            if trouble.kind == FailureKind::RateLimited || trouble.retry_after.is_some() {
+                context.pause_endpoint(wait);
+            }
             // Up to a quarter longer, so that rows turned away together do not come back together.
-            let wait = retry.wait(attempt, trouble.retry_after).mul_f64(1.0 + 0.25 * chance.random::<f64>());
+            let wait = wait.mul_f64(1.0 + 0.25 * chance.random::<f64>());
             if !pause(wait, context).await {
                 let mut failure = trouble.failure(attempt - 1);
                 failure.kind = FailureKind::Cancelled;
@@ -79,16 +101,27 @@ impl Exchange {
         }
     }
 
-    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Spoken, Trouble> {
+    /// One attempt, when its turn has come: counted whatever comes of it.
+    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Spoken, Refusal> {
+        let admission = context.admit_call().await.map_err(Refusal::Postponed)?;
+        let outcome = self.send(body, context, &admission).await;
+        let reply = |spoken: &Spoken| Reply { turn: spoken.turn.clone(), model: None, calls: 1 }.usage();
+        let usage = outcome.as_ref().map_or(Usage { calls: 1, ..Usage::default() }, reply);
+        admission.pay(&usage.at(&self.prices));
+        outcome.map_err(Refusal::Trouble)
+    }
+
+    async fn send(&self, body: Bytes, context: &Context, admission: &Admission) -> Result<Spoken, Trouble> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
+        admission.heard();
         match response.status() {
             status if !status.is_success() => Err(self.refused(status, response).await),
-            _ if self.stream => self.read_stream(response).await,
+            _ if self.stream => self.read_stream(response, admission).await,
             _ => {
                 let body = response.bytes().await.map_err(|error| self.broken(&error))?;
                 response::read(&body).map_err(|message| Trouble::bad_response(message, &body))
@@ -96,10 +129,11 @@ impl Exchange {
         }
     }
 
-    async fn read_stream(&self, mut response: Response) -> Result<Spoken, Trouble> {
+    async fn read_stream(&self, mut response: Response, admission: &Admission) -> Result<Spoken, Trouble> {
         let mut reader = StreamReader::default();
         let mut last = Bytes::new();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
+            admission.heard();
             reader.feed(&bytes).map_err(|message| Trouble::bad_response(message, &bytes))?;
             last = bytes;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, OperatorError, RowFailure};
+use searchmill_engine::operator::{Context, KeptCall, OperatorError, Prices, RowFailure};
 use searchmill_schemas::{Question, Turn};
 
 use self::exchange::Exchange;
@@ -30,7 +30,7 @@ impl Endpoint {
         let timeout = Duration::from_secs_f64(params.timeout_seconds);
         Ok(Self {
             frame: RequestFrame::new(params, tools),
-            exchange: Exchange::new(&params.base_url, api_key, timeout, params.stream)?,
+            exchange: Exchange::new(&params.base_url, api_key, timeout, params.stream)?.at(params.prices.as_ref()),
         })
     }
 }
@@ -38,6 +38,10 @@ impl Endpoint {
 impl Policy for Endpoint {
     fn name(&self) -> &'static str {
         "endpoint"
+    }
+
+    fn prices(&self) -> Prices {
+        self.exchange.prices.clone()
     }
 
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
@@ -58,7 +62,21 @@ struct Caller<'a> {
 impl Actor for Caller<'_> {
     fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
         let body = self.conversation.body(turns, offer);
+        let ordinal = turns.len() as u32;
         let mut chance = crate::agent::chance::stream(turns.len() as u64, self.row, self.sample);
-        async move { self.endpoint.exchange.ask(body, self.context, &mut chance).await }.boxed()
+        async move {
+            let known = self.context.recall_call(ordinal, &body);
+            if let Some(reply) = known.and_then(|call| serde_json::from_slice::<Reply>(&call.response).ok()) {
+                return Ok(reply);
+            }
+            let reply = self.endpoint.exchange.ask(body.clone(), self.context, &mut chance).await?;
+            // A turn that cannot be written down is only paid for again.
+            if let Ok(response) = serde_json::to_vec(&reply) {
+                let usage = reply.usage().at(&self.endpoint.exchange.prices);
+                self.context.keep_call(ordinal, &body, &KeptCall { response, usage });
+            }
+            Ok(reply)
+        }
+        .boxed()
     }
 }

@@ -1,0 +1,73 @@
+//! What the nodes of a run share about the outside: one gate an endpoint, one budget, and the watch over silence.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+
+use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse};
+use crate::plan::{Node, Plan};
+use crate::report::{Event, Reporter};
+
+/// How often the watch looks, at most.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The endpoints of a run.
+pub(super) struct Endpoints {
+    gates: BTreeMap<String, Arc<Gate>>,
+    pub(super) purse: Arc<Purse>,
+    shortest: Duration,
+}
+
+impl Endpoints {
+    /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
+    pub(super) fn new(plan: &Plan, budget: Budget) -> Self {
+        let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
+        for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
+            match uses.get_mut(&found.address) {
+                Some(before) => {
+                    before.limits = before.limits.stricter(&found.limits);
+                    before.stall_after = before.stall_after.min(found.stall_after);
+                }
+                None => drop(uses.insert(found.address.clone(), found)),
+            }
+        }
+        let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);
+        let gate = |(address, found): (String, EndpointUse)| {
+            let gate = Gate::new(&address, &found.limits, found.stall_after);
+            (address, gate)
+        };
+        Self { gates: uses.into_iter().map(gate).collect(), purse: Purse::new(budget), shortest }
+    }
+
+    /// What a node has to do with it.
+    pub(super) fn outside(&self, node: &Node) -> Outside {
+        let gate = node.operator.endpoint().and_then(|found| self.gates.get(&found.address).cloned());
+        Outside { purse: Arc::clone(&self.purse), gate, ..Outside::default() }
+    }
+
+    /// Tells of endpoints that are silent, until it is aborted.
+    pub(super) fn watch(&self, reporter: Arc<dyn Reporter>) -> Option<AbortHandle> {
+        if self.gates.is_empty() {
+            return None;
+        }
+        let gates: Vec<Arc<Gate>> = self.gates.values().cloned().collect();
+        let every = (self.shortest / 4).clamp(Duration::from_millis(10), LOOK);
+        let watch = async move {
+            loop {
+                tokio::time::sleep(every).await;
+                for silence in gates.iter().filter_map(|gate| gate.watch(Instant::now())) {
+                    let endpoint = silence.address;
+                    reporter.event(&match silence.silent {
+                        Some(silent) => {
+                            Event::EndpointSilent { endpoint, seconds: silent.as_secs_f64(), waiting: silence.waiting }
+                        }
+                        None => Event::EndpointHeard { endpoint },
+                    });
+                }
+            }
+        };
+        Some(tokio::spawn(watch).abort_handle())
+    }
+}

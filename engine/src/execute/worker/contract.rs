@@ -1,0 +1,191 @@
+//! What parent and worker say to each other: one task as JSON in a file, then one JSON object a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::execute::rows::RowsRun;
+use crate::fingerprint::{Digest, NodeKey};
+use crate::operator::{Blame, OperatorError, RetryPolicy, Usage};
+use crate::spec::OnError;
+use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
+
+/// Version of the contract: parent and worker must have the same.
+pub(super) const CONTRACT: u32 = 1;
+
+/// One node to be run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub(super) contract: u32,
+    pub(super) store: PathBuf,
+    pub(super) key: NodeKey,
+    pub(super) node: String,
+    pub(super) operator: String,
+    pub(super) version: u32,
+    pub(super) params: Value,
+    pub(super) seed: u64,
+    /// Input ports and their artifacts, in order.
+    pub(super) inputs: Vec<(String, ArtifactId)>,
+    pub(super) outputs: IndexMap<String, ArtifactType>,
+    pub(super) main_port: Option<String>,
+    pub(super) row_base: Digest,
+    pub(super) block_base: Digest,
+    pub(super) recall: bool,
+    pub(super) on_error: Failing,
+    pub(super) limit: Option<u64>,
+    pub(super) directory: PathBuf,
+    pub(super) threads: usize,
+    pub(super) concurrency: usize,
+    pub(super) memory: Option<u64>,
+    pub(super) gpus: u32,
+    pub(super) retry: Retry,
+}
+
+/// [`OnError`] on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Failing {
+    Fail,
+    DeadLetter,
+    Drop,
+}
+
+impl From<OnError> for Failing {
+    fn from(on_error: OnError) -> Self {
+        match on_error {
+            OnError::Fail => Self::Fail,
+            OnError::DeadLetter => Self::DeadLetter,
+            OnError::Drop => Self::Drop,
+        }
+    }
+}
+
+impl From<Failing> for OnError {
+    fn from(failing: Failing) -> Self {
+        match failing {
+            Failing::Fail => Self::Fail,
+            Failing::DeadLetter => Self::DeadLetter,
+            Failing::Drop => Self::Drop,
+        }
+    }
+}
+
+/// [`RetryPolicy`] on the wire.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Retry {
+    max_attempts: u32,
+    backoff: Duration,
+    max_backoff: Duration,
+}
+
+impl From<RetryPolicy> for Retry {
+    fn from(policy: RetryPolicy) -> Self {
+        let RetryPolicy { max_attempts, backoff, max_backoff } = policy;
+        Self { max_attempts, backoff, max_backoff }
+    }
+}
+
+impl From<Retry> for RetryPolicy {
+    fn from(retry: Retry) -> Self {
+        let Retry { max_attempts, backoff, max_backoff } = retry;
+        Self { max_attempts, backoff, max_backoff }
+    }
+}
+
+/// What a worker tells.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "told", rename_all = "snake_case")]
+pub(super) enum Message {
+    /// It lives.
+    Beat {
+        /// Bytes of memory it holds.
+        memory: u64,
+    },
+    /// The node advances.
+    Progress { done: u64, total: u64, unit: String, cached: u64 },
+    /// A line for the node's log.
+    Log { line: String },
+    /// The outputs are committed.
+    Done(Box<Done>),
+    /// The node failed in an orderly way.
+    Failed { blame: String, message: String, help: Option<String> },
+}
+
+/// What a finished task gave.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Done {
+    outputs: IndexMap<String, OutputRecord>,
+    figures: BTreeMap<String, f64>,
+    summary: String,
+    calls: u64,
+    prompt_tokens: u64,
+    #[serde(default)]
+    cost_nanos: u64,
+    completion_tokens: u64,
+    cached_rows: u64,
+    dropped: u64,
+    stopped: bool,
+    memo: Option<Digest>,
+    columns: BTreeMap<String, ColumnLineage>,
+}
+
+impl Done {
+    pub(super) fn new(written: Written, rows: RowsRun) -> Self {
+        Self {
+            outputs: written.outputs,
+            figures: written.figures,
+            summary: written.summary,
+            calls: rows.usage.calls,
+            prompt_tokens: rows.usage.prompt_tokens,
+            cost_nanos: rows.usage.cost_nanos,
+            completion_tokens: rows.usage.completion_tokens,
+            cached_rows: rows.cached_rows,
+            dropped: rows.dropped,
+            stopped: rows.stopped,
+            memo: rows.memo,
+            columns: rows.columns,
+        }
+    }
+
+    pub(super) fn unpack(self) -> (Written, RowsRun) {
+        let (calls, prompt_tokens, completion_tokens) = (self.calls, self.prompt_tokens, self.completion_tokens);
+        let cost_nanos = self.cost_nanos;
+        let rows = RowsRun {
+            usage: Usage { calls, prompt_tokens, completion_tokens, cost_nanos },
+            cached_rows: self.cached_rows,
+            dropped: self.dropped,
+            stopped: self.stopped,
+            memo: self.memo,
+            columns: self.columns,
+            ..RowsRun::default()
+        };
+        // Blocks are kept by the worker.
+        let (outputs, figures, summary) = (self.outputs, self.figures, self.summary);
+        (Written { outputs, figures, summary, blocks: Vec::new() }, rows)
+    }
+}
+
+const BLAMES: [(Blame, &str); 5] = [
+    (Blame::Pipeline, "pipeline"),
+    (Blame::Data, "data"),
+    (Blame::Machine, "machine"),
+    (Blame::Engine, "engine"),
+    (Blame::Cancelled, "cancelled"),
+];
+
+impl From<&OperatorError> for Message {
+    fn from(error: &OperatorError) -> Self {
+        let blame = BLAMES.iter().find(|(blame, _)| *blame == error.blame).map_or("engine", |(_, name)| name);
+        Self::Failed { blame: blame.to_owned(), message: error.message.clone(), help: error.help.clone() }
+    }
+}
+
+/// The error that a worker told.
+pub(super) fn told_error(blame: &str, message: String, help: Option<String>) -> OperatorError {
+    let blame = BLAMES.iter().find(|(_, name)| *name == blame).map_or(Blame::Engine, |(blame, _)| *blame);
+    OperatorError { blame, message, help }
+}

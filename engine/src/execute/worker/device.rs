@@ -1,0 +1,154 @@
+//! The GPUs of this machine, and who holds which. A lease is a file lock, so that runs beside each other share them too.
+
+use std::fs::File;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::execute::driver::Stop;
+use crate::operator::OperatorError;
+use crate::store::device_lock;
+
+/// How often it is looked whether a device is free again.
+const LOOK: Duration = Duration::from_millis(250);
+const QUERY: &str = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version,compute_cap";
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its number, as the driver counts.
+    pub index: u32,
+    /// Its name among all devices.
+    pub uuid: String,
+    /// The product.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of memory that nobody holds.
+    pub free: u64,
+    /// Version of the driver.
+    pub driver: String,
+    /// Compute capability, such as `9.0`.
+    pub compute: String,
+}
+
+/// What `nvidia-smi` lists, cut to `CUDA_VISIBLE_DEVICES` where that is given (`visible`). No such program: no devices.
+///
+/// # Errors
+/// What the program said when it failed.
+pub fn devices(visible: Option<&str>) -> Result<Vec<Device>, String> {
+    let told = match Command::new("nvidia-smi").args([QUERY, "--format=csv,noheader,nounits"]).output() {
+        Ok(told) => told,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(format!("nvidia-smi cannot be started: {error}")),
+    };
+    let text = String::from_utf8_lossy(&told.stdout);
+    if !told.status.success() {
+        let why = format!("{text}{}", String::from_utf8_lossy(&told.stderr));
+        return Err(format!("nvidia-smi failed: {}", why.trim()));
+    }
+    let found = text.lines().filter(|line| !line.trim().is_empty()).map(device).collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().filter(|device| is_visible(device, visible)).collect())
+}
+
+fn device(line: &str) -> Result<Device, String> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [index, uuid, name, memory, free, driver, compute] = fields[..] else {
+        return Err(format!("nvidia-smi said something unknown: {line}"));
+    };
+    let index = index.parse().map_err(|_| format!("nvidia-smi said something unknown: {line}"))?;
+    // Some devices share the machine's memory and have no figure of their own.
+    let mebibytes = |text: &str| text.parse::<u64>().unwrap_or_default() << 20;
+    let (memory, free) = (mebibytes(memory), mebibytes(free));
+    let (uuid, name, driver, compute) = (uuid.to_owned(), name.to_owned(), driver.to_owned(), compute.to_owned());
+    Ok(Device { index, uuid, name, memory, free, driver, compute })
+}
+
+fn is_visible(device: &Device, visible: Option<&str>) -> bool {
+    let named =
+        |entry: &str| entry == device.index.to_string() || (!entry.is_empty() && device.uuid.starts_with(entry));
+    visible.is_none_or(|list| list.split(',').any(|entry| named(entry.trim())))
+}
+
+/// Devices that are held until this is dropped.
+pub(super) struct DeviceLease {
+    pub(super) devices: Vec<Device>,
+    _locks: Vec<File>,
+}
+
+impl DeviceLease {
+    /// Waits until so many are free, the least in number first.
+    ///
+    /// # Errors
+    /// When the run is told to stop, or locks cannot be made.
+    pub(super) fn take(all: &[Device], wanted: usize, stop: &Stop) -> Result<Self, OperatorError> {
+        loop {
+            let mut lease = Self { devices: Vec::new(), _locks: Vec::new() };
+            for device in all {
+                if lease.devices.len() < wanted
+                    && let Some(lock) = device_lock(&device.uuid)?
+                {
+                    lease.devices.push(device.clone());
+                    lease._locks.push(lock);
+                }
+            }
+            if lease.devices.len() == wanted {
+                return Ok(lease);
+            }
+            // Half of what is wanted is not kept while waiting: two runs would wait for each other.
+            drop(lease);
+            if stop.is_draining() {
+                return Err(OperatorError::cancelled());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// What `CUDA_VISIBLE_DEVICES` is to say.
+    pub(super) fn visible(&self) -> String {
+        self.devices.iter().map(|device| device.uuid.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// For messages: `GPU 0 NVIDIA H200 (139 GiB)`; empty without devices.
+    pub(super) fn names(&self) -> String {
+        let name = |device: &Device| format!("GPU {} {} ({} GiB)", device.index, device.name, device.memory >> 30);
+        self.devices.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_nvidia_smi_is_a_device() {
+        let line = "0, GPU-8d2f, NVIDIA H200, 143771, 143156, 580.65.06, 9.0";
+        let found = device(line).unwrap();
+        assert_eq!((found.index, found.name.as_str(), found.memory >> 30), (0, "NVIDIA H200", 140));
+        assert_eq!((found.uuid.as_str(), found.compute.as_str()), ("GPU-8d2f", "9.0"));
+        assert_eq!(device("1, GPU-1, Grace, [N/A], [N/A], 580, 9.0").unwrap().memory, 0);
+        assert!(device("No devices were found").unwrap_err().contains("No devices"));
+        for (visible, seen) in
+            [(None, true), (Some("0"), true), (Some("1,GPU-8d"), true), (Some(""), false), (Some("1"), false)]
+        {
+            assert_eq!(is_visible(&found, visible), seen, "{visible:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_has_one_holder() {
+        let device = |index: u32| {
+            let uuid = format!("GPU-test-{}-{index}", std::process::id());
+            let (name, driver, compute) = (String::new(), String::new(), String::new());
+            Device { index, uuid, name, memory: 0, free: 0, driver, compute }
+        };
+        let all = [device(0), device(1)];
+        let first = DeviceLease::take(&all, 1, &Stop::default()).unwrap();
+        let second = DeviceLease::take(&all, 1, &Stop::default()).unwrap();
+        assert_eq!((first.devices[0].index, second.devices[0].index), (0, 1));
+        let stop = Stop::default();
+        stop.drain();
+        assert!(DeviceLease::take(&all, 1, &stop).is_err(), "both are held");
+        drop(first);
+        assert_eq!(DeviceLease::take(&all, 1, &stop).unwrap().visible(), all[0].uuid);
+    }
+}

@@ -1,0 +1,67 @@
+//! Nodes in processes of their own: those that want GPUs (in a program built for CUDA) and those marked `isolate: true`.
+//!
+//! The parent keeps all decisions: keys, leases, retries, the result record. The child gets one task as a file, opens the
+//! operator, writes and commits the outputs into the same store, and tells line by line what happens. It dies with its
+//! parent: the end of its standard input is the order to leave.
+
+mod contract;
+mod device;
+mod serve;
+mod supervise;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::operator::OperatorError;
+use crate::spec::Resources;
+
+pub use device::{Device, devices};
+pub use serve::{WorkerPipes, work};
+pub(super) use supervise::run_in_worker;
+
+/// Programs and devices for nodes in processes of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    /// Runs nodes marked `isolate: true`; without it they run in this process.
+    pub cpu: Option<PathBuf>,
+    /// Runs nodes that want GPUs.
+    pub cuda: Option<PathBuf>,
+    /// GPUs that may be leased.
+    pub devices: Vec<Device>,
+    /// A worker that says nothing for so long is taken for dead. Zero: five minutes.
+    pub silence: Duration,
+}
+
+impl Workers {
+    /// How many GPUs a node gets: all it wants or, where there are not so many, none.
+    #[must_use]
+    pub fn gpus(&self, resources: &Resources) -> u32 {
+        if resources.gpus as usize <= self.devices.len() { resources.gpus } else { 0 }
+    }
+
+    /// Can the node run on this machine at all?
+    #[must_use]
+    pub fn suffice(&self, resources: &Resources) -> bool {
+        resources.cpu_fallback || self.gpus(resources) == resources.gpus
+    }
+
+    /// The program to run a node in; `None`: this one.
+    pub(super) fn program(&self, resources: &Resources) -> Result<Option<&Path>, OperatorError> {
+        if !self.suffice(resources) {
+            let (wanted, there) = (resources.gpus, self.devices.len());
+            let error = OperatorError::machine(format!("it wants {wanted} GPUs and this machine has {there}"));
+            return Err(error.with_help(NO_GPU));
+        }
+        if self.gpus(resources) == 0 {
+            return Ok(self.cpu.as_deref().filter(|_| resources.isolate));
+        }
+        let missing = || {
+            OperatorError::machine("it wants a GPU, and there is no `searchmill-worker-cuda` to run it in")
+                .with_help("put it beside `searchmill` or on PATH, or name it in SEARCHMILL_WORKER_CUDA")
+        };
+        self.cuda.as_deref().map(Some).ok_or_else(missing)
+    }
+}
+
+/// Advice where GPUs are missing.
+pub const NO_GPU: &str = "`resources: {fallback: cpu}` lets the node compute on the CPU";

@@ -1,0 +1,233 @@
+//! The worker's side: one task, run to its end, told line by line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+
+use super::contract::{CONTRACT, Done, Message, Task};
+use crate::execute::driver::Stop;
+use crate::execute::kernel::{KernelRun, run_kernel};
+use crate::execute::progress::NodeProgress;
+use crate::execute::rows::RowsRun;
+use crate::operator::{
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, OperatorEntry, OperatorError, PortType, ProgressSink,
+    Registry, SecretLookup,
+};
+use crate::report::{Event, Reporter};
+use crate::store::{Blocks, Store, StoreSink};
+
+/// How often a worker says that it lives.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// The lines between parent and worker.
+pub struct WorkerPipes {
+    /// What the parent orders; its end means that the parent is gone.
+    pub orders: Box<dyn Read + Send>,
+    /// What the worker tells.
+    pub told: Box<dyn Write + Send>,
+    /// Ends the process at once.
+    pub leave: Box<dyn FnOnce() + Send>,
+}
+
+/// Runs the task in that file. What comes of it, failures too, is told to the parent.
+///
+/// # Errors
+/// When the task cannot be read: then there is nobody to tell.
+pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: WorkerPipes) -> Result<(), OperatorError> {
+    let text = std::fs::read(task)?;
+    let unknown = |error| OperatorError::engine(format!("{} is no task of this version: {error}", task.display()));
+    let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
+    let parent = Arc::new(Parent(Mutex::new(pipes.told)));
+    let stop = Stop::default();
+    listen(pipes.orders, pipes.leave, stop.clone());
+    beat(&parent);
+    let message = match run(&task, registry, secrets, &stop, &parent) {
+        Ok(done) => Message::Done(Box::new(done)),
+        Err(error) => Message::from(&error),
+    };
+    parent.tell(&message);
+    Ok(())
+}
+
+/// The parent, as far as it listens.
+struct Parent(Mutex<Box<dyn Write + Send>>);
+
+impl Parent {
+    /// A parent that is gone is noticed by its orders' end.
+    fn tell(&self, message: &Message) {
+        let Ok(mut line) = serde_json::to_vec(message) else { return };
+        line.push(b'\n');
+        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(pipe.write_all(&line).and_then(|()| pipe.flush()));
+    }
+}
+
+impl Reporter for Parent {
+    fn event(&self, event: &Event) {
+        match event.clone() {
+            Event::NodeProgress { done, total, unit, cached, .. } => {
+                self.tell(&Message::Progress { done, total, unit, cached });
+            }
+            Event::NodeLog { line, .. } => self.tell(&Message::Log { line }),
+            _ => {}
+        }
+    }
+}
+
+fn listen(orders: Box<dyn Read + Send>, leave: Box<dyn FnOnce() + Send>, stop: Stop) {
+    std::thread::spawn(move || {
+        for order in BufReader::new(orders).lines().map_while(Result::ok) {
+            match order.as_str() {
+                "drain" => stop.drain(),
+                "cancel" => stop.cancel(),
+                _ => {}
+            }
+        }
+        leave();
+    });
+}
+
+fn beat(parent: &Arc<Parent>) {
+    let parent = Arc::clone(parent);
+    std::thread::spawn(move || {
+        loop {
+            parent.tell(&Message::Beat { memory: memory() });
+            std::thread::sleep(BEAT);
+        }
+    });
+}
+
+/// Bytes of memory that this process holds; 0 where the system does not say.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or_default() << 10
+}
+
+fn run(
+    task: &Task,
+    registry: &Registry,
+    secrets: SecretLookup,
+    stop: &Stop,
+    parent: &Arc<Parent>,
+) -> Result<Done, OperatorError> {
+    let entry = entry(task, registry)?;
+    let bind = |issue: crate::operator::ParamIssue| {
+        OperatorError::engine(format!("the worker does not understand the param `{}`: {}", issue.path, issue.message))
+    };
+    let operator = (entry.bind)(task.params.clone()).map_err(bind)?;
+    let store = Store::open(&task.store)?;
+    let _in_use = store.enter()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit);
+    let parts = context_parts(task, secrets, stop, parent, &runtime);
+    let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
+    let context = Context::new(ContextParts { scratch, checkpoint, ..parts });
+    let run = kernel_run(task, &store, context, stop, parent)?;
+    let ran = run_whole(operator.as_ref(), &run, &mut sink);
+    drop(run);
+    // Threads that still compute after an order to stop are not waited for.
+    runtime.shutdown_background();
+    let rows = ran?;
+    if rows.stopped {
+        return Err(OperatorError::cancelled());
+    }
+    let mut written = sink.commit()?;
+    let blocks = std::mem::take(&mut written.blocks);
+    if !blocks.is_empty() {
+        Blocks::open(&store, &task.block_base, true)?.keep(&blocks)?;
+    }
+    Ok(Done::new(written, rows))
+}
+
+fn run_whole(operator: &dyn BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
+    match run_kernel(operator, run, sink) {
+        // A source that is cut short by `--limit` says so by failing its write.
+        Err(_) if sink.limit_reached() => Ok(RowsRun::default()),
+        other => other,
+    }
+}
+
+fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorError> {
+    let help = "build the worker from the same source as `searchmill`";
+    if task.contract != CONTRACT {
+        let message = format!("the worker speaks version {CONTRACT} of the contract, not {}", task.contract);
+        return Err(OperatorError::machine(message).with_help(help));
+    }
+    let ours = registry.get(&task.operator).map(|entry| entry.version);
+    match registry.get(&task.operator) {
+        Some(entry) if entry.version == task.version => Ok(*entry),
+        _ => {
+            let ours = ours.map_or("none".to_owned(), |version| version.to_string());
+            let (name, wanted) = (&task.operator, task.version);
+            let message = format!("`{name}` version {wanted} is wanted, the worker has {ours}");
+            Err(OperatorError::machine(message).with_help(help))
+        }
+    }
+}
+
+fn ports(task: &Task) -> Result<IndexMap<String, PortType>, OperatorError> {
+    let known = |(port, kind): (&String, &crate::store::ArtifactType)| {
+        let unknown = || OperatorError::engine(format!("the worker does not know the kind of output `{port}`"));
+        Ok((port.clone(), kind.port_type().ok_or_else(unknown)?))
+    };
+    task.outputs.iter().map(known).collect()
+}
+
+fn progress(task: &Task, parent: &Arc<Parent>) -> Arc<NodeProgress> {
+    Arc::new(NodeProgress::new(&task.node, Arc::clone(parent) as Arc<dyn Reporter>))
+}
+
+fn context_parts(
+    task: &Task,
+    secrets: SecretLookup,
+    stop: &Stop,
+    parent: &Arc<Parent>,
+    runtime: &tokio::runtime::Runtime,
+) -> ContextParts {
+    ContextParts {
+        seed: task.seed,
+        cancelled: stop.flag(),
+        scratch: std::env::temp_dir(),
+        directory: task.directory.clone(),
+        threads: task.threads,
+        memory: task.memory,
+        gpus: task.gpus,
+        concurrency: task.concurrency,
+        retry: task.retry.into(),
+        secrets,
+        runtime: runtime.handle().clone(),
+        progress: progress(task, parent) as Arc<dyn ProgressSink>,
+        http: reqwest::Client::new(),
+        checkpoint: Arc::new(NoCheckpoint),
+    }
+}
+
+fn kernel_run(
+    task: &Task,
+    store: &Store,
+    context: Context,
+    stop: &Stop,
+    parent: &Arc<Parent>,
+) -> Result<KernelRun, OperatorError> {
+    let mut inputs = Inputs::new();
+    for (port, artifact) in &task.inputs {
+        inputs.bind(port, store.open_input(artifact)?);
+    }
+    Ok(KernelRun {
+        inputs,
+        main_port: task.main_port.clone(),
+        context,
+        row_base: task.row_base,
+        block_base: task.block_base,
+        recall: task.recall,
+        on_error: task.on_error.into(),
+        stop: stop.clone(),
+        progress: progress(task, parent),
+        store: store.clone(),
+    })
+}

@@ -1,0 +1,313 @@
+//! The parent's side: start a worker, pass its words on, watch it, and say how it ended.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::contract::{CONTRACT, Message, Task, told_error};
+use super::device::DeviceLease;
+use crate::execute::node::NodeJob;
+use crate::execute::rows::RowsRun;
+use crate::fingerprint::NodeKey;
+use crate::operator::{ContextParts, OperatorError};
+use crate::report::Event;
+use crate::store::Written;
+
+/// Lines of a worker's stderr that a message shows.
+const TAIL: usize = 20;
+/// How often the order to stop and the time limits are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// So long a worker may take to stop when it is told to, once more when it was told to do so at once.
+const GRACE: Duration = Duration::from_secs(5);
+/// A worker that beats every second and is not heard for so long is not coming back.
+const SILENCE: Duration = Duration::from_mins(5);
+/// How often a worker that died is started anew.
+const STARTS: u32 = 2;
+
+/// Runs the node in a process of its own; once more if that process dies.
+pub(in crate::execute) fn run_in_worker(
+    job: &NodeJob,
+    key: NodeKey,
+    parts: &ContextParts,
+    program: &Path,
+) -> Result<(Written, RowsRun), OperatorError> {
+    let workers = &job.options.workers;
+    let gpus = workers.gpus(&job.node().spec.resources);
+    let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.stop)?;
+    let task = task(job, key, parts, gpus)?;
+    let path = job.store.keep_task(&task)?;
+    let mut starts = 0;
+    let outcome = loop {
+        starts += 1;
+        match Supervised::start(job, program, &path, &lease)?.to_its_end() {
+            Ok(done) => break done,
+            Err(death) if death.again && starts < STARTS && !job.stop.is_draining() => {
+                let line = format!("{}; it is started once more", death.error.message);
+                job.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
+            }
+            Err(death) => break Err(death.error),
+        }
+    };
+    job.store.drop_task(&path);
+    outcome
+}
+
+fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
+    let node = job.node();
+    let (row_base, block_base) = job.bases();
+    let inputs = node.inputs.iter().zip(&job.inputs).map(|(input, record)| (input.port.clone(), record.id.clone()));
+    let task = Task {
+        contract: CONTRACT,
+        store: job.store.root().to_owned(),
+        key,
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        version: node.entry.version,
+        params: node.operator.params(),
+        seed: node.spec.seed,
+        inputs: inputs.collect(),
+        outputs: node.outputs.iter().map(|(port, kind)| (port.clone(), kind.into())).collect(),
+        main_port: node.main_port.clone(),
+        row_base,
+        block_base,
+        recall: job.recall,
+        on_error: node.spec.on_error.into(),
+        limit: job.limit(),
+        directory: job.options.directory.clone(),
+        threads: parts.threads,
+        concurrency: parts.concurrency,
+        memory: parts.memory,
+        gpus,
+        retry: parts.retry.into(),
+    };
+    serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
+}
+
+/// How a worker ended that did not finish its task.
+struct Death {
+    error: OperatorError,
+    /// Does it make sense to start it again?
+    again: bool,
+}
+
+type Ended = Result<Result<(Written, RowsRun), OperatorError>, Death>;
+
+/// A running worker.
+struct Supervised<'a> {
+    job: &'a NodeJob,
+    lease: &'a DeviceLease,
+    child: Child,
+    orders: Option<ChildStdin>,
+    told: Receiver<Message>,
+    errors: Option<JoinHandle<VecDeque<String>>>,
+    /// Bytes, as it said last.
+    memory: u64,
+    started: Instant,
+    heard: Instant,
+    /// When it was told to finish, and to stop.
+    draining: Option<Instant>,
+    cancelling: Option<Instant>,
+}
+
+impl<'a> Supervised<'a> {
+    fn start(job: &'a NodeJob, program: &Path, task: &Path, lease: &'a DeviceLease) -> Result<Self, OperatorError> {
+        let mut command = Command::new(program);
+        command.args(["worker", "exec", "--task"]).arg(task).env("CUDA_VISIBLE_DEVICES", lease.visible());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C on the terminal is the parent's affair.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let failed = |error| OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()));
+        let mut child = command.spawn().map_err(failed)?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (orders, Some(stdout), Some(stderr)) = pipes else {
+            return Err(OperatorError::engine("the worker was started without pipes"));
+        };
+        let (sender, told) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            let messages = lines.filter_map(|line| serde_json::from_str::<Message>(&line).ok());
+            // Nobody listens once the node is settled.
+            messages.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
+        });
+        let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
+        let (started, heard) = (Instant::now(), Instant::now());
+        let (memory, draining, cancelling) = (0, None, None);
+        Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, draining, cancelling })
+    }
+
+    fn to_its_end(mut self) -> Ended {
+        loop {
+            match self.told.recv_timeout(LOOK) {
+                Ok(message) => {
+                    self.heard = Instant::now();
+                    if let Some(outcome) = self.hear(message) {
+                        // The end of its orders tells it to go.
+                        self.orders.take();
+                        self.leave();
+                        return Ok(outcome);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.died(),
+            }
+            self.pass_orders_on();
+            if let Some(error) = self.overdue() {
+                // What it started itself is only stopped by itself.
+                self.order("cancel");
+                self.leave();
+                let tail = self.kill();
+                let stopped = self.cancelling.is_some();
+                let error = if stopped { OperatorError::cancelled() } else { self.with_tail(error, &tail) };
+                return Err(Death { error, again: false });
+            }
+        }
+    }
+
+    /// What the node came to, if this is its last word.
+    fn hear(&mut self, message: Message) -> Option<Result<(Written, RowsRun), OperatorError>> {
+        let node = || self.job.node().id().to_owned();
+        match message {
+            Message::Beat { memory } => self.memory = memory,
+            Message::Progress { done, total, unit, cached } => {
+                let (calls, tokens, cost) = (0, 0, 0.0);
+                self.job.reporter.event(&Event::NodeProgress {
+                    node: node(),
+                    done,
+                    total,
+                    unit,
+                    cached,
+                    calls,
+                    tokens,
+                    cost,
+                });
+            }
+            Message::Log { line } => self.job.reporter.event(&Event::NodeLog { node: node(), line }),
+            Message::Done(done) => return Some(Ok(done.unpack())),
+            Message::Failed { blame, message, help } => return Some(Err(told_error(&blame, message, help))),
+        }
+        None
+    }
+
+    fn pass_orders_on(&mut self) {
+        if self.draining.is_none() && self.job.stop.is_draining() {
+            self.draining = Some(Instant::now());
+            self.order("drain");
+        }
+        if self.cancelling.is_none() && self.job.stop.is_cancelled() {
+            self.cancelling = Some(Instant::now());
+            self.order("cancel");
+        }
+    }
+
+    /// A worker that does not listen any more is told by its pipe's end.
+    fn order(&mut self, word: &str) {
+        if let Some(pipe) = &mut self.orders {
+            drop(writeln!(pipe, "{word}"));
+        }
+    }
+
+    fn overdue(&self) -> Option<OperatorError> {
+        let wanted = self.job.options.workers.silence;
+        let silence = if wanted.is_zero() { SILENCE } else { wanted };
+        let limit = self.job.node().spec.resources.timeout;
+        if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {
+            return Some(OperatorError::cancelled());
+        }
+        if let Some(limit) = limit.filter(|limit| self.started.elapsed() > *limit) {
+            let message = format!("{} was stopped after {} s, its `timeout`", self.name(), limit.as_secs_f64());
+            return Some(OperatorError::machine(message).with_help("give it longer: `resources: {timeout: …}`"));
+        }
+        (self.heard.elapsed() > silence).then(|| {
+            let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
+            OperatorError::machine(message)
+        })
+    }
+
+    fn name(&self) -> String {
+        let (node, pid) = (self.job.node().id(), self.child.id());
+        match self.lease.names() {
+            devices if devices.is_empty() => format!("the worker of `{node}` (process {pid})"),
+            devices => format!("the worker of `{node}` (process {pid}, {devices})"),
+        }
+    }
+
+    /// Its task is settled: it is given a moment to go, and no longer.
+    fn leave(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) -> VecDeque<String> {
+        // Already gone is as good.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
+    }
+
+    /// It closed its pipes without a last word.
+    fn died(mut self) -> Ended {
+        let ended = self.child.wait();
+        let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        if self.job.stop.is_cancelled() {
+            return Err(Death { error: OperatorError::cancelled(), again: false });
+        }
+        let (how, help) = match &ended {
+            Ok(status) => how(*status),
+            Err(error) => (format!("is lost: {error}"), None),
+        };
+        let memory = format!("; it held {} MiB of memory", self.memory >> 20);
+        let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
+        let error = help.map_or(error.clone(), |help| error.with_help(help));
+        Err(Death { error: self.with_tail(error, &tail), again: true })
+    }
+
+    fn with_tail(&self, mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
+        if !tail.is_empty() {
+            let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
+            error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
+        }
+        error
+    }
+}
+
+fn tail(errors: impl BufRead) -> VecDeque<String> {
+    let mut kept = VecDeque::with_capacity(TAIL);
+    for line in errors.lines().map_while(Result::ok) {
+        if kept.len() == TAIL {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
+    kept
+}
+
+/// How a process ended, and what may have been the reason.
+#[cfg(unix)]
+fn how(status: ExitStatus) -> (String, Option<&'static str>) {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(9) => {
+            let help = "nobody but the system sends signal 9 by itself: it was most likely out of memory. Give the node less to \
+                        do at once, or the machine more memory";
+            ("was killed by signal 9".to_owned(), Some(help))
+        }
+        Some(signal) => (format!("was killed by signal {signal}"), None),
+        None => (format!("ended with exit code {} in the middle of its task", status.code().unwrap_or(-1)), None),
+    }
+}
+
+#[cfg(not(unix))]
+fn how(status: ExitStatus) -> (String, Option<&'static str>) {
+    (format!("ended in the middle of its task: {status}"), None)
+}

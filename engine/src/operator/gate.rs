@@ -1,0 +1,307 @@
+//! The way to one endpoint, shared by all nodes of a run that ask it: how many calls a minute, how many at once, the
+//! pauses that it asks for, and how long it has been silent.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::money::Prices;
+
+/// What an endpoint is to be spared. Shared by all nodes of a run that ask it, and no part of any key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "snake_case")]
+pub struct Limits {
+    /// Most requests in a minute, spread evenly.
+    pub requests_per_minute: Option<f64>,
+    /// Most tokens (prompt and completion) in a minute. How many a call takes is known afterwards: calls after it wait.
+    pub tokens_per_minute: Option<f64>,
+    /// Most requests at once.
+    pub concurrency: Option<usize>,
+}
+
+impl Limits {
+    /// The name of a field that holds nothing usable.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        let rates = [("requests_per_minute", self.requests_per_minute), ("tokens_per_minute", self.tokens_per_minute)];
+        let rate = rates.into_iter().find(|(_, rate)| rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0));
+        rate.map(|(name, _)| name).or((self.concurrency == Some(0)).then_some("concurrency"))
+    }
+
+    /// The stricter of two, field by field.
+    #[must_use]
+    pub fn stricter(&self, other: &Self) -> Self {
+        let rate = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            requests_per_minute: rate(self.requests_per_minute, other.requests_per_minute),
+            tokens_per_minute: rate(self.tokens_per_minute, other.tokens_per_minute),
+            concurrency: [self.concurrency, other.concurrency].into_iter().flatten().min(),
+        }
+    }
+}
+
+/// The endpoint that an operator asks, as its params say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointUse {
+    /// Where it is: nodes with the same address share its limits.
+    pub address: String,
+    /// What is asked there (a model's name): what calls cost is estimated from earlier calls of the same.
+    pub model: String,
+    /// What it is to be spared.
+    pub limits: Limits,
+    /// What it takes; `None` when the params do not say.
+    pub prices: Option<Prices>,
+    /// How long it may be silent, with calls under way, before that is told.
+    pub stall_after: Duration,
+}
+
+/// Something that fills at a steady rate, and is empty or in debt after much was taken.
+#[derive(Debug)]
+struct Bucket {
+    per_second: f64,
+    most: f64,
+    level: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    /// A second's worth may go at once, so no minute has more than a sixtieth above its limit.
+    fn new(per_minute: f64, now: Instant) -> Self {
+        let per_second = per_minute / 60.0;
+        let most = per_second.max(1.0);
+        Self { per_second, most, level: most, filled: now }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.level = (self.level + seconds * self.per_second).min(self.most);
+        self.filled = now;
+    }
+
+    /// How long until there is `wanted` in it.
+    fn wait(&self, wanted: f64) -> Duration {
+        let seconds = ((wanted - self.level) / self.per_second).max(0.0);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_hours(1))
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    requests: Option<Bucket>,
+    tokens: Option<Bucket>,
+    /// Nobody asks before.
+    pause_until: Option<Instant>,
+    /// Calls under way.
+    under_way: BTreeSet<u64>,
+    serial: u64,
+    /// Since when somebody waits to hear something.
+    waiting_since: Option<Instant>,
+    /// For how long it has been told to be silent.
+    told: Option<Duration>,
+    /// Has it spoken since it was told to be silent?
+    spoke: bool,
+}
+
+/// What the watch over an endpoint has to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Silence {
+    /// The endpoint.
+    pub address: String,
+    /// How long nothing was heard of it; `None` once it speaks again.
+    pub silent: Option<Duration>,
+    /// Calls that wait for it.
+    pub waiting: usize,
+}
+
+/// The way to one endpoint.
+#[derive(Debug)]
+pub struct Gate {
+    address: String,
+    stall_after: Duration,
+    slots: Option<Arc<Semaphore>>,
+    state: Mutex<State>,
+}
+
+impl Gate {
+    /// A gate with those limits.
+    #[must_use]
+    pub fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
+        let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
+        let state = State {
+            requests: bucket(limits.requests_per_minute),
+            tokens: bucket(limits.tokens_per_minute),
+            pause_until: None,
+            under_way: BTreeSet::new(),
+            serial: 0,
+            waiting_since: None,
+            told: None,
+            spoke: false,
+        };
+        let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
+        Arc::new(Self { address: address.to_owned(), stall_after, slots, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place among the calls under way; waits for one.
+    pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        let slots = Arc::clone(self.slots.as_ref()?);
+        slots.acquire_owned().await.ok()
+    }
+
+    /// Begins a call, or says how long to wait before asking again.
+    pub(super) fn begin(&self, now: Instant) -> Result<u64, Duration> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if let Some(until) = state.pause_until.filter(|until| *until > now) {
+            return Err(until - now);
+        }
+        let mut wait = Duration::ZERO;
+        for (bucket, wanted) in [(&mut state.requests, 1.0), (&mut state.tokens, f64::MIN_POSITIVE)]
+            .into_iter()
+            .filter_map(|(bucket, wanted)| Some((bucket.as_mut()?, wanted)))
+        {
+            bucket.fill(now);
+            wait = wait.max(if bucket.level < wanted { bucket.wait(wanted) } else { Duration::ZERO });
+        }
+        if !wait.is_zero() {
+            return Err(wait.max(Duration::from_millis(1)));
+        }
+        if let Some(requests) = &mut state.requests {
+            requests.level -= 1.0;
+        }
+        state.serial += 1;
+        let call = state.serial;
+        state.under_way.insert(call);
+        state.waiting_since.get_or_insert(now);
+        Ok(call)
+    }
+
+    /// Something was heard of the endpoint.
+    pub(super) fn heard(&self) {
+        let mut state = self.state();
+        state.spoke = state.told.is_some();
+        let others = state.under_way.len() > 1;
+        state.waiting_since = others.then(Instant::now);
+    }
+
+    /// A call took that many tokens.
+    pub(super) fn count(&self, tokens: u64) {
+        if let Some(bucket) = &mut self.state().tokens {
+            bucket.fill(Instant::now());
+            bucket.level -= tokens as f64;
+        }
+    }
+
+    /// Nobody asks for that long.
+    pub(super) fn pause(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        let mut state = self.state();
+        state.pause_until = Some(state.pause_until.map_or(until, |before| before.max(until)));
+    }
+
+    pub(super) fn end(&self, call: u64) {
+        self.state().under_way.remove(&call);
+    }
+
+    /// What there is to tell of its silence: when it begins to be long, each time it has doubled, and when it ends.
+    pub fn watch(&self, now: Instant) -> Option<Silence> {
+        let mut state = self.state();
+        let waiting = state.under_way.len();
+        let told = |silent| Some(Silence { address: self.address.clone(), silent, waiting });
+        if std::mem::take(&mut state.spoke) {
+            state.told = None;
+            return told(None);
+        }
+        // Between calls there is nothing to wait for; a call that was given up does not end the silence.
+        let since = state.waiting_since.filter(|_| waiting > 0)?;
+        let silent = now.saturating_duration_since(since);
+        let enough = state.told.map_or(self.stall_after, |before| 2 * before);
+        if silent < enough {
+            return None;
+        }
+        state.told = Some(silent);
+        told(Some(silent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(limits: &Limits) -> Arc<Gate> {
+        Gate::new("http://h/v1", limits, Duration::from_secs(30))
+    }
+
+    #[test]
+    fn requests_are_spread_over_the_minute() {
+        let gate = gate(&Limits { requests_per_minute: Some(120.0), ..Limits::default() });
+        let start = Instant::now();
+        let mut now = start;
+        let mut begun = 0;
+        while now < start + Duration::from_mins(1) {
+            match gate.begin(now) {
+                Ok(_) => begun += 1,
+                Err(wait) => now += wait,
+            }
+        }
+        assert!((120..=123).contains(&begun), "{begun} in a minute");
+    }
+
+    #[test]
+    fn tokens_are_paid_back_before_the_next_call() {
+        let gate = gate(&Limits { tokens_per_minute: Some(6000.0), ..Limits::default() });
+        let now = Instant::now();
+        assert!(gate.begin(now).is_ok());
+        gate.count(1100);
+        let wait = gate.begin(Instant::now()).expect_err("a debt of a thousand tokens");
+        assert!((9.0..10.1).contains(&wait.as_secs_f64()), "{wait:?}");
+        assert!(gate.begin(Instant::now() + wait + Duration::from_millis(50)).is_ok());
+    }
+
+    #[test]
+    fn a_pause_is_for_everybody() {
+        let gate = gate(&Limits::default());
+        gate.pause(Duration::from_secs(5));
+        gate.pause(Duration::from_secs(1));
+        let wait = gate.begin(Instant::now()).expect_err("a pause");
+        assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter wish does not end a longer pause");
+        assert!(gate.begin(Instant::now() + Duration::from_secs(6)).is_ok());
+    }
+
+    #[test]
+    fn silence_is_told_when_it_is_long_when_it_doubles_and_when_it_ends() {
+        let gate = gate(&Limits::default());
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert_eq!(gate.watch(at(100)), None, "nobody asks");
+        let call = gate.begin(start).expect("a call");
+        let silent = |seconds| gate.watch(at(seconds)).map(|silence| silence.silent.map(|silent| silent.as_secs()));
+        assert_eq!((silent(29), silent(31), silent(59), silent(63)), (None, Some(Some(31)), None, Some(Some(63))));
+        gate.end(call);
+        assert_eq!(silent(200), None, "given up, and nobody asks");
+        let again = gate.begin(at(200)).expect("a call");
+        assert_eq!(silent(201), Some(Some(201)), "nothing was heard since the first call");
+        gate.heard();
+        gate.end(again);
+        assert_eq!((silent(202), silent(203)), (Some(None), None));
+    }
+
+    #[test]
+    fn the_stricter_limit_counts() {
+        let one = Limits { requests_per_minute: Some(60.0), concurrency: Some(4), ..Limits::default() };
+        let other = Limits { requests_per_minute: Some(90.0), tokens_per_minute: Some(5.0), concurrency: Some(2) };
+        let both = Limits { requests_per_minute: Some(60.0), tokens_per_minute: Some(5.0), concurrency: Some(2) };
+        assert_eq!((one.stricter(&other), other.stricter(&one)), (both.clone(), both));
+        assert_eq!(Limits { concurrency: Some(0), ..Limits::default() }.fault(), Some("concurrency"));
+    }
+}

@@ -1,0 +1,265 @@
+//! What calls to the outside cost, what they may cost, and the count of both.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Billionths of a currency's unit in one unit: costs are whole numbers, so that sums do not depend on their order.
+const NANOS: f64 = 1e9;
+const PER_MILLION: f64 = 1e6;
+
+/// What calls cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Calls made, retries included.
+    pub calls: u64,
+    /// Prompt tokens, as the endpoint counts them.
+    pub prompt_tokens: u64,
+    /// Completion tokens, as the endpoint counts them.
+    pub completion_tokens: u64,
+    /// Billionths of the currency's unit, at the prices that the endpoint's params tell; 0 without prices.
+    #[serde(default)]
+    pub cost_nanos: u64,
+}
+
+impl Usage {
+    /// Prompt and completion tokens.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.prompt_tokens + self.completion_tokens
+    }
+
+    /// In units of the currency.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.cost_nanos as f64 / NANOS
+    }
+
+    /// The same at those prices.
+    #[must_use]
+    pub fn at(self, prices: &Prices) -> Self {
+        Self { cost_nanos: prices.nanos(&self), ..self }
+    }
+
+    /// What is left of it without `other`.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(other.calls),
+            prompt_tokens: self.prompt_tokens.saturating_sub(other.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_sub(other.completion_tokens),
+            cost_nanos: self.cost_nanos.saturating_sub(other.cost_nanos),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+        self.cost_nanos += other.cost_nanos;
+    }
+}
+
+/// What an endpoint takes. Changes no bytes of any result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "snake_case")]
+pub struct Prices {
+    /// Price of a million prompt tokens.
+    pub prompt: f64,
+    /// Price of a million completion tokens.
+    pub completion: f64,
+    /// Price of a call, whatever its tokens.
+    pub call: f64,
+    /// The currency of these prices. All endpoints of a pipeline must have the same.
+    pub currency: String,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self { prompt: 0.0, completion: 0.0, call: 0.0, currency: "USD".to_owned() }
+    }
+}
+
+impl Prices {
+    /// The cost in billionths, rounded once.
+    #[must_use]
+    pub fn nanos(&self, usage: &Usage) -> u64 {
+        let tokens = usage.prompt_tokens as f64 * self.prompt + usage.completion_tokens as f64 * self.completion;
+        ((tokens / PER_MILLION + usage.calls as f64 * self.call) * NANOS).round() as u64
+    }
+
+    /// Can these be prices? The name of the field that cannot.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        let given = [("prompt", self.prompt), ("completion", self.completion), ("call", self.call)];
+        given.into_iter().find(|(_, price)| !price.is_finite() || *price < 0.0).map(|(name, _)| name)
+    }
+}
+
+/// What a run may spend.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Calls, retries included.
+    pub calls: Option<u64>,
+    /// Prompt and completion tokens.
+    pub tokens: Option<u64>,
+    /// Units of the currency.
+    pub cost: Option<f64>,
+}
+
+impl Budget {
+    /// Names that a limit can have.
+    pub const NAMES: [&'static str; 3] = ["calls", "tokens", "cost"];
+
+    /// Sets one limit, as it is written: `calls` `500`, `tokens` `1.5M`, `cost` `2.50`.
+    ///
+    /// # Errors
+    /// In words, when it cannot be understood.
+    pub fn set(&mut self, name: &str, amount: &str) -> Result<(), String> {
+        let number = amount_of(amount)?;
+        let whole = || {
+            let fits = number.fract() == 0.0 && number < 2f64.powi(53);
+            fits.then_some(number as u64).ok_or_else(|| format!("`{amount}` is no whole number"))
+        };
+        match name {
+            "calls" => self.calls = Some(whole()?),
+            "tokens" => self.tokens = Some(whole()?),
+            "cost" => self.cost = Some(number),
+            _ => return Err(format!("a budget has no `{name}`: it has calls, tokens and cost")),
+        }
+        Ok(())
+    }
+
+    /// With the limits of `other` in place of these where it has some.
+    #[must_use]
+    pub fn overlaid(self, other: Self) -> Self {
+        Self { calls: other.calls.or(self.calls), tokens: other.tokens.or(self.tokens), cost: other.cost.or(self.cost) }
+    }
+
+    /// The limit that is used up, in words.
+    #[must_use]
+    pub fn used_up(&self, spent: &Usage) -> Option<String> {
+        let over = |limit: Option<u64>, spent: u64| limit.filter(|limit| spent >= *limit);
+        if let Some(limit) = over(self.calls, spent.calls) {
+            return Some(format!("{} of {limit} calls", spent.calls));
+        }
+        if let Some(limit) = over(self.tokens, spent.tokens()) {
+            return Some(format!("{} of {limit} tokens", spent.tokens()));
+        }
+        let limit = self.cost.filter(|limit| spent.cost_nanos as f64 >= limit * NANOS)?;
+        Some(format!("{:.4} of {limit} (cost)", spent.cost()))
+    }
+}
+
+/// `500`, `20k`, `1.5M`, `2G`.
+fn amount_of(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is no amount: write a number, or one with k, M or G behind it");
+    let text = text.trim();
+    let (digits, factor) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
+        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
+        Some('g' | 'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    let number: f64 = digits.trim().replace('_', "").parse().map_err(|_| wrong())?;
+    // 2.3 × 1e6 is not whole in binary.
+    let number = if factor > 1.0 { (number * factor * 1e3).round() / 1e3 } else { number };
+    (number.is_finite() && number >= 0.0).then_some(number).ok_or_else(wrong)
+}
+
+/// What a run has spent so far, shared by all its nodes.
+#[derive(Debug, Default)]
+pub struct Purse {
+    budget: Budget,
+    spent: Mutex<Usage>,
+    /// Was a call refused?
+    closed: AtomicBool,
+}
+
+impl Purse {
+    /// A purse that holds that much.
+    #[must_use]
+    pub fn new(budget: Budget) -> Arc<Self> {
+        Arc::new(Self { budget, ..Self::default() })
+    }
+
+    /// What was spent.
+    #[must_use]
+    pub fn spent(&self) -> Usage {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Was a call refused because the budget was used up? In words, which limit.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.closed.load(Ordering::SeqCst).then(|| self.budget.used_up(&self.spent()).unwrap_or_default())
+    }
+
+    /// Is there something left? Refusing a call closes the purse.
+    pub(super) fn take_call(&self) -> Result<(), String> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limit) = self.budget.used_up(&spent) {
+            self.closed.store(true, Ordering::SeqCst);
+            return Err(limit);
+        }
+        spent.calls += 1;
+        Ok(())
+    }
+
+    /// Counts what a call cost, the call itself left out.
+    pub(super) fn pay(&self, usage: &Usage) {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += Usage { calls: 0, ..*usage };
+    }
+
+    /// Would a call be refused?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.budget.used_up(&self.spent()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_per_million_tokens_and_rounded_once() {
+        let prices = Prices { prompt: 0.15, completion: 0.6, call: 0.001, ..Prices::default() };
+        let usage = Usage { calls: 2, prompt_tokens: 1_000_000, completion_tokens: 500_000, cost_nanos: 7 };
+        assert_eq!(usage.at(&prices).cost_nanos, 150_000_000 + 300_000_000 + 2_000_000);
+        assert_eq!(Usage::default().at(&prices).cost_nanos, 0);
+        assert_eq!(Prices { call: -1.0, ..Prices::default() }.fault(), Some("call"));
+    }
+
+    #[test]
+    fn budgets_are_read_as_people_write_them() {
+        let mut budget = Budget::default();
+        for (name, amount) in [("calls", "500"), ("tokens", "2.3M"), ("cost", "2.50")] {
+            budget.set(name, amount).expect("a limit");
+        }
+        assert_eq!(budget, Budget { calls: Some(500), tokens: Some(2_300_000), cost: Some(2.5) });
+        for (name, amount) in [("calls", "1.5"), ("calls", "many"), ("cost", "-1"), ("euros", "3"), ("tokens", "")] {
+            assert!(budget.set(name, amount).is_err(), "{name}={amount}");
+        }
+        let wider = budget.overlaid(Budget { calls: Some(9), ..Budget::default() });
+        assert_eq!((wider.calls, wider.tokens), (Some(9), Some(2_300_000)));
+    }
+
+    #[test]
+    fn a_purse_gives_no_call_more_than_it_holds() {
+        let purse = Purse::new(Budget { calls: Some(2), ..Budget::default() });
+        assert!(purse.take_call().is_ok() && purse.take_call().is_ok());
+        assert!(purse.refused().is_none(), "a budget that was just enough stops nothing");
+        assert_eq!(purse.take_call(), Err("2 of 2 calls".to_owned()));
+        assert_eq!((purse.spent().calls, purse.refused()), (2, Some("2 of 2 calls".to_owned())));
+        let purse = Purse::new(Budget { cost: Some(1.0), ..Budget::default() });
+        assert!(purse.take_call().is_ok());
+        purse.pay(&Usage { calls: 1, cost_nanos: 1_000_000_000, ..Usage::default() });
+        assert!(purse.take_call().is_err());
+        assert_eq!(purse.spent().calls, 1);
+    }
+}

@@ -1,0 +1,216 @@
+//! Puts many small segments of a memo into one. Safe beside living processes and whenever it is killed:
+//!
+//! 1. A segment that no living process writes to (it holds a lock on its own) is renamed to `*.merging`. Readers read
+//!    those too. Should its writer live after all, on a file system without locks, it sees that its file is gone after
+//!    the next record and writes that one again, to a new segment.
+//! 2. All of them are read, written to one file, flushed, and published under the name of its content.
+//! 3. Only then they are removed. Killed before that, records are there twice, which does no harm.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use super::error::StoreError;
+use super::layout::Store;
+use super::memo::SEGMENTS;
+use super::segment::{abandoned, list, remove, scan};
+use crate::fingerprint::{Digest, hash_file};
+
+/// Segments of one size class that may lie beside each other.
+const MOST: usize = 16;
+/// Sizes of the first class; each further class is 16 times as large. So a record is copied once a class.
+const CLASS: u64 = 1 << 20;
+
+impl Store {
+    /// Merges the segments of a memo where there are too many of a size; gives how many were put together. Where that
+    /// cannot be done (a full disk), it waits for another time, and nothing is lost.
+    pub fn tidy_memo(&self, base: &Digest) -> usize {
+        self.merge_crowded(base).unwrap_or_else(|error| {
+            tracing::debug!("segments of a memo were not merged: {error}");
+            0
+        })
+    }
+
+    fn merge_crowded(&self, base: &Digest) -> Result<usize, StoreError> {
+        if self.is_shared() {
+            // Segments of a shared store are sent piece by piece, under their names.
+            return Ok(0);
+        }
+        let folder = self.memo_folder(base);
+        let mut classes: [Vec<PathBuf>; 5] = std::array::from_fn(|_| Vec::new());
+        let mut left_over = Vec::new();
+        for path in list(&folder, &SEGMENTS)? {
+            if path.extension().is_some_and(|extension| extension == "merging") {
+                left_over.push(path);
+            } else {
+                let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+                let class = (0..4).find(|class| size < CLASS << (4 * class)).unwrap_or(4);
+                classes[class].push(path);
+            }
+        }
+        let crowded = classes.into_iter().filter(|class| class.len() > MOST).flatten();
+        let chosen: Vec<PathBuf> = left_over.into_iter().chain(crowded).collect();
+        if chosen.is_empty() { Ok(0) } else { self.merge(base, chosen) }
+    }
+
+    fn merge(&self, base: &Digest, chosen: Vec<PathBuf>) -> Result<usize, StoreError> {
+        let taken: Vec<(PathBuf, File)> = chosen.into_iter().filter_map(take).collect();
+        if taken.is_empty() {
+            return Ok(0);
+        }
+        let temporary = self.temporary();
+        let mut merged = BufWriter::new(File::create(&temporary).map_err(StoreError::io("create", &temporary))?);
+        let mut seen = BTreeSet::new();
+        let mut written = Ok(());
+        for (_, file) in &taken {
+            let length = file.metadata().map_or(0, |metadata| metadata.len());
+            scan(file, length, |found| {
+                // Two records that agree in key and sum are one.
+                if written.is_ok() && seen.insert((found.key, found.record[4..12].to_vec())) {
+                    written = merged.write_all(found.record);
+                }
+            });
+        }
+        written.and_then(|()| merged.flush()).map_err(StoreError::io("write", &temporary))?;
+        merged.get_ref().sync_data().map_err(StoreError::io("flush", &temporary))?;
+        if seen.is_empty() {
+            remove(&temporary);
+        } else {
+            let digest = hash_file(&temporary).map_err(StoreError::io("read", &temporary))?;
+            self.publish(&temporary, &self.memo_folder(base).join(format!("{digest}.rows")))?;
+        }
+        taken.iter().for_each(|(path, _)| remove(path));
+        Ok(taken.len())
+    }
+}
+
+/// Takes a segment away from those that are written to, if nobody writes to it.
+fn take(path: PathBuf) -> Option<(PathBuf, File)> {
+    let file = abandoned(&path)?;
+    let taken = path.with_extension("merging");
+    if taken != path {
+        // Another process may have been quicker.
+        fs::rename(&path, &taken).ok()?;
+    }
+    Some((taken, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memo::Memo;
+    use super::*;
+    use crate::fingerprint::{RowKey, hash_bytes};
+
+    fn key(number: usize) -> RowKey {
+        RowKey(hash_bytes(&number.to_le_bytes()))
+    }
+
+    fn store() -> (tempfile::TempDir, Store, Digest) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        (folder, store, hash_bytes(b"base"))
+    }
+
+    /// A process that kept one record and is gone.
+    fn dead(store: &Store, base: &Digest, number: usize) {
+        Memo::empty(store, base).keep(&key(number), &number.to_le_bytes()).unwrap();
+    }
+
+    fn names(store: &Store, base: &Digest) -> Vec<PathBuf> {
+        list(&store.memo_folder(base), &SEGMENTS).unwrap()
+    }
+
+    #[test]
+    fn segments_of_the_dead_become_one_and_those_of_the_living_stay() {
+        let (_folder, store, base) = store();
+        let mut living = Memo::empty(&store, &base);
+        living.keep(&key(1000), b"first").unwrap();
+        (0..30).for_each(|number| dead(&store, &base, number % 20));
+        assert_eq!((store.tidy_memo(&base), names(&store, &base).len()), (30, 2));
+        living.keep(&key(1001), b"second").unwrap();
+        let memo = Memo::open(&store, &base).unwrap();
+        assert_eq!(memo.len(), 22, "twenty of the dead, each once, and two of the living");
+        assert!((0..20).all(|number| memo.payloads(&key(number)).eq([number.to_le_bytes().to_vec()])));
+        assert_eq!(store.tidy_memo(&base), 0, "a few segments are left alone");
+    }
+
+    #[test]
+    fn a_merge_that_was_killed_loses_nothing() {
+        let (_folder, store, base) = store();
+        (0..20).for_each(|number| dead(&store, &base, number));
+        // Killed after the first renames, before anything was written.
+        for path in names(&store, &base).iter().take(7) {
+            fs::rename(path, path.with_extension("merging")).unwrap();
+        }
+        assert_eq!(Memo::open(&store, &base).unwrap().len(), 20);
+        assert_eq!(store.tidy_memo(&base), 7, "the left-overs go on");
+        assert_eq!(Memo::open(&store, &base).unwrap().len(), 20);
+        assert!(names(&store, &base).iter().all(|path| path.extension().unwrap() == "rows"));
+    }
+
+    #[test]
+    fn a_writer_whose_segment_was_taken_writes_on() {
+        let (_folder, store, base) = store();
+        let mut memo = Memo::empty(&store, &base);
+        memo.keep(&key(1), b"before").unwrap();
+        // As it may happen where locks do not work.
+        let path = names(&store, &base).remove(0);
+        let taken = path.with_extension("merging");
+        fs::rename(&path, &taken).unwrap();
+        memo.keep(&key(2), b"between").unwrap();
+        fs::remove_file(&taken).unwrap();
+        memo.keep(&key(3), b"after").unwrap();
+        let found = Memo::open(&store, &base).unwrap();
+        let known = [1, 2, 3].map(|number| found.contains(&key(number)));
+        assert_eq!(known, [false, true, true], "the merger has the first one; those after it are in a new segment");
+    }
+
+    #[test]
+    fn torn_and_damaged_tails_end_a_segment() {
+        let (_folder, store, base) = store();
+        let mut memo = Memo::empty(&store, &base);
+        (0..3).for_each(|number| memo.keep(&key(number), &[7; 100]).unwrap());
+        let path = names(&store, &base).remove(0);
+        let whole = fs::read(&path).unwrap();
+        let known = || Memo::open(&store, &base).unwrap().len();
+        for (length, rows) in [(whole.len(), 3), (whole.len() - 1, 2), (150, 1), (20, 0), (0, 0)] {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(known(), rows, "{length} bytes");
+        }
+        let mut flipped = whole.clone();
+        flipped[200] ^= 1;
+        fs::write(&path, &flipped).unwrap();
+        assert_eq!(known(), 1, "the record with a wrong byte and those after it");
+        let mut huge = whole;
+        huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        fs::write(&path, &huge).unwrap();
+        assert_eq!(known(), 0);
+    }
+
+    #[test]
+    fn many_write_and_merge_at_once_and_nothing_is_lost() {
+        let (_folder, store, base) = store();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (store, base) = (&store, &base);
+                scope.spawn(move || (0..100).for_each(|number| dead(store, base, writer * 100 + number)));
+            }
+            for _ in 0..2 {
+                let (store, base) = (&store, &base);
+                scope.spawn(move || (0..60).for_each(|_| assert!(store.tidy_memo(base) <= 400)));
+            }
+            let (store, base) = (&store, &base);
+            scope.spawn(move || {
+                let mut known = 0;
+                for _ in 0..60 {
+                    let now = Memo::open(store, base).unwrap().len();
+                    assert!(now >= known, "{now} rows are known after {known} were");
+                    known = now;
+                }
+            });
+        });
+        let memo = Memo::open(&store, &base).unwrap();
+        assert_eq!((0..400).filter(|number| !memo.contains(&key(*number))).count(), 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! What collections took: a line each, written before anything goes, so that of a collected result it can be said when it
+//! went and by which collection.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::layout::Store;
+use super::seal::{Seal, look, seal};
+use crate::fingerprint::NodeKey;
+
+/// One collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Its id: `gc-20261120-131502-1a2b`.
+    pub id: String,
+    /// Unix time in seconds.
+    pub time: f64,
+    /// What it was told to keep.
+    pub kept: String,
+    /// Results that it took.
+    pub keys: Vec<NodeKey>,
+}
+
+impl Store {
+    fn collections_path(&self) -> std::path::PathBuf {
+        self.root().join("collected").join("collections.jsonl")
+    }
+
+    /// Writes down what a collection is about to take.
+    pub(super) fn note_collection(&self, collection: &Collection) -> Result<(), StoreError> {
+        let path = self.collections_path();
+        let folder = path.parent().unwrap_or(self.root());
+        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+        let line = serde_json::to_vec(collection).map_err(|error| StoreError::Location(error.to_string()))?;
+        let mut line = seal(line);
+        line.push(b'\n');
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
+        written.map_err(StoreError::io("write", &path))
+    }
+
+    /// All collections, oldest first. Damaged lines are left out.
+    #[must_use]
+    pub fn collections(&self) -> Vec<Collection> {
+        let text = fs::read(self.collections_path()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let whole = text.lines().filter(|line| look(line) != Seal::Broken);
+        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}

@@ -1,0 +1,116 @@
+//! The right to compute a key, between machines: an object that says who has it and that changes while he is alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::UpdateVersion;
+use object_store::path::Path;
+
+use super::Remote;
+use super::objects::{self, Objects, Put};
+use crate::fingerprint::NodeKey;
+use crate::store::error::StoreError;
+use crate::store::heartbeat::{Claim, Heartbeat, Watch};
+
+/// A lease is given back within this time, or not at all.
+const AT_THE_END: Duration = Duration::from_secs(3);
+
+/// Held while this process computes a key that other machines might compute.
+#[derive(Debug)]
+pub(in crate::store) struct RemoteLease {
+    _beating: Heartbeat,
+}
+
+/// What is seen of a claim: an object and its version.
+async fn look(objects: &Objects, path: &Path) -> object_store::Result<Option<(Option<Claim>, UpdateVersion)>> {
+    let found = objects::get(objects, path).await?;
+    Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
+}
+
+fn text(claim: &Claim) -> Bytes {
+    Bytes::from(serde_json::to_vec(claim).unwrap_or_default())
+}
+
+/// The version of a claim, if it is this one.
+async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> object_store::Result<Option<UpdateVersion>> {
+    let found = look(objects, path).await?;
+    let same = |found: &Option<Claim>| found.as_ref().is_some_and(|found| found.holder == claim.holder);
+    Ok(found.filter(|(found, _)| same(found)).map(|(_, version)| version))
+}
+
+/// Puts a claim in the place of that version. An answer that was lost is looked up. `None` when it is not ours.
+async fn renew(
+    objects: &Objects,
+    path: &Path,
+    claim: &Claim,
+    version: UpdateVersion,
+) -> object_store::Result<Option<UpdateVersion>> {
+    if let Put::Made(version) = objects::replace(objects, path, text(claim), version).await? {
+        return Ok(Some(version));
+    }
+    ours(objects, path, claim).await
+}
+
+/// Takes the claim where nobody has it: nobody ever had, it was given back, or its holder is dead.
+async fn take(
+    objects: Objects,
+    path: Path,
+    claim: Claim,
+    watch: Watch,
+) -> object_store::Result<(Option<UpdateVersion>, Watch)> {
+    let mut watch = watch;
+    let Some((found, version)) = look(&objects, &path).await? else {
+        let put = objects::put_new(&objects, &path, text(&claim)).await?;
+        let taken = match put {
+            Put::Made(version) => Some(version),
+            // It may be ours: the answer to a first try may have been lost.
+            Put::Refused => ours(&objects, &path, &claim).await?,
+        };
+        return Ok((taken, watch));
+    };
+    let seen = format!("{version:?} {found:?}");
+    let free = found.is_none_or(|found| found.free || found.machine == claim.machine);
+    if !free && !watch.is_dead(&seen) {
+        return Ok((None, watch));
+    }
+    Ok((renew(&objects, &path, &claim, version).await?, watch))
+}
+
+impl Remote {
+    /// Takes the lease on a key among machines, or `None` while another one holds it. The lease among the processes of
+    /// this machine is held already, so a claim of this machine is one of a dead process.
+    pub(in crate::store) fn try_lease(
+        self: &Arc<Self>,
+        key: &NodeKey,
+        watch: &mut Watch,
+    ) -> Result<Option<RemoteLease>, StoreError> {
+        let (objects, path) = (Arc::clone(&self.objects), Path::from(format!("leases/{key}")));
+        let claim = Claim::new(self.machine.clone());
+        let taking = take(Arc::clone(&objects), path.clone(), claim.clone(), std::mem::take(watch));
+        let (taken, seen) = self.call("take a lease in", taking)?;
+        *watch = seen;
+        let Some(version) = taken else { return Ok(None) };
+        let (remote, mut claim, mut version) = (Arc::clone(self), claim, Some(version));
+        let beat = move |last: bool| {
+            let Some(known) = version.take() else { return };
+            claim.beat(last);
+            let (objects, path, next) = (Arc::clone(&objects), path.clone(), claim.clone());
+            let before = known.clone();
+            // Giving it back must not keep anybody waiting: if it fails, others wait until it is seen to be dead.
+            let most = if last { AT_THE_END } else { Duration::from_mins(1) };
+            let renewing = async move {
+                let renewed = tokio::time::timeout(most, renew(&objects, &path, &next, known)).await;
+                renewed.unwrap_or_else(|_| Err(objects::generic("no answer in time")))
+            };
+            version = match remote.wait(renewing) {
+                Ok(renewed) => renewed,
+                Err(error) => {
+                    tracing::debug!("a lease could not be renewed: {}", objects::reason(&error));
+                    Some(before)
+                }
+            };
+        };
+        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat) }))
+    }
+}

@@ -1,0 +1,166 @@
+//! Opens a shared store by its URL. Credentials, regions and endpoints come from the environment variables of the clouds'
+//! own tools (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …); they
+//! are the machine's and stand in no key, record or message.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as ObjectPath;
+use object_store::prefix::PrefixStore;
+use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
+use url::Url;
+
+use super::objects::{Objects, Put, get, put_new, reason};
+use super::segments::Segments;
+use super::{NAMEPLATE, Nameplate, Remote};
+use crate::store::error::StoreError;
+use crate::store::layout::{STORE_FORMAT, Store};
+
+/// Settings that object stores understand are named like this.
+const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+/// Threads for transfers: they wait more than they work.
+const THREADS: usize = 2;
+
+/// A failed request is made again so often, over some seconds.
+fn retry() -> RetryConfig {
+    RetryConfig {
+        max_retries: 6,
+        retry_timeout: Duration::from_secs(40),
+        backoff: BackoffConfig { max_backoff: Duration::from_secs(4), ..BackoffConfig::default() },
+    }
+}
+
+impl Store {
+    /// Opens the shared store at a URL, made if it is not there, with its cache; sends what an earlier run could not send.
+    ///
+    /// # Errors
+    /// When the URL is none, the store cannot be reached, or the cache is that of another store.
+    pub fn open_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
+        let store = Self::open(cache)?.joined(url, true)?;
+        store.send_pending()?;
+        store.fetch_runs()?;
+        Ok(store)
+    }
+
+    /// The shared store at a URL as it is, for reading: nothing is made or changed in it.
+    ///
+    /// # Errors
+    /// As [`Store::open_shared`].
+    pub fn look_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
+        let store = Self::open(cache)?.joined(url, false)?;
+        store.fetch_runs()?;
+        Ok(store)
+    }
+
+    fn joined(mut self, url: &str, make: bool) -> Result<Self, StoreError> {
+        let root = self.root().to_owned();
+        let nameplate = Self::nameplate(&root);
+        let machine =
+            nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
+        let mut remote = Remote::connect(url, &root, machine)?;
+        let found = remote.identify(make)?;
+        remote.exists = found.is_some();
+        match (found, nameplate) {
+            (Some(found), Some(known)) if found != known.store => return Err(another(url, &root)),
+            (Some(found), None) => {
+                let nameplate = Nameplate { url: url.to_owned(), store: found, machine: remote.machine.clone() };
+                let text = serde_json::to_vec(&nameplate).map_err(|error| StoreError::Location(error.to_string()))?;
+                self.write_file(&root.join(NAMEPLATE), &text)?;
+            }
+            _ => {}
+        }
+        self.remote = Some(Arc::new(remote));
+        Ok(self)
+    }
+}
+
+fn another(url: &str, cache: &Path) -> StoreError {
+    StoreError::Location(format!(
+        "{} is the local copy of another store than the one that is at {url} now: remove it, or name another folder \
+         with --store-cache",
+        cache.display()
+    ))
+}
+
+impl Remote {
+    fn connect(url: &str, cache: &Path, machine: String) -> Result<Self, StoreError> {
+        let wrong = |why: String| StoreError::Location(format!("the store `{url}` cannot be used: {why}"));
+        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
+        let objects = open(&parsed).map_err(|error| wrong(reason(&error)))?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
+        let runtime = runtime.map_err(|error| wrong(format!("no threads for it: {error}")))?;
+        let segments = Arc::new(Segments::new(Arc::clone(&objects), machine.clone()));
+        runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
+        Ok(Self {
+            objects,
+            url: url.to_owned(),
+            cache: cache.to_owned(),
+            machine,
+            exists: false,
+            runtime: Some(runtime),
+            learnt: Mutex::default(),
+            segments,
+        })
+    }
+
+    /// The name that the store got when it was made; with `make` it is made.
+    fn identify(&self, make: bool) -> Result<Option<String>, StoreError> {
+        let (objects, path) = (Arc::clone(&self.objects), ObjectPath::from("format"));
+        let found = self.call("open", async move {
+            if let Some(found) = get(&objects, &path).await? {
+                return Ok(Some(found.0));
+            }
+            if !make {
+                return Ok(None);
+            }
+            let text = Bytes::from(format!("{STORE_FORMAT}\n{:016x}\n", rand::random::<u64>()));
+            match put_new(&objects, &path, text.clone()).await? {
+                Put::Made(_) => Ok(Some(text)),
+                Put::Refused => Ok(get(&objects, &path).await?.map(|found| found.0)),
+            }
+        })?;
+        let Some(text) = found else { return Ok(None) };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut lines = text.lines();
+        let format = lines.next().unwrap_or_default().trim().to_owned();
+        if format == STORE_FORMAT.to_string() {
+            return Ok(Some(lines.next().unwrap_or_default().to_owned()));
+        }
+        Err(StoreError::Format { path: self.url.clone().into(), found: format, wanted: STORE_FORMAT })
+    }
+}
+
+fn open(url: &Url) -> object_store::Result<Objects> {
+    let (scheme, prefix) = ObjectStoreScheme::parse(url)?;
+    let mut options: Vec<(String, String)> =
+        std::env::vars().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();
+    if options.iter().any(|(name, value)| name.contains("ENDPOINT") && value.starts_with("http://")) {
+        options.push(("allow_http".to_owned(), "true".to_owned()));
+    }
+    macro_rules! built {
+        ($builder:expr) => {{
+            let mut builder = $builder.with_url(url.as_str()).with_retry(retry());
+            for (name, value) in options {
+                if let Ok(name) = name.to_ascii_lowercase().parse() {
+                    builder = builder.with_config(name, value);
+                }
+            }
+            Box::new(builder.build()?) as Box<dyn ObjectStore>
+        }};
+    }
+    let objects = match scheme {
+        ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder::new()),
+        ObjectStoreScheme::GoogleCloudStorage => built!(GoogleCloudStorageBuilder::new()),
+        ObjectStoreScheme::MicrosoftAzure => built!(MicrosoftAzureBuilder::new()),
+        ObjectStoreScheme::Local => Box::new(LocalFileSystem::new()) as Box<dyn ObjectStore>,
+        _ => return Err(super::objects::generic("use s3://, gs://, az:// or file://")),
+    };
+    Ok(Arc::new(PrefixStore::new(objects, prefix)))
+}

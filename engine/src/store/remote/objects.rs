@@ -1,0 +1,131 @@
+//! Single objects: fetched, put, put if absent, put if unchanged, listed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{Error, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use tokio::io::AsyncWriteExt;
+
+pub(super) type Objects = Arc<dyn ObjectStore>;
+
+/// What became of a put under a condition.
+pub(super) enum Put {
+    /// It is there; its version.
+    Made(UpdateVersion),
+    /// The condition did not hold.
+    Refused,
+}
+
+pub(super) fn generic(message: &str) -> Error {
+    Error::Generic { store: "searchmill", source: message.into() }
+}
+
+/// What failed, with its innermost cause.
+pub(super) fn reason(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    let (told, innermost) = (error.to_string(), cause.to_string());
+    if told.contains(&innermost) { told } else { format!("{told} ({innermost})") }
+}
+
+/// An object with its version; `None` when there is none.
+pub(super) async fn get(objects: &Objects, path: &Path) -> object_store::Result<Option<(Bytes, UpdateVersion)>> {
+    let found = match objects.get(path).await {
+        Err(Error::NotFound { .. }) => return Ok(None),
+        found => found?,
+    };
+    let version = version_of(&found);
+    Ok(Some((found.bytes().await?, version)))
+}
+
+fn version_of(found: &GetResult) -> UpdateVersion {
+    UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() }
+}
+
+pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> object_store::Result<UpdateVersion> {
+    Ok(objects.put(path, PutPayload::from_bytes(content)).await?.into())
+}
+
+/// Puts an object where none is. A put whose answer was lost may have been made: whoever is refused looks who was first.
+pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> object_store::Result<Put> {
+    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
+        Ok(made) => Ok(Put::Made(made.into())),
+        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Put::Refused),
+        // Not every server knows conditions: then the first one wins unless two come at the same moment.
+        Err(Error::NotImplemented { .. }) => match objects.head(path).await {
+            Ok(_) => Ok(Put::Refused),
+            Err(Error::NotFound { .. }) => put(objects, path, content).await.map(Put::Made),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts an object in the place of that version of it.
+pub(super) async fn replace(
+    objects: &Objects,
+    path: &Path,
+    content: Bytes,
+    version: UpdateVersion,
+) -> object_store::Result<Put> {
+    let options = PutOptions { mode: PutMode::Update(version), ..PutOptions::default() };
+    match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
+        Ok(made) => Ok(Put::Made(made.into())),
+        Err(Error::Precondition { .. } | Error::NotFound { .. } | Error::AlreadyExists { .. }) => Ok(Put::Refused),
+        Err(Error::NotImplemented { .. }) => put(objects, path, content).await.map(Put::Made),
+        Err(error) => Err(error),
+    }
+}
+
+/// All objects below a prefix: their paths below it, and their sizes.
+pub(super) async fn list(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<(String, u64)>> {
+    let found: Vec<_> = objects.list(Some(prefix)).try_collect().await?;
+    let below = |path: &Path| {
+        let parts: Vec<String> = path.prefix_match(prefix)?.map(|part| part.as_ref().to_owned()).collect();
+        Some(parts.join("/"))
+    };
+    let mut names: Vec<_> = found.iter().filter_map(|meta| Some((below(&meta.location)?, meta.size))).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Names right below a prefix that are no objects but prefixes themselves.
+pub(super) async fn folders(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<String>> {
+    let found = objects.list_with_delimiter(Some(prefix)).await?;
+    Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
+}
+
+/// Sends a file; large ones in pieces.
+pub(super) async fn upload(objects: Objects, path: Path, file: PathBuf) -> object_store::Result<()> {
+    let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
+    let mut from = tokio::fs::File::open(&file).await.map_err(failed)?;
+    let mut to = BufWriter::new(objects, path);
+    tokio::io::copy(&mut from, &mut to).await.map_err(failed)?;
+    to.shutdown().await.map_err(failed)
+}
+
+/// Fetches an object into a file; `false` when there is none.
+pub(super) async fn download(objects: &Objects, path: &Path, file: PathBuf) -> object_store::Result<bool> {
+    let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
+    let found = match objects.get(path).await {
+        Err(Error::NotFound { .. }) => return Ok(false),
+        found => found?,
+    };
+    if let Some(folder) = file.parent() {
+        tokio::fs::create_dir_all(folder).await.map_err(failed)?;
+    }
+    let mut to = tokio::fs::File::create(&file).await.map_err(failed)?;
+    let mut pieces = found.into_stream();
+    while let Some(piece) = pieces.try_next().await? {
+        to.write_all(&piece).await.map_err(failed)?;
+    }
+    to.sync_data().await.map_err(failed)?;
+    Ok(true)
+}

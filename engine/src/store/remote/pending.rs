@@ -1,0 +1,132 @@
+//! What is still to be sent: noted before it is made here, forgotten when it is there. A run that is killed, or that
+//! cannot reach the store, leaves its notes to the next one.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::NAMEPLATE;
+use crate::fingerprint::{Digest, NodeKey};
+use crate::store::artifact::ArtifactId;
+use crate::store::error::StoreError;
+use crate::store::layout::{Store, is_alive};
+use crate::store::results::RecordState;
+
+/// What is to be sent.
+#[derive(Clone, Debug)]
+pub(in crate::store) enum Pending {
+    Result(NodeKey),
+    Tombstone(NodeKey),
+    Artifact(ArtifactId),
+    Run(String),
+}
+
+impl Pending {
+    fn name(&self) -> String {
+        match self {
+            Self::Result(key) => format!("result-{key}"),
+            Self::Tombstone(key) => format!("collected-{key}"),
+            Self::Artifact(id) => format!("artifact-{id}"),
+            Self::Run(id) => format!("run-{id}"),
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let (kind, rest) = name.split_once('-')?;
+        Some(match kind {
+            "result" => Self::Result(NodeKey(Digest::parse(rest)?)),
+            "collected" => Self::Tombstone(NodeKey(Digest::parse(rest)?)),
+            "artifact" => Self::Artifact(ArtifactId::parse(rest)?),
+            "run" => Self::Run(rest.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+impl Store {
+    fn pending_folder(&self) -> PathBuf {
+        self.root().join("pending")
+    }
+
+    /// Notes that something is to be sent, where the store is shared: also while its copy is used alone.
+    pub(in crate::store) fn note_pending(&self, what: &Pending) -> Result<(), StoreError> {
+        if self.remote.is_none() && !self.root().join(NAMEPLATE).exists() {
+            return Ok(());
+        }
+        let owner = std::process::id().to_string();
+        self.write_file(&self.pending_folder().join(what.name()), owner.as_bytes())
+    }
+
+    pub(in crate::store) fn forget_pending(&self, what: &Pending) {
+        if self.remote.is_some() {
+            let path = self.pending_folder().join(what.name());
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::debug!("left {} behind: {error}", path.display());
+            }
+        }
+    }
+
+    /// Sends everything that was noted by this process or by dead ones.
+    ///
+    /// # Errors
+    /// When the shared store cannot be reached; the notes stay.
+    pub fn send_pending(&self) -> Result<(), StoreError> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        let mut noted = Vec::new();
+        for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
+            let owner = fs::read_to_string(entry.path()).ok().and_then(|pid| pid.trim().parse::<u32>().ok());
+            let others = owner.is_some_and(|pid| pid != std::process::id() && is_alive(pid));
+            noted.extend(Pending::parse(&entry.file_name().to_string_lossy()).filter(|_| !others));
+        }
+        for what in noted {
+            match &what {
+                Pending::Result(key) => {
+                    if let RecordState::Whole(result) = self.result_here(key) {
+                        self.send_result(&result, false)?;
+                    }
+                }
+                Pending::Tombstone(key) => self.send_tombstone(key)?,
+                Pending::Artifact(id) => self.send_artifact(id)?,
+                Pending::Run(id) => self.send_run(id)?,
+            }
+            self.forget_pending(&what);
+        }
+        self.send_segments()
+    }
+
+    /// Ends a run: everything that it paid for and its record are in the shared store then.
+    ///
+    /// # Errors
+    /// When it cannot be reached: the next run sends what is missing.
+    pub fn share_run(&self, id: &str) -> Result<(), StoreError> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        self.finish_segments()?;
+        self.send_run(id)?;
+        self.forget_pending(&Pending::Run(id.to_owned()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let digest = hash_bytes(b"a");
+        let all = [
+            Pending::Result(NodeKey(digest)),
+            Pending::Tombstone(NodeKey(digest)),
+            Pending::Artifact(digest.into()),
+            Pending::Run("20261120-131502-1a2bf00d".to_owned()),
+        ];
+        for what in all {
+            assert_eq!(Pending::parse(&what.name()).map(|read| read.name()), Some(what.name()));
+        }
+        assert!(Pending::parse("result-xyz").is_none() && Pending::parse("other").is_none());
+    }
+}

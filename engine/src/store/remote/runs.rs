@@ -1,0 +1,83 @@
+//! Records of runs: sent when a run ends, fetched when the store is opened.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+
+use super::AT_ONCE;
+use super::objects::{self, Objects};
+use crate::store::error::StoreError;
+use crate::store::layout::Store;
+
+/// Files of a run, the one that says that it is there last.
+const FILES: [&str; 3] = ["events.jsonl", "nodes.jsonl", "run.json"];
+
+fn is_run_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+/// The files of a run; `None` while its record is not there.
+async fn get_run(objects: Objects, id: String) -> object_store::Result<Option<(String, Vec<(&'static str, Bytes)>)>> {
+    let mut files = Vec::with_capacity(FILES.len());
+    for name in FILES {
+        let found = objects::get(&objects, &Path::from(format!("runs/{id}/{name}"))).await?;
+        match found {
+            Some((content, _)) => files.push((name, content)),
+            None if name == "run.json" => return Ok(None),
+            None => {}
+        }
+    }
+    Ok(Some((id, files)))
+}
+
+impl Store {
+    /// Sends the record of a run that has ended.
+    pub(super) fn send_run(&self, id: &str) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let mut files = Vec::new();
+        for name in FILES {
+            let path = self.run_folder(id).join(name);
+            match std::fs::read(&path) {
+                Ok(text) => files.push((Path::from(format!("runs/{id}/{name}")), Bytes::from(text))),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io("read", &path)(error)),
+            }
+        }
+        let objects = Arc::clone(&remote.objects);
+        remote.call("record a run in", async move {
+            for (path, text) in files {
+                objects::put(&objects, &path, text).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Fetches the records of runs that are not here.
+    pub(super) fn fetch_runs(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let here: BTreeSet<String> = self.run_ids().into_iter().collect();
+        let objects = Arc::clone(&remote.objects);
+        let fetched = remote.call("read the runs of", async move {
+            let ids = objects::folders(&objects, &Path::from("runs")).await?;
+            let new = ids.into_iter().filter(|id| is_run_id(id) && !here.contains(id));
+            let gets: Vec<_> = new.map(|id| get_run(Arc::clone(&objects), id)).collect();
+            stream::iter(gets).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
+        })?;
+        for (id, files) in fetched.into_iter().flatten() {
+            let folder = self.temporary();
+            std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
+            for (name, text) in files {
+                let path = folder.join(name);
+                std::fs::write(&path, text).map_err(StoreError::io("write", &path))?;
+            }
+            if let Err(error) = self.rename(&folder, &self.run_folder(&id)) {
+                // Another process was first.
+                tracing::debug!("left {} behind: {error}", folder.display());
+            }
+        }
+        Ok(())
+    }
+}

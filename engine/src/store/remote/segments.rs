@@ -1,0 +1,306 @@
+//! Remembered rows: what a process appends to its own segment goes up every few seconds, as objects that never change;
+//! what others sent is fetched before a memo is read.
+//!
+//! An object `<machine>.<segment>.<start>-<end>.rows` holds whole records of a segment, from byte to byte. Beside the
+//! segments of a memo, `shared.txt` says which objects are here already, own ones included.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use super::objects::{self, Objects};
+use super::{AT_ONCE, Remote};
+use crate::fingerprint::Digest;
+use crate::store::collect::names_below;
+use crate::store::error::StoreError;
+use crate::store::layout::{Store, is_alive};
+use crate::store::memo::whole_records;
+
+/// Time between two sendings of what was appended.
+const EVERY: Duration = Duration::from_secs(3);
+/// Looks at a memo whose objects change meanwhile.
+const LOOKS: usize = 5;
+/// Longest name of a segment in the name of an object.
+const LONGEST: usize = 32;
+/// Which objects are here.
+const LIST: &str = "shared.txt";
+
+/// How far a segment of this process has been sent.
+struct Segment {
+    path: PathBuf,
+    prefix: Path,
+    /// `<machine>.<segment>`.
+    name: String,
+    sent: u64,
+    objects: Vec<String>,
+}
+
+/// The segments that this process writes.
+pub(super) struct Segments {
+    objects: Objects,
+    machine: String,
+    open: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Segment>>>>,
+}
+
+fn failed(source: std::io::Error) -> object_store::Error {
+    object_store::Error::Generic { store: "searchmill", source: Box::new(source) }
+}
+
+/// `<machine>.<segment>`; of segments that are named by a digest, the beginning of it.
+fn object_name(machine: &str, stem: &str) -> String {
+    let stem = if stem.len() > LONGEST { &stem[..LONGEST] } else { stem };
+    format!("{machine}.{stem}")
+}
+
+fn prefix(base: &str) -> Path {
+    Path::from(format!("memo/{}/{base}", &base[..2]))
+}
+
+impl Segments {
+    pub(super) fn new(objects: Objects, machine: String) -> Self {
+        Self { objects, machine, open: Mutex::default() }
+    }
+
+    fn segment(&self, path: &FilePath, sent: u64) -> Arc<tokio::sync::Mutex<Segment>> {
+        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment = open.entry(path.to_owned()).or_insert_with(|| {
+            let base = text(path.parent().and_then(FilePath::file_name));
+            let name = object_name(&self.machine, &text(path.file_stem()));
+            let (path, prefix) = (path.to_owned(), prefix(&base));
+            Arc::new(tokio::sync::Mutex::new(Segment { path, prefix, name, sent, objects: Vec::new() }))
+        });
+        Arc::clone(segment)
+    }
+
+    fn all(&self) -> Vec<Arc<tokio::sync::Mutex<Segment>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Sends what is new, again and again, until the store is closed.
+    pub(super) async fn keep_sending(segments: Weak<Self>) {
+        let mut told = false;
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let Some(segments) = segments.upgrade() else { return };
+            for segment in segments.all() {
+                let sent = segment.lock().await.send(&segments.objects).await;
+                if let Err(error) = sent
+                    && !told
+                {
+                    told = true;
+                    let reason = objects::reason(&error);
+                    tracing::warn!("remembered rows cannot be shared now, they are kept here: {reason}");
+                }
+            }
+        }
+    }
+}
+
+impl Segment {
+    /// Sends the whole records that were appended since.
+    async fn send(&mut self, objects: &Objects) -> object_store::Result<()> {
+        let bytes = self.read(self.sent).map_err(failed)?;
+        let whole = whole_records(&bytes);
+        if whole == 0 {
+            return Ok(());
+        }
+        let end = self.sent + whole as u64;
+        let name = format!("{}.{}-{end}.rows", self.name, self.sent);
+        let content = Bytes::from(bytes).slice(..whole);
+        objects::put(objects, &self.prefix.clone().join(name.as_str()), content).await?;
+        note(&self.path, &name).map_err(failed)?;
+        self.objects.push(name);
+        self.sent = end;
+        Ok(())
+    }
+
+    /// Sends the rest, and puts one object in the place of many.
+    async fn finish(&mut self, objects: &Objects) -> object_store::Result<()> {
+        self.send(objects).await?;
+        if self.objects.len() < 2 {
+            return Ok(());
+        }
+        let first = self.objects.first().and_then(|name| range_of(name, &self.name)).map_or(0, |range| range.0);
+        let content = Bytes::from(self.read(first).map_err(failed)?).slice(..(self.sent - first) as usize);
+        let name = format!("{}.{first}-{}.rows", self.name, self.sent);
+        note(&self.path, &name).map_err(failed)?;
+        objects::put(objects, &self.prefix.clone().join(name.as_str()), content).await?;
+        for old in std::mem::replace(&mut self.objects, vec![name]) {
+            objects.delete(&self.prefix.clone().join(old.as_str())).await?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, from: u64) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut file = fs::File::open(&self.path)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// The bytes that an object holds of a segment (`<machine>.<segment>`), if it is of that one.
+fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
+    let range = object.strip_prefix(segment)?.strip_prefix('.')?.strip_suffix(".rows")?;
+    let (start, end) = range.split_once('-')?;
+    Some((start.parse().ok()?, end.parse().ok()?))
+}
+
+/// The bytes that an object was made with.
+fn bytes_of(object: &str) -> Option<usize> {
+    let (segment, _) = object.strip_suffix(".rows")?.rsplit_once('.')?;
+    let (start, end) = range_of(object, segment)?;
+    usize::try_from(end.checked_sub(start)?).ok()
+}
+
+/// Notes that an object is here.
+fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
+    let list = beside.with_file_name(LIST);
+    OpenOptions::new().create(true).append(true).open(list)?.write_all(format!("{object}\n").as_bytes())
+}
+
+fn noted(folder: &FilePath) -> BTreeSet<String> {
+    let text = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+async fn get_named(objects: Objects, path: Path, name: String) -> object_store::Result<(String, Option<Bytes>)> {
+    Ok((name, objects::get(&objects, &path).await?.map(|found| found.0)))
+}
+
+impl Remote {
+    fn segment_call(&self, path: &FilePath, sent: u64) -> Result<(), StoreError> {
+        let (segment, objects) = (self.segments.segment(path, sent), Arc::clone(&self.objects));
+        self.call("send remembered rows to", async move { segment.lock().await.send(&objects).await })
+    }
+}
+
+impl Store {
+    /// From now on, what is appended to a segment of this process is sent.
+    pub(in crate::store) fn watch_segment(&self, path: &FilePath) {
+        if let Some(remote) = &self.remote {
+            drop(remote.segments.segment(path, 0));
+        }
+    }
+
+    /// Sends what was appended to a segment, now.
+    pub(in crate::store) fn send_segment(&self, path: &FilePath) -> Result<(), StoreError> {
+        match &self.remote {
+            Some(remote) if path.exists() => remote.segment_call(path, 0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches what others remembered under `base`.
+    pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
+        for _ in 0..LOOKS {
+            if self.fetch_segments(base)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives whether all that was listed was there.
+    fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
+        let Some(remote) = &self.remote else { return Ok(true) };
+        let folder = self.memo_folder(base);
+        let known = noted(&folder);
+        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base.hex()));
+        let fetched = remote.call("read remembered rows of", async move {
+            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
+            let new: Vec<String> = names.filter(|name| !known.contains(name) && is_plain(name)).collect();
+            let gets: Vec<_> = new
+                .into_iter()
+                .map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name))
+                .collect();
+            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
+        })?;
+        let mut all = true;
+        for (name, content) in fetched {
+            match content {
+                Some(content) => self.keep_segment(&folder, &name, &content)?,
+                // Its maker has put another one in its place meanwhile: the next look finds that.
+                None => all = false,
+            }
+        }
+        Ok(all)
+    }
+
+    fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
+        if whole < bytes {
+            tracing::warn!("the rows {name} in the shared store are damaged: {whole} of {bytes} bytes are used");
+        }
+        let path = folder.join(name);
+        self.write_file(&path, content)?;
+        note(&path, name).map_err(StoreError::io("write", &path))
+    }
+
+    /// Sends what dead processes of this machine appended and could not send.
+    pub(super) fn send_segments(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        for (_, folder) in names_below(&self.root().join("memo")) {
+            let known = noted(&folder);
+            for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
+                let owner = stem.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
+                if owner.is_some_and(|pid| pid != std::process::id() && is_alive(pid)) {
+                    continue;
+                }
+                let segment = object_name(&remote.machine, stem);
+                let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
+                let (sent, bytes) = (sent.unwrap_or(0), entry.metadata().map_or(0, |metadata| metadata.len()));
+                if bytes > sent {
+                    remote.segment_call(&entry.path(), sent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the rest of all segments of this process.
+    pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        for segment in remote.segments.all() {
+            let objects = Arc::clone(&remote.objects);
+            remote.call("send remembered rows to", async move { segment.lock().await.finish(&objects).await })?;
+        }
+        Ok(())
+    }
+}
+
+/// Could it be the name of a segment, and of a file?
+fn is_plain(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    !name.starts_with('.') && name.strip_suffix(".rows").is_some() && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects_say_which_bytes_they_hold() {
+        assert_eq!(range_of("m.12-0-0.100-250.rows", "m.12-0-0"), Some((100, 250)));
+        for other in ["m.12-0-01.0-9.rows", "n.12-0-0.0-9.rows", "m.12-0-0.rows", "m.12-0-0.0-9", "m.12-0-0.x-9.rows"] {
+            assert_eq!(range_of(other, "m.12-0-0"), None, "{other}");
+        }
+        assert_eq!((bytes_of("m.12-0-0.100-250.rows"), bytes_of("m.12-0-0.rows")), (Some(150), None));
+        assert!(is_plain("m.12-0-0.0-9.rows"));
+        for odd in ["../x.rows", ".rows", "a/b.rows", "x.json", "shared.txt"] {
+            assert!(!is_plain(odd), "{odd}");
+        }
+    }
+}

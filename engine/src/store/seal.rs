@@ -1,0 +1,73 @@
+//! Checksums of the ledger: the last member of every JSON object there, `check`, is the digest of all text before it.
+//! Objects without one were written by earlier versions.
+
+use crate::fingerprint::hash_bytes;
+
+const MEMBER: &str = ",\"check\":\"";
+const DIGITS: usize = 16;
+
+/// What a checksum says of the text before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seal {
+    /// It fits.
+    Whole,
+    /// There is none.
+    Missing,
+    /// The text was changed.
+    Broken,
+}
+
+/// Adds the checksum to the text of a JSON object.
+pub(super) fn seal(mut text: Vec<u8>) -> Vec<u8> {
+    if text.len() > 2 && text.pop_if(|last| *last == b'}').is_some() {
+        let check = check_of(&text);
+        text.extend(format!("{MEMBER}{check}\"}}").into_bytes());
+    }
+    text
+}
+
+/// Looks at the checksum of an object.
+pub(super) fn look(text: &str) -> Seal {
+    match parts(text) {
+        None => Seal::Missing,
+        Some((before, check)) if check_of(before.as_bytes()) == check => Seal::Whole,
+        Some(_) => Seal::Broken,
+    }
+}
+
+/// The object without its checksum.
+pub(super) fn unsealed(text: &str) -> String {
+    parts(text).map_or_else(|| text.to_owned(), |(before, _)| format!("{before}}}"))
+}
+
+fn check_of(text: &[u8]) -> String {
+    let mut digits = hash_bytes(text).hex();
+    digits.truncate(DIGITS);
+    digits
+}
+
+fn parts(text: &str) -> Option<(&str, &str)> {
+    let (rest, check) = text.trim_end().strip_suffix("\"}")?.rsplit_once(MEMBER)?;
+    (check.len() == DIGITS && !check.contains('"')).then_some((rest, check))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_changed_byte_is_seen_and_objects_stay_objects() {
+        let line = r#"{"node":"a","error":"say \",\"check\":\"0123456789abcdef\"}"}"#;
+        let sealed = String::from_utf8(seal(line.as_bytes().to_vec())).unwrap();
+        assert_eq!((look(&sealed), look(line)), (Seal::Whole, Seal::Missing));
+        assert_eq!(unsealed(&sealed), line);
+        let value: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+        assert_eq!(value["node"], "a");
+        for place in 0..line.len() - 1 {
+            let mut bytes = sealed.clone().into_bytes();
+            bytes[place] ^= 1;
+            assert_eq!(String::from_utf8(bytes).map(|text| look(&text)), Ok(Seal::Broken), "byte {place}");
+        }
+        assert_eq!(seal(b"{}".to_vec()), b"{}");
+    }
+}

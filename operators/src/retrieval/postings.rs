@@ -1,0 +1,205 @@
+//! Posting lists, unpacked once: which documents have a term, and how much the term's frequency counts in each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tantivy::postings::{BlockSegmentPostings, TermInfo};
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{SegmentReader, Term};
+
+use super::maxscore::Statistics;
+
+/// Postings kept unpacked before all are forgotten: 8 bytes each, 128 MB.
+const MOST_POSTINGS: usize = 16 << 20;
+/// Longer lists stay packed: they would leave no room for others.
+const LONGEST_LIST: u32 = (MOST_POSTINGS / 16) as u32;
+/// What remembering a term costs besides its postings, counted in postings.
+const TERM_COST: usize = 64;
+
+/// A segment's lists and lengths.
+pub(crate) struct Segment {
+    lists: Arc<tantivy::InvertedIndexReader>,
+    /// Length class of each document.
+    pub(super) lengths: Vec<u8>,
+    pub(super) tokens: u64,
+}
+
+impl Segment {
+    pub(crate) fn open(reader: &SegmentReader, field: Field) -> tantivy::Result<Self> {
+        let lists = reader.inverted_index(field)?;
+        let norms = reader.get_fieldnorms_reader(field)?;
+        let lengths = (0..reader.max_doc()).map(|document| norms.fieldnorm_id(document)).collect();
+        Ok(Self { tokens: lists.total_num_tokens(), lists, lengths })
+    }
+
+    pub(super) fn open_list(&self, place: &TermInfo) -> tantivy::Result<BlockSegmentPostings> {
+        Ok(self.lists.read_block_postings_from_terminfo(place, IndexRecordOption::WithFreqs)?)
+    }
+
+    fn list(&self, term: &Term, statistics: &Statistics) -> tantivy::Result<Option<List>> {
+        let Some(place) = self.lists.get_term_info(term)? else { return Ok(None) };
+        if place.doc_freq > LONGEST_LIST {
+            return Ok(Some(List::Packed(place)));
+        }
+        let mut unpacked = Unpacked::with_capacity(place.doc_freq as usize);
+        for_each_block(self.open_list(&place)?, |documents, frequencies| {
+            for (document, frequency) in documents.iter().zip(frequencies) {
+                unpacked.push(*document, statistics.factor(*frequency, self.lengths[*document as usize]));
+            }
+        });
+        Ok(Some(List::Unpacked(unpacked)))
+    }
+}
+
+/// Hands over the documents and term frequencies of a list, block by block.
+pub(super) fn for_each_block(mut postings: BlockSegmentPostings, mut take: impl FnMut(&[u32], &[u32])) {
+    loop {
+        let length = postings.block_len();
+        if length == 0 {
+            return;
+        }
+        take(&postings.docs()[..length], &postings.freqs()[..length]);
+        postings.advance();
+    }
+}
+
+/// A term's list in one segment.
+pub(super) enum List {
+    Unpacked(Unpacked),
+    /// Where it lies.
+    Packed(TermInfo),
+}
+
+impl List {
+    /// Above the factor of every document in it.
+    pub(super) fn most(&self) -> f32 {
+        match self {
+            Self::Unpacked(list) => list.most,
+            Self::Packed(_) => 1.0,
+        }
+    }
+}
+
+/// Documents in their order, and the term-frequency factor of each.
+pub(super) struct Unpacked {
+    pub(super) documents: Vec<u32>,
+    pub(super) factors: Vec<f32>,
+    most: f32,
+}
+
+impl Unpacked {
+    fn with_capacity(postings: usize) -> Self {
+        Self { documents: Vec::with_capacity(postings), factors: Vec::with_capacity(postings), most: 0.0 }
+    }
+
+    fn push(&mut self, document: u32, factor: f32) {
+        self.documents.push(document);
+        self.factors.push(factor);
+        self.most = self.most.max(factor);
+    }
+
+    /// Where the first document from `document` on lies, looking from `start` on in growing steps.
+    pub(super) fn seek(&self, start: usize, document: u32) -> usize {
+        let rest = &self.documents[start..];
+        let mut step = 1;
+        while rest.get(step).is_some_and(|found| *found < document) {
+            step *= 2;
+        }
+        let range = step / 2..rest.len().min(step + 1);
+        start + range.start + rest[range].partition_point(|found| *found < document)
+    }
+}
+
+/// A term that occurs in the index.
+pub(super) struct KnownTerm {
+    /// Documents that it occurs in.
+    pub(super) postings: u64,
+    /// Its list in each segment.
+    pub(super) lists: Vec<Option<List>>,
+}
+
+impl KnownTerm {
+    fn cost(&self) -> usize {
+        let unpacked = |list: &Option<List>| match list {
+            Some(List::Unpacked(list)) => list.documents.len(),
+            _ => 0,
+        };
+        self.lists.iter().map(unpacked).sum()
+    }
+}
+
+/// The terms that were asked for so far. Any number of threads may ask at once.
+#[derive(Default)]
+pub(crate) struct KnownTerms(RwLock<Memory>);
+
+#[derive(Default)]
+struct Memory {
+    /// `None`: the term does not occur.
+    terms: HashMap<String, Option<Arc<KnownTerm>>>,
+    cost: usize,
+}
+
+impl KnownTerms {
+    /// The term and its lists, if it occurs.
+    pub(super) fn get(
+        &self,
+        word: &str,
+        field: Field,
+        segments: &[Segment],
+        statistics: &Statistics,
+    ) -> tantivy::Result<Option<Arc<KnownTerm>>> {
+        if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).terms.get(word) {
+            return Ok(known.clone());
+        }
+        let term = Term::from_field_text(field, word);
+        let lists = segments.iter().map(|segment| segment.list(&term, statistics));
+        let lists = lists.collect::<tantivy::Result<Vec<_>>>()?;
+        let postings = lists.iter().flatten().map(|list| match list {
+            List::Unpacked(list) => list.documents.len() as u64,
+            List::Packed(place) => u64::from(place.doc_freq),
+        });
+        let postings = postings.sum();
+        let known = (postings > 0).then(|| Arc::new(KnownTerm { postings, lists }));
+        self.keep(word, known.clone());
+        Ok(known)
+    }
+
+    fn keep(&self, word: &str, known: Option<Arc<KnownTerm>>) {
+        let cost = TERM_COST + known.as_ref().map_or(0, |known| known.cost());
+        let mut memory = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if memory.cost + cost > MOST_POSTINGS {
+            *memory = Memory::default();
+        }
+        if memory.terms.insert(word.to_owned(), known).is_none() {
+            memory.cost += cost;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_found_from_any_place_on() {
+        let mut list = Unpacked::with_capacity(100);
+        (0..100).for_each(|n| list.push(n * 3 + 1, 0.5));
+        for start in [0, 1, 7, 50, 99] {
+            for document in 0..310 {
+                let expected = (start..100).find(|place| list.documents[*place] >= document).unwrap_or(100);
+                assert_eq!(list.seek(start, document), expected, "{start} {document}");
+            }
+        }
+        assert_eq!(list.seek(100, 5), 100);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let terms = KnownTerms::default();
+        for word in 0..MOST_POSTINGS / TERM_COST + 10 {
+            terms.keep(&word.to_string(), None);
+        }
+        let memory = terms.0.read().unwrap();
+        assert_eq!((memory.terms.len(), memory.cost), (10, 10 * TERM_COST));
+    }
+}

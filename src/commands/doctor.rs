@@ -1,0 +1,159 @@
+//! `doctor`: what this machine has for searchmill, and what is missing.
+
+use std::process::Command;
+
+use searchmill_engine::execute::{Device, devices};
+use serde_json::{Value, json};
+
+use super::Session;
+use crate::display::bytes;
+use crate::exit::{FAILED, Failure, OK};
+use crate::workers::{cuda_worker, visible};
+
+/// One thing that was looked at.
+struct Finding {
+    what: &'static str,
+    /// `ok`, `absent` (not needed by everybody) or `wrong`.
+    state: &'static str,
+    detail: String,
+}
+
+pub(super) fn doctor(session: &Session<'_>) -> Result<u8, Failure> {
+    let devices = devices(visible().as_deref());
+    let mut findings = vec![processor(), memory(), store(session)];
+    findings.extend(gpus(&devices));
+    findings.push(worker());
+    if session.terminal.is_json() {
+        let list: Vec<Value> = findings.iter().map(Finding::json).collect();
+        let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
+        let version = env!("CARGO_PKG_VERSION");
+        session.terminal.line(&json!({"searchmill": version, "findings": list, "devices": devices}).to_string());
+    } else {
+        let row = |found: &Finding| vec![found.what.to_owned(), found.state.to_owned(), found.detail.clone()];
+        session.terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(if findings.iter().any(|found| found.state == "wrong") { FAILED } else { OK })
+}
+
+impl Finding {
+    fn new(what: &'static str, state: &'static str, detail: String) -> Self {
+        Self { what, state, detail }
+    }
+
+    fn json(&self) -> Value {
+        json!({"what": self.what, "state": self.state, "detail": self.detail})
+    }
+}
+
+fn processor() -> Finding {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
+    let model = model.unwrap_or(std::env::consts::ARCH);
+    Finding::new("processor", "ok", format!("{model}, {threads} threads{}", vector_units()))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn vector_units() -> String {
+    let known = [
+        ("AVX2", is_x86_feature_detected!("avx2")),
+        ("AVX-512", is_x86_feature_detected!("avx512f")),
+        ("VNNI", is_x86_feature_detected!("avx512vnni")),
+    ];
+    known.iter().filter(|(_, there)| *there).map(|(name, _)| format!(", {name}")).collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn vector_units() -> String {
+    String::new()
+}
+
+fn memory() -> Finding {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kibibytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    match (kibibytes("MemTotal:"), kibibytes("MemAvailable:")) {
+        (Some(total), Some(free)) => {
+            Finding::new("memory", "ok", format!("{}, {} available", bytes(total << 10), bytes(free << 10)))
+        }
+        _ => Finding::new("memory", "absent", "this system does not say".to_owned()),
+    }
+}
+
+/// Is there a store, and can it be written? Nothing is made where there is none.
+fn store(session: &Session<'_>) -> Finding {
+    let wrong = |failure: Failure| {
+        let why = match failure {
+            Failure::Store(error) => error.to_string(),
+            Failure::Usage { message, .. } | Failure::Busy(message) | Failure::Other(message) => message,
+            Failure::Pipeline(..) => "a pipeline is wrong".to_owned(),
+        };
+        Finding::new("store", "wrong", why)
+    };
+    let shown = session.shown_store();
+    match session.look() {
+        Err(failure) => return wrong(failure),
+        Ok(looked) if !looked.exists() => {
+            return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` makes it"));
+        }
+        Ok(_) => {}
+    }
+    let tried = session.store().and_then(|store| Ok(store.keep_task(b"").map(|probe| store.drop_task(&probe))?));
+    match tried {
+        Ok(()) => Finding::new("store", "ok", format!("{shown}, can be written")),
+        Err(failure) => wrong(failure),
+    }
+}
+
+fn gpus(devices: &Result<Vec<Device>, String>) -> Vec<Finding> {
+    match devices {
+        Err(why) => vec![Finding::new("GPU", "wrong", why.clone())],
+        Ok(devices) if devices.is_empty() => {
+            let why = match visible() {
+                Some(list) => format!("none that CUDA_VISIBLE_DEVICES (`{list}`) shows"),
+                None => "nvidia-smi lists none".to_owned(),
+            };
+            vec![Finding::new("GPU", "absent", why)]
+        }
+        Ok(devices) => devices.iter().map(gpu).collect(),
+    }
+}
+
+fn gpu(device: &Device) -> Finding {
+    let (total, free) = (bytes(device.memory), bytes(device.free));
+    let (index, name) = (device.index, &device.name);
+    let (driver, compute) = (&device.driver, &device.compute);
+    let detail = format!("{index}: {name}, {total}, {free} free, driver {driver}, compute capability {compute}");
+    Finding::new("GPU", "ok", detail)
+}
+
+fn device_json(device: &Device) -> Value {
+    json!({
+        "index": device.index, "uuid": device.uuid, "name": device.name, "memory": device.memory, "free": device.free,
+        "driver": device.driver, "compute": device.compute,
+    })
+}
+
+/// The worker for CUDA, and whether it starts here: without a driver it does not.
+fn worker() -> Finding {
+    let Some(program) = cuda_worker() else {
+        let detail = "no searchmill-worker-cuda beside this program or on PATH: needed by nodes with `gpus`".to_owned();
+        return Finding::new("CUDA worker", "absent", detail);
+    };
+    let shown = program.display();
+    match Command::new(&program).arg("--version").output() {
+        Ok(told) if told.status.success() => {
+            let version = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+            let ours = format!("searchmill {}", env!("CARGO_PKG_VERSION"));
+            let state = if version == ours { "ok" } else { "wrong" };
+            Finding::new("CUDA worker", state, format!("{shown}: {version}"))
+        }
+        Ok(told) => {
+            let why = String::from_utf8_lossy(&told.stderr).trim().to_owned();
+            Finding::new("CUDA worker", "wrong", format!("{shown} does not start: {why}"))
+        }
+        Err(error) => Finding::new("CUDA worker", "wrong", format!("{shown} does not start: {error}")),
+    }
+}

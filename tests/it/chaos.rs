@@ -1,0 +1,186 @@
+//! Rollouts of several turns, killed again and again at random moments: nothing is paid twice but what was in flight, and
+//! in the end nothing can be told from a run that nobody disturbed.
+//!
+//! `CHAOS_ROLLOUTS` and `CHAOS_KILLS` set the size (2000 and 200 are the full one).
+
+use std::collections::BTreeMap;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::endpoint::Bench;
+use crate::openai_server::{Step, answer, search, status};
+
+/// Rows in flight.
+const CONCURRENCY: usize = 8;
+/// Turns of each rollout.
+const TURNS: usize = 3;
+/// How long the server thinks about a turn.
+const THINK: Duration = Duration::from_millis(4);
+
+fn size(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Questions that take three turns each.
+fn script(rollouts: usize) -> Vec<(String, Vec<Step>)> {
+    let after = |step: Step| Step::After(THINK, Box::new(step));
+    let steps = |number: usize| {
+        let query = format!("capital of Italy {number}");
+        vec![after(search(&[&query])), after(search(&["Rome", "Italy"])), after(answer("Rome"))]
+    };
+    (0..rollouts).map(|number| (format!("q{number}"), steps(number))).collect()
+}
+
+fn bench(rollouts: usize) -> Bench {
+    let bench = Bench::by_turn(&script(rollouts));
+    bench.replace("timeout_seconds: 2", "timeout_seconds: 60");
+    bench
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): the same moments in every run of the test.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % bound.max(1) as u64) as usize
+    }
+}
+
+/// Waits until the server has got so many requests or the child has ended.
+fn wait_for(bench: &Bench, child: &mut Child, requests: usize) {
+    let start = Instant::now();
+    while bench.server.count() < requests && child.try_wait().expect("a child").is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the run does not get to {requests} requests");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Starts a run and kills it: a few at once, most after some turns. Was it alive, and how many turns were in flight?
+fn life(bench: &Bench, chance: &mut Chance, mean: usize) -> Option<usize> {
+    let before = bench.server.count();
+    let mut child = bench.command(&["--quiet"]).spawn().expect("a child");
+    if chance.below(8) > 0 {
+        wait_for(bench, &mut child, before + chance.below(2 * mean));
+        std::thread::sleep(Duration::from_micros(chance.below(8000) as u64));
+    } else {
+        std::thread::sleep(Duration::from_millis(chance.below(150) as u64));
+    }
+    let alive = child.try_wait().expect("a child").is_none();
+    let (open, _) = bench.server.open();
+    // A child that has ended by itself is not there any more to be killed.
+    drop(child.kill());
+    child.wait_with_output().expect("a child");
+    alive.then_some(open)
+}
+
+#[test]
+fn rollouts_killed_at_random_moments_come_out_the_same_and_are_paid_once() {
+    let (rollouts, kills) = (size("CHAOS_ROLLOUTS", 300), size("CHAOS_KILLS", 30));
+    let needed = rollouts * TURNS;
+    let undisturbed = bench(rollouts);
+    undisturbed.run(&[]).exit(0);
+    assert_eq!(undisturbed.server.count(), needed);
+    let bench = bench(rollouts);
+    let mut chance = Chance(20_261_120);
+    let start = Instant::now();
+    let lives: Vec<Option<usize>> = (0..kills).map(|_| life(&bench, &mut chance, (9 * needed / kills) / 10)).collect();
+    let killed = lives.iter().flatten().count();
+    let open: usize = lives.iter().flatten().sum();
+    let told = bench.run(&[]).exit(0);
+    let paid = bench.server.count();
+    crate::say(&format!(
+        "chaos: {rollouts} rollouts, {killed} of {kills} runs killed in {:.0} s; turns needed {needed}, calls paid {paid}, \
+         in flight at the kills {open} at the server and at most {}",
+        start.elapsed().as_secs_f64(),
+        killed * CONCURRENCY
+    ));
+    assert_eq!(told.stderr, "", "the last run says no word about it");
+    assert!(killed * 10 >= kills * 8, "only {killed} of {kills} runs were killed");
+    assert_eq!(bench.mill.artifacts(), undisturbed.mill.artifacts());
+    assert_same_files(&bench, &undisturbed);
+    assert!(paid <= needed + killed * CONCURRENCY, "{paid} calls were paid for {needed} turns and {killed} kills");
+    let segments = crate::mill::files_in(&memo_folder(&bench));
+    assert!(segments.len() <= 40, "{} files are left in the memo", segments.len());
+    assert_eq!(bench.run(&[]).exit(0).ran(), "");
+    assert_eq!(bench.server.count(), paid);
+}
+
+/// The trajectories and scores of both, byte by byte.
+fn assert_same_files(one: &Bench, other: &Bench) {
+    for (node, port) in [("answers", "trajectories"), ("scores", "scores")] {
+        let read = |bench: &Bench| -> BTreeMap<String, Vec<u8>> {
+            let files = crate::mill::files_in(&bench.mill.artifact_folder(node, port)).into_iter();
+            let name = |path: &std::path::Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.map(|path| (name(&path), std::fs::read(&path).expect("a part"))).collect()
+        };
+        assert!(!read(one).is_empty() && read(one) == read(other), "{node}.{port}");
+    }
+}
+
+/// Where the rollouts are remembered.
+fn memo_folder(bench: &Bench) -> std::path::PathBuf {
+    let key = bench.mill.last_nodes().iter().find(|node| node.node == "answers").and_then(|node| node.key);
+    let result = bench.mill.store().result(&key.expect("a key")).expect("a result");
+    bench.mill.store().memo_folder(&result.memo.expect("a memo"))
+}
+
+#[test]
+fn a_killed_rollout_goes_on_at_its_last_turn() {
+    let late = |step: Step| Step::After(Duration::from_secs(30), Box::new(step));
+    let first = [("Q".to_owned(), vec![search(&["Italy"]), search(&["Rome"]), late(answer("Rome"))])];
+    let mut bench = Bench::by_turn(&first);
+    bench.replace("timeout_seconds: 2", "timeout_seconds: 60");
+    let mut child = bench.command(&[]).spawn().expect("a child");
+    wait_for(&bench, &mut child, 3);
+    child.kill().expect("a running child");
+    child.wait_with_output().expect("a child");
+    let calls: Vec<_> = calls_files(&bench.mill.path(".searchmill/memo"));
+    assert_eq!(calls.len(), 1, "two turns are kept");
+    bench.serve_by_turn(&[("Q".to_owned(), vec![status(400), status(400), answer("Rome")])]);
+    let told = bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 1, "only the turn that was in flight is paid again");
+    let summary = told.summary();
+    let paid = (&summary["calls"], &summary["prompt_tokens"], &summary["completion_tokens"]);
+    assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "what the killed run paid is not counted again");
+    let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
+    assert_eq!((&rows[0]["rounds"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
+    // A finished row stands for its calls: the next run that looks takes their file away.
+    bench.ask(&["Q", "Q2"]);
+    bench.run(&[]).exit(3);
+    let left = calls_files(&bench.mill.path(".searchmill/memo"));
+    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "no turn is kept that is not needed");
+}
+
+/// Files with turns of rows that were not finished when they were written.
+fn calls_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let (folders, files): (Vec<_>, Vec<_>) = crate::mill::files_in(folder).into_iter().partition(|path| path.is_dir());
+    let below = folders.iter().flat_map(|folder| calls_files(folder));
+    let own = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "calls"));
+    own.chain(below).collect()
+}
+
+#[test]
+fn a_failed_turn_is_paid_again_and_those_before_it_are_not() {
+    let script = |last: Step| vec![("Q".to_owned(), vec![search(&["Italy"]), search(&["Rome"]), last])];
+    let mut bench = Bench::by_turn(&script(status(400)));
+    bench.run(&[]).exit(3);
+    assert_eq!(bench.server.count(), 3);
+    bench.serve_by_turn(&script(answer("Rome")));
+    assert_eq!(bench.run(&[]).exit(0).summary()["calls"], 1);
+    assert_eq!(bench.server.count(), 1);
+}
+
+#[test]
+fn samples_of_a_row_do_not_share_their_turns() {
+    let script = [("Q".to_owned(), vec![search(&["Italy"]), answer("Rome")])];
+    let bench = Bench::by_turn(&script);
+    bench.replace("samples: 1", "samples: 3");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 6, "the same question three times is asked three times");
+    // Not even when told to look nothing up.
+    bench.run(&["--force=answers"]).exit(0);
+    assert_eq!(bench.server.count(), 12);
+}

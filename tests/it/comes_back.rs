@@ -1,0 +1,151 @@
+//! What comes back from the memo and what does not, as one table; calls are counted by the server.
+
+use std::time::Duration;
+
+use crate::endpoint::{Bench, document, patient};
+
+/// Questions of the first run.
+const FIRST: [&str; 4] = ["q0", "q1", "q2", "q3"];
+
+/// A change between two runs, and how many calls the second one pays.
+struct Case {
+    name: &'static str,
+    change: fn(&mut Bench),
+    args: &'static [&'static str],
+    paid: usize,
+}
+
+const fn case(name: &'static str, paid: usize, change: fn(&mut Bench)) -> Case {
+    Case { name, change, args: &[], paid }
+}
+
+fn param(bench: &Bench, text: &str) {
+    bench.replace("samples: 1", &format!("samples: 1\n      {text}"));
+}
+
+fn policy(bench: &Bench, text: &str) {
+    bench.replace("timeout_seconds: 2", &format!("timeout_seconds: 2, {text}"));
+}
+
+/// A column that no rollout reads goes through a query between the questions and the rollouts.
+fn with_column(bench: &Bench, column: &str) {
+    let query = format!("SELECT q.*{column} FROM q ORDER BY id");
+    let node = format!(
+        "  wider:     {{op: sql, from: {{q: questions}}, with: {{as: question, query: \"{query}\"}}}}\n  answers:"
+    );
+    bench.replace("  answers:", &node);
+    bench.replace("from: {questions: questions, search: bm25}", "from: {questions: wider, search: bm25}");
+}
+
+fn moved(bench: &mut Bench) {
+    bench.serve(&patient(6, Duration::ZERO));
+}
+
+const COMES_BACK: &[Case] = &[
+    case("nothing", 0, |_| {}),
+    case("a new row", 1, |bench| bench.ask(&["q0", "q4", "q1", "q2", "q3"])),
+    case("a removed row", 0, |bench| bench.ask(&["q0", "q1", "q3"])),
+    case("another order", 0, |bench| bench.ask(&["q3", "q1", "q0", "q2"])),
+    case("more rows in flight", 0, |bench| bench.replace("concurrency: 8", "concurrency: 2")),
+    case("one thread", 0, |bench| bench.replace("concurrency: 8", "concurrency: 8, threads: 1")),
+    case("another pipeline and node", 0, |bench| {
+        bench.replace("name: endpoint", "name: other");
+        bench.replace("answers:", "rolls:");
+        bench.replace("trajectories: answers", "trajectories: rolls");
+        bench.ask(&["q3", "q1", "q0", "q2"]);
+    }),
+    case("a rotated API key", 0, |bench| bench.api_key = "second"),
+    case("another secret", 0, |bench| bench.replace("${secret:API_KEY}", "${secret:ENDPOINT}")),
+    case("a moved server", 0, moved),
+    case("more patience", 0, |bench| bench.replace("timeout_seconds: 2", "timeout_seconds: 9")),
+    case("another retry policy", 0, |bench| bench.replace("max_attempts: 2", "max_attempts: 5")),
+    case("another way with failures", 0, |bench| bench.replace("    retry:", "    on_error: fail\n    retry:")),
+    case("prices and limits", 0, |bench| policy(bench, "prices: {prompt: 1}, limits: {concurrency: 4}")),
+    case("an unrelated column", 0, |bench| with_column(bench, ", length(question) AS letters")),
+    case("a spelled-out default", 0, |bench| param(bench, "max_turns: 10")),
+    case("a comment", 0, |bench| bench.replace("nodes:\n", "# more\nnodes:\n")),
+    Case { name: "one job", change: |bench| bench.ask(&["q3", "q0", "q1", "q2"]), args: &["-j", "1"], paid: 0 },
+];
+
+const DOES_NOT: &[Case] = &[
+    case("another prompt", 4, |bench| param(bench, "system_prompt: Be brief.")),
+    case("another model", 4, |bench| bench.replace("model: m,", "model: n,")),
+    case("another revision", 4, |bench| policy(bench, "revision: r2")),
+    case("the server's URL in the key", 4, |bench| policy(bench, "identify_by_url: true")),
+    case("temperature", 4, |bench| policy(bench, "temperature: 0.2")),
+    case("top_p", 4, |bench| policy(bench, "top_p: 0.9")),
+    case("max_tokens", 4, |bench| policy(bench, "max_tokens: 99")),
+    case("the sampling seed", 4, |bench| policy(bench, "seed: 7")),
+    case("further fields", 4, |bench| policy(bench, "extra: {top_k: 20}")),
+    case("streamed answers", 4, |bench| policy(bench, "stream: true")),
+    case("resent reasoning", 4, |bench| policy(bench, "resend_reasoning: true")),
+    case("the node's seed", 4, |bench| bench.replace("    retry:", "    seed: 3\n    retry:")),
+    case("the tool's name", 4, |bench| param(bench, "tool_name: look")),
+    case("most turns", 4, |bench| param(bench, "max_turns: 3")),
+    case("most searches", 4, |bench| param(bench, "max_searches: 3")),
+    case("no last word", 4, |bench| param(bench, "ask_for_answer: false")),
+    case("passages a search", 4, |bench| param(bench, "search: {top_k: 1}")),
+    case("the index's content", 4, |bench| {
+        bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
+    }),
+    case("how the index is cut", 4, |bench| bench.replace("size: 40", "size: 3")),
+    case("no index", 4, |bench| bench.replace("questions: questions, search: bm25", "questions: questions")),
+    Case { name: "--force", change: |_| {}, args: &["--force=answers"], paid: 4 },
+    Case { name: "--no-cache", change: |_| {}, args: &["--no-cache"], paid: 4 },
+];
+
+fn paid_after(case: &Case) -> usize {
+    let mut bench = Bench::new(&patient(6, Duration::ZERO));
+    bench.ask(&FIRST);
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), FIRST.len(), "{}", case.name);
+    let server = bench.server.base_url();
+    (case.change)(&mut bench);
+    let before = if bench.server.base_url() == server { FIRST.len() } else { 0 };
+    bench.run(case.args).exit(0);
+    bench.server.count() - before
+}
+
+fn check(cases: &[Case]) {
+    let found: Vec<(&str, usize)> = cases.iter().map(|case| (case.name, paid_after(case))).collect();
+    let wanted: Vec<(&str, usize)> = cases.iter().map(|case| (case.name, case.paid)).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn rows_come_back_whatever_changes_no_byte_of_them() {
+    check(COMES_BACK);
+}
+
+#[test]
+fn rows_do_not_come_back_when_anything_changed_that_made_them() {
+    check(DOES_NOT);
+}
+
+#[test]
+fn eight_samples_more_are_paid_for_and_are_rows_of_their_own() {
+    let bench = Bench::new(&patient(2, Duration::ZERO));
+    bench.replace("samples: 1", "samples: 8");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 16);
+    bench.replace("samples: 8", "samples: 16");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 32);
+    let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
+    let ids: std::collections::BTreeSet<_> = rows.iter().filter_map(|row| row["id"].as_str()).collect();
+    assert_eq!((rows.len(), ids.len()), (32, 32));
+}
+
+#[test]
+fn after_a_crash_only_what_was_in_flight_is_paid_again() {
+    let bench = Bench::new(&patient(6, Duration::from_millis(150)));
+    bench.replace("concurrency: 8", "concurrency: 1");
+    let mut child = bench.command(&[]).spawn().expect("a child");
+    while bench.server.count() < 4 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().expect("a running child");
+    child.wait_with_output().expect("a child");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 7, "six, and the one that was in flight once more");
+}

@@ -1,0 +1,159 @@
+//! A real S3-compatible server (`s3s` over a folder) on loopback, that can go away, come back and hold requests up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::{Method, Request, Response, StatusCode};
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+
+pub(crate) const BUCKET: &str = "bucket";
+pub(crate) const ACCESS_KEY: &str = "access-key-of-the-tests";
+pub(crate) const SECRET_KEY: &str = "secret-key-of-the-tests";
+
+struct Shared {
+    s3: S3Service,
+    /// The folder answers a condition and writes in two steps: one put at a time makes them one.
+    puts: tokio::sync::Mutex<()>,
+    /// Puts whose path contains this get no answer.
+    held: Mutex<Option<&'static str>>,
+    /// Method and path of all requests.
+    log: Mutex<Vec<String>>,
+}
+
+/// A bucket in a folder, and who serves it.
+pub(crate) struct S3Server {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(State(shared): State<Arc<Shared>>, request: Request<axum::body::Body>) -> Response<axum::body::Body> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    locked(&shared.log).push(format!("{method} {path}"));
+    let held = *locked(&shared.held);
+    if method == Method::PUT && held.is_some_and(|part| path.contains(part)) {
+        std::future::pending::<()>().await;
+    }
+    let _alone = match method {
+        Method::PUT => Some(shared.puts.lock().await),
+        _ => None,
+    };
+    let (parts, body) = request.into_parts();
+    let request = Request::from_parts(parts, s3s::Body::http_body_unsync(body));
+    match shared.s3.call(request).await {
+        Ok(response) => response.map(axum::body::Body::new),
+        Err(error) => {
+            let mut response = Response::new(axum::body::Body::from(format!("{error:?}")));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
+    }
+}
+
+impl S3Server {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join(BUCKET)).expect("a bucket");
+        let files = s3s_fs::FileSystem::new(folder.path()).expect("a folder that can be served");
+        let mut builder = S3ServiceBuilder::new(files);
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let s3 = builder.build();
+        let shared = Shared { s3, puts: tokio::sync::Mutex::default(), held: Mutex::default(), log: Mutex::default() };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { folder, address, shared: Arc::new(shared), runtime: None };
+        server.come_back();
+        server
+    }
+
+    /// Listens again, at the address that it had.
+    pub(crate) fn come_back(&mut self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = std::net::TcpListener::bind(self.address).expect("a port");
+        listener.set_nonblocking(true).expect("a listener for tokio");
+        self.address = listener.local_addr().expect("an address");
+        let app = axum::Router::new().fallback(serve).with_state(Arc::clone(&self.shared));
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            axum::serve(listener, app).await
+        });
+        self.runtime = Some(runtime);
+    }
+
+    /// Nobody listens any more; open connections break.
+    pub(crate) fn go_away(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+
+    /// Puts whose path contains `part` get no answer from now on.
+    pub(crate) fn hold(&self, part: Option<&'static str>) {
+        *locked(&self.shared.held) = part;
+    }
+
+    /// Requests so far that begin so (`PUT /bucket/…`).
+    pub(crate) fn requests(&self, begin: &str) -> usize {
+        locked(&self.shared.log).iter().filter(|line| line.starts_with(begin)).count()
+    }
+
+    /// Waits until such a request has come.
+    pub(crate) fn wait_for(&self, begin: &str) {
+        let start = Instant::now();
+        while self.requests(begin) == 0 {
+            assert!(start.elapsed() < Duration::from_mins(1), "no {begin} came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Where an object lies.
+    pub(crate) fn object(&self, key: &str) -> PathBuf {
+        self.folder.path().join(BUCKET).join(key)
+    }
+
+    /// All objects whose key begins so, as files.
+    pub(crate) fn objects(&self, begin: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut pending = vec![self.folder.path().join(BUCKET)];
+        while let Some(folder) = pending.pop() {
+            for path in crate::mill::files_in(&folder) {
+                if path.is_dir() {
+                    pending.push(path);
+                } else {
+                    found.push(path);
+                }
+            }
+        }
+        let root = self.folder.path().join(BUCKET);
+        found.retain(|path| path.strip_prefix(&root).is_ok_and(|key| key.to_string_lossy().starts_with(begin)));
+        found.sort();
+        found
+    }
+
+    /// What makes a command use this server.
+    pub(crate) fn aim(&self, command: &mut Command) {
+        let others: Vec<String> =
+            std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_")).collect();
+        for name in &others {
+            command.env_remove(name);
+        }
+        command.env("AWS_ENDPOINT_URL", format!("http://{}", self.address)).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.go_away();
+    }
+}

@@ -1,0 +1,341 @@
+//! A store on S3 that several machines share: each machine is a process with a folder and a local copy of its own.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::endpoint::{Bench, patient};
+use crate::mill::{Mill, Told, files_in};
+use crate::s3_server::{S3Server, SECRET_KEY};
+
+const STORE: &str = "s3://bucket/team/store";
+
+/// Some machines, a bucket and an endpoint that is paid.
+struct Team {
+    s3: S3Server,
+    bench: Bench,
+    others: Vec<Mill>,
+}
+
+impl Team {
+    /// So many questions, all asked by all machines.
+    fn new(machines: usize, questions: usize, wait: Duration) -> Self {
+        let bench = Bench::new(&patient(questions, wait));
+        let others: Vec<Mill> = (1..machines).map(|_| Mill::new()).collect();
+        for other in &others {
+            for file in ["pipeline.yaml", "documents.jsonl", "questions.jsonl"] {
+                other.write(file, &bench.mill.read(file));
+            }
+        }
+        Self { s3: S3Server::start(), bench, others }
+    }
+
+    fn mill(&self, machine: usize) -> &Mill {
+        if machine == 0 { &self.bench.mill } else { &self.others[machine - 1] }
+    }
+
+    fn cache(&self, machine: usize) -> PathBuf {
+        self.mill(machine).path("copy")
+    }
+
+    fn command(&self, machine: usize, args: &[&str]) -> Command {
+        let mut command = self.mill(machine).command(args);
+        self.s3.aim(&mut command);
+        command.env("SEARCHMILL_STORE", STORE).env("SEARCHMILL_STORE_CACHE", self.cache(machine));
+        command.env("ENDPOINT", self.bench.server.base_url()).env("API_KEY", "key");
+        command
+    }
+
+    fn call(&self, machine: usize, args: &[&str]) -> Told {
+        Told::new(self.command(machine, args).output().expect("the program can be started"))
+    }
+
+    fn run(&self, machine: usize) -> Told {
+        self.call(machine, &["run", "pipeline.yaml", "--json"])
+    }
+
+    /// Writes the file of questions of one machine.
+    fn ask(&self, machine: usize, questions: std::ops::Range<usize>) {
+        let names: Vec<String> = questions.map(|number| format!("q{number}")).collect();
+        let line = |name: &String| {
+            let row = serde_json::json!({"id": name, "question": name, "golden_answers": ["Rome"], "evidence": []});
+            format!("{row}\n")
+        };
+        self.mill(machine).write("questions.jsonl", &names.iter().map(line).collect::<String>());
+    }
+
+    /// Calls that the endpoint got.
+    fn paid(&self) -> usize {
+        (0..100).map(|number| self.bench.server.requests(&format!("q{number}")).len()).sum()
+    }
+
+    fn answers(&self, machine: usize) -> String {
+        self.call(machine, &["show", "answers", "--json", "-n", "0"]).exit(0).stdout
+    }
+}
+
+/// Flips a bit in the middle of a file.
+fn flip(path: &std::path::Path) {
+    let mut bytes = std::fs::read(path).expect("a file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_second_machine_finds_everything_and_pays_nothing() {
+    let team = Team::new(2, 12, Duration::ZERO);
+    team.run(0).exit(0);
+    assert_eq!(team.paid(), 12);
+    let planned = team.call(1, &["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(0);
+    assert!(!planned.stdout.contains("never"), "{}", planned.stdout);
+    let told = team.run(1).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 12), "{}", told.stdout);
+    assert!(told.cached().contains("answers") && told.cached().contains("scores"));
+    // What asks about the store is answered on the other machine, from records and files that it never had.
+    assert_eq!(team.answers(1), team.answers(0));
+    let runs = team.call(1, &["runs", "--json"]).exit(0).events();
+    assert_eq!(runs.len(), 2);
+    let trace = team.call(1, &["trace", "scores"]).exit(0).stdout;
+    assert!(trace.contains("rollout") && trace.contains("bm25"), "{trace}");
+    let rows = team.call(1, &["show", "answers", "--json", "-n", "1"]).exit(0).events();
+    let row = rows[0]["id"].as_str().expect("an id");
+    let trace = team.call(1, &["trace", "answers", "--row", row]).exit(0).stdout;
+    assert!(trace.contains(row) && trace.contains("d1"), "{trace}");
+    team.call(1, &["audit", "latest"]).exit(0);
+    team.call(1, &["status", "pipeline.yaml"]).exit(0);
+    assert!(team.call(1, &["why", "answers", "--file", "pipeline.yaml"]).exit(0).stdout.contains("up to date"));
+    team.call(1, &["export", "answers", "answers.tar.zst"]).exit(0);
+    let elsewhere = Mill::new();
+    std::fs::copy(team.mill(1).path("answers.tar.zst"), elsewhere.path("answers.tar.zst")).expect("copied");
+    elsewhere.call(&["import", "answers.tar.zst"]).exit(0);
+    assert_eq!(elsewhere.call(&["show", "answers", "--json", "-n", "0"]).exit(0).stdout, team.answers(0));
+}
+
+#[test]
+fn two_machines_at_once_pay_once() {
+    let questions = 24;
+    let team = Team::new(2, questions, Duration::from_millis(60));
+    let start = |machine| team.command(machine, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    let children: Vec<_> = (0..2).map(start).collect();
+    let told: Vec<_> =
+        children.into_iter().map(|child| Told::new(child.wait_with_output().expect("a child")).exit(0)).collect();
+    assert_eq!(team.paid(), questions);
+    let ran = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
+    assert_eq!(ran, 1, "one computes the rollout, the other one waits and uses it");
+    assert_eq!(team.answers(0), team.answers(1));
+}
+
+#[test]
+fn a_colleague_pays_only_for_rows_that_nobody_paid_for() {
+    let team = Team::new(2, 20, Duration::ZERO);
+    team.ask(0, 0..10);
+    team.run(0).exit(0);
+    assert_eq!(team.paid(), 10);
+    team.run(1).exit(0);
+    assert_eq!(team.paid(), 20);
+    team.ask(0, 5..20);
+    team.run(0).exit(0);
+    assert_eq!(team.paid(), 20, "what the colleague paid for is known to the first one");
+    let bucket = team.s3.objects("team/store/memo");
+    assert!(!bucket.is_empty());
+    let secret = |path: &PathBuf| {
+        let bytes = std::fs::read(path).expect("a file");
+        bytes.windows(SECRET_KEY.len()).any(|part| part == SECRET_KEY.as_bytes())
+    };
+    assert!(!team.s3.objects("").iter().any(secret), "no object holds credentials");
+}
+
+#[test]
+fn rows_of_a_machine_that_died_are_not_paid_again() {
+    let questions = 48;
+    let team = Team::new(2, questions, Duration::from_millis(1200));
+    let mut child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    // Rows go up while the node runs: some were sent when the machine dies for good, its disk with it.
+    let start = Instant::now();
+    let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
+    let sent = || team.s3.objects("team/store/memo").iter().map(length).sum::<u64>();
+    while team.paid() < 20 || sent() < 20_000 {
+        assert!(start.elapsed() < Duration::from_mins(1), "rows are not sent: {} bytes", sent());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("a running child");
+    child.wait().expect("a child");
+    let before = team.paid();
+    let start = Instant::now();
+    let told = team.run(1).exit(0);
+    assert!(start.elapsed() > Duration::from_secs(10), "the lease of the dead one was waited for");
+    let events = told.events();
+    let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
+    let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
+    assert!(cached > 0 && before < questions, "{cached} of {before}");
+    assert_eq!(team.paid(), before + questions - cached);
+    crate::say(&format!("shared store: {before} calls paid when the machine died, {cached} rows came from the store"));
+}
+
+#[test]
+fn killed_in_the_middle_of_a_commit_another_machine_goes_on() {
+    let team = Team::new(2, 8, Duration::ZERO);
+    team.s3.hold(Some("/store/results/"));
+    team.call(0, &["validate", "pipeline.yaml"]).exit(0);
+    let mut child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    team.s3.wait_for("PUT /bucket/team/store/results/");
+    child.kill().expect("a running child");
+    child.wait().expect("a child");
+    team.s3.hold(None);
+    assert!(team.s3.objects("team/store/results").is_empty());
+    assert!(!files_in(&team.cache(0).join("pending")).is_empty(), "what is to be sent is noted");
+    team.run(1).exit(0);
+    assert_eq!(team.paid(), 8);
+    let told = team.run(0).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 8));
+    assert!(files_in(&team.cache(0).join("pending")).is_empty(), "nothing is left to be sent");
+    assert_eq!(team.answers(0), team.answers(1));
+}
+
+#[test]
+fn a_server_that_goes_away_costs_nothing() {
+    let mut team = Team::new(2, 16, Duration::from_millis(200));
+    let child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    let start = Instant::now();
+    while team.paid() < 4 {
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    team.s3.go_away();
+    let told = Told::new(child.wait_with_output().expect("a child")).exit(5);
+    let said = format!("{}{}", told.stdout, told.stderr);
+    assert!(said.contains(STORE) && said.contains("is kept in") && said.contains("next run"), "{said}");
+    assert_eq!(team.paid(), 16, "what was in flight and waiting was done: it is kept");
+    let told = team.run(0).exit(5);
+    assert!(told.stderr.contains("is kept in") && !told.stderr.contains(SECRET_KEY), "{}", told.stderr);
+    // The copy is a store that works alone; what it makes meanwhile is sent later.
+    let copy = team.cache(0).display().to_string();
+    let told = team.call(0, &["run", "pipeline.yaml", "--json", "--store", &copy]).exit(0);
+    assert!(told.ran().contains("scores"), "{}", told.stdout);
+    team.s3.come_back();
+    let told = team.run(0).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 16));
+    let told = team.run(1).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 16), "all of it was sent");
+}
+
+#[test]
+fn damaged_objects_are_made_again_and_never_believed() {
+    let team = Team::new(3, 9, Duration::ZERO);
+    team.ask(0, 0..8);
+    team.run(0).exit(0);
+    let index: Vec<_> = team.s3.objects("team/store/artifacts").into_iter().filter(|path| is_index(path)).collect();
+    let longest = index.iter().max_by_key(|path| path.metadata().map_or(0, |file| file.len())).expect("an index");
+    flip(longest);
+    let (before, told) = (team.paid(), team.run(1).exit(0));
+    assert!(told.ran().contains("bm25"), "the index that came damaged is made again: {}", told.stdout);
+    assert_eq!(team.paid(), before + 1, "one question is new");
+    team.call(1, &["audit", "latest"]).exit(0);
+    // It was mended in the bucket, too.
+    let told = team.run(2).exit(0);
+    assert_eq!(told.ran(), "");
+    team.call(2, &["audit", "latest"]).exit(0);
+}
+
+fn is_index(path: &std::path::Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    ["term", "idx", "store", "pos"].contains(&&*extension)
+}
+
+#[test]
+fn a_deleted_object_and_a_damaged_record_are_misses() {
+    let team = Team::new(2, 6, Duration::ZERO);
+    team.run(0).exit(0);
+    for record in team.s3.objects("team/store/results") {
+        flip(&record);
+    }
+    for part in
+        team.s3.objects("team/store/artifacts").iter().filter(|path| path.extension().is_some_and(|e| e == "parquet"))
+    {
+        std::fs::remove_file(part).expect("removed");
+    }
+    let told = team.run(1).exit(0);
+    assert!(told.ran().contains("answers") && told.ran().contains("chunks"), "{}", told.ran());
+    assert_eq!(team.paid(), 6, "rows were remembered");
+    assert_eq!(team.answers(0), team.answers(1));
+}
+
+#[test]
+fn a_truncated_segment_costs_its_end() {
+    let team = Team::new(2, 13, Duration::ZERO);
+    team.ask(0, 0..12);
+    team.run(0).exit(0);
+    let segments = team.s3.objects("team/store/memo");
+    let rows = segments.iter().max_by_key(|path| path.metadata().map_or(0, |file| file.len())).expect("segments");
+    let length = rows.metadata().expect("a file").len();
+    std::fs::OpenOptions::new().write(true).open(rows).expect("opened").set_len(length / 2).expect("cut");
+    let told = team.run(1).exit(0);
+    assert!(told.stderr.contains("are damaged"), "{}", told.stderr);
+    let paid = team.paid() - 12;
+    assert!((2..12).contains(&paid), "one new question and the rows that were cut off: {paid}");
+}
+
+#[test]
+fn pins_are_shared_and_collection_is_refused() {
+    let team = Team::new(2, 2, Duration::ZERO);
+    team.run(0).exit(0);
+    team.call(0, &["pin", "answers", "--name", "paper"]).exit(0);
+    assert!(team.call(1, &["pin", "--list"]).exit(0).stdout.contains("paper"));
+    assert_eq!(team.call(1, &["show", "paper", "--json"]).exit(0).events().len(), 2);
+    team.call(1, &["unpin", "paper"]).exit(0);
+    assert!(!team.call(0, &["pin", "--list"]).exit(0).stdout.contains("paper"));
+    let told = team.call(0, &["gc", "--yes", "--older-than", "0s"]).exit(2);
+    assert!(told.stderr.contains("stores of one machine"), "{}", told.stderr);
+}
+
+#[test]
+fn what_was_imported_is_shared() {
+    let team = Team::new(2, 3, Duration::ZERO);
+    let local = Mill::new();
+    for file in ["pipeline.yaml", "documents.jsonl", "questions.jsonl"] {
+        local.write(file, &team.mill(0).read(file));
+    }
+    let mut command = local.command(&["run", "pipeline.yaml", "--json"]);
+    command.env("ENDPOINT", team.bench.server.base_url()).env("API_KEY", "key");
+    Told::new(command.output().expect("started")).exit(0);
+    let archive = local.path("all.tar.zst").display().to_string();
+    local.call(&["export", "scores", &archive, "--memo"]).exit(0);
+    team.call(0, &["import", &archive]).exit(0);
+    let told = team.run(1).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 3));
+    team.ask(1, 0..2);
+    team.run(1).exit(0);
+    assert_eq!(team.paid(), 3, "the rows came along");
+}
+
+#[test]
+fn a_copy_of_another_store_is_not_mixed_up() {
+    let mut team = Team::new(1, 2, Duration::ZERO);
+    team.run(0).exit(0);
+    team.s3 = S3Server::start();
+    let told = team.run(0).exit(5);
+    assert!(told.stderr.contains("--store-cache"), "{}", told.stderr);
+    assert!(!team.s3.object("team/store/results").exists());
+    let told =
+        Told::new(team.command(0, &["runs"]).env("SEARCHMILL_STORE", "s3://nowhere/x").output().expect("started"));
+    assert_eq!(told.code, 5, "{}", told.stderr);
+    let told = Told::new(
+        team.command(0, &["run", "pipeline.yaml"]).env("SEARCHMILL_STORE", "ftp://x/y").output().expect("started"),
+    );
+    assert_eq!(told.code, 5, "{}", told.stderr);
+}
+
+#[test]
+fn a_shared_folder_is_a_store_too() {
+    let team = Team::new(2, 5, Duration::ZERO);
+    let folder = Mill::new();
+    let url = format!("file://{}", folder.path("shared").display());
+    std::fs::create_dir(folder.path("shared")).expect("a folder");
+    let run = |machine| {
+        let mut command = team.command(machine, &["run", "pipeline.yaml", "--json"]);
+        Told::new(command.env("SEARCHMILL_STORE", &url).output().expect("started")).exit(0)
+    };
+    run(0);
+    assert_eq!((run(1).ran().as_str(), team.paid()), ("", 5));
+}
