@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Session;
 use crate::display::bytes;
-use crate::exit::{FAILED, OK};
+use crate::exit::{FAILED, Failure, OK};
 use crate::workers::{cuda_worker, visible};
 
 /// One thing that was looked at.

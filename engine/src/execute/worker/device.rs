@@ -72,7 +72,6 @@ fn is_visible(device: &Device, visible: Option<&str>) -> bool {
 /// Devices that are held until this is dropped.
 pub(super) struct DeviceLease {
     pub(super) devices: Vec<Device>,
-    #[expect(dead_code, reason = "held, and let go with the lease")]
     locks: Vec<File>,
 }
 
