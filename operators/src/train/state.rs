@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::optimizer::{AdamW, Moments};
 
 /// What was measured at a step.
-#[expect(clippy::struct_field_names, reason = "the column of the metric rows is called so")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Step {
     /// From 1.
