@@ -104,7 +104,9 @@ fn a_second_machine_finds_everything_and_pays_nothing() {
     assert!(trace.contains(row) && trace.contains("in questions.rows"), "{trace}");
     team.call(1, &["audit", "latest"]).exit(0);
     team.call(1, &["status", "pipeline.yaml"]).exit(0);
-    assert!(team.call(1, &["why", "answers", "--file", "pipeline.yaml"]).exit(0).stdout.contains("cached, nothing changed"));
+    assert!(
+        team.call(1, &["why", "answers", "--file", "pipeline.yaml"]).exit(0).stdout.contains("cached, nothing changed")
+    );
     team.call(1, &["export", "answers", "answers.tar.zst"]).exit(0);
     let elsewhere = Mill::new();
     std::fs::copy(team.mill(1).path("answers.tar.zst"), elsewhere.path("answers.tar.zst")).expect("copied");
