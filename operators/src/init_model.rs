@@ -231,7 +231,9 @@ fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
         };
         for batch in rows.batches() {
             let batch = batch?;
-            columns.iter().for_each(|column| take(&batch, column, &mut texts));
+            for column in columns {
+                take(&batch, column, &mut texts);
+            }
         }
     }
     if texts.is_empty() {

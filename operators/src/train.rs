@@ -224,7 +224,7 @@ impl Operator for Train {
         },
         Example {
             title: "An adapter of the attention alone, examples that count differently, held-out ones of their own",
-            yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj, v_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
+            yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
         },
     ];
 
@@ -262,13 +262,12 @@ impl WholeKernel for Training {
         let eval = inputs.rows_optional("eval").map(|rows| self.reader(&tokenizer(&folder)?, &config).read(rows));
         let (mut examples, mut held_out) = (read.examples, Vec::new());
         let mut rejects = read.rejects;
-        match eval {
-            Some(eval) => {
-                let eval = eval?;
-                held_out = eval.examples;
-                rejects.extend(eval.rejects);
-            }
-            None => (examples, held_out) = self.split(examples, held_out, context.seed()),
+        if let Some(eval) = eval {
+            let eval = eval?;
+            held_out = eval.examples;
+            rejects.extend(eval.rejects);
+        } else {
+            (examples, held_out) = self.split(examples, held_out, context.seed());
         }
         if examples.is_empty() {
             return Err(nothing_left(&rejects));

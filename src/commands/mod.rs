@@ -99,7 +99,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     }
     let directory = std::env::current_dir()?;
     let store = Place::new(&args.store, args.store_cache.as_deref(), &directory)?;
-    let session = Session { terminal, store, directory };
+    let session = Session { terminal, directory, store };
     match args.command {
         Command::Run(args) => run::run(&session, args),
         Command::Plan(args) => plan::plan(&session, &args),
@@ -123,7 +123,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Export(args) => export::export(&session, &args),
         Command::Import(args) => import::import(&session, &args),
         Command::Attest(args) => attest::attest(&session, &args),
-        Command::Doctor => doctor::doctor(&session),
+        Command::Doctor => Ok(doctor::doctor(&session)),
         Command::Worker(args) => worker::worker(&args),
     }
 }

@@ -80,6 +80,10 @@ async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>)
     }
 }
 
-async fn status(State(health): State<Arc<Health>>) -> Json<Value> {
-    Json(health.status())
+async fn status(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
+    match health.status() {
+        // The first round is not done.
+        Value::Null => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "starting"}))),
+        status => (StatusCode::OK, Json(status)),
+    }
 }

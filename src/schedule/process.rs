@@ -102,7 +102,15 @@ mod tests {
         let process = identify(child.id());
         assert!(is_alive(&process));
         #[cfg(target_os = "linux")]
-        assert_eq!(find("SEARCHMILL_TEST", &format!("run of {}", std::process::id())), Some(process.clone()));
+        {
+            // A new program is there a moment before its environment can be read.
+            let wanted = format!("run of {}", std::process::id());
+            let looks = std::iter::repeat_with(|| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                find("SEARCHMILL_TEST", &wanted)
+            });
+            assert_eq!(looks.take(500).flatten().next(), Some(process.clone()));
+        }
         assert_eq!(find("SEARCHMILL_TEST", "another run"), None);
         let earlier = Process { began: "earlier".to_owned(), ..process.clone() };
         assert!(!is_alive(&earlier));

@@ -154,7 +154,8 @@ fn only_the_store_writes() {
 #[test]
 fn only_the_execution_spawns() {
     let words = ["tokio::spawn", "thread::spawn", "process::Command", "spawn_blocking"];
-    let allowed = ["engine/src/execute", "engine/src/operator/testing.rs"];
+    // Transfers of shared stores have threads of their own, so that synchronous code can wait for them anywhere.
+    let allowed = ["engine/src/execute", "engine/src/store/remote", "engine/src/operator/testing.rs"];
     assert_eq!(offenders("engine/src", &words, &allowed), Vec::<String>::new());
 }
 

@@ -8,16 +8,16 @@ use crate::mill::{Mill, files_in};
 const PIPELINE: &str = "\
 name: training
 nodes:
-  world:    {op: generate-world, with: {documents: 150, questions: 60}, seed: 5}
+  world:    {op: generate-world, with: {documents: 150, questions: 30, min_hops: 1, max_hops: 1}, seed: 5}
   chunks:   {op: chunk, from: world, with: {size: 80, count: words}}
   bm25:     {op: index, from: chunks, with: {kind: bm25}}
-  rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence, search: {top_k: 1}}}
+  rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence, search: {top_k: 1}, system_prompt: Search.}}
   swift:    {op: convert-to-swift, from: rollouts}
   blank:    {op: init-model, from: swift, with: {layers: 2, hidden: 32, heads: 4, kv_heads: 2, intermediate: 64, vocab: 600, whole_lines: 0.9}, seed: 4}
   student:
     op: train
     from: {examples: swift, model: blank}
-    with: {epochs: 3, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2}
+    with: {epochs: 2, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2}
     seed: 4
 ";
 

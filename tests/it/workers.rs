@@ -123,7 +123,7 @@ fn a_worker_does_not_outlive_its_run() {
     mill.write("pipeline.yaml", &passing("echo $PPID > pid; exec sleep 300", "{isolate: true}"));
     let mut run = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("the program");
     let start = Instant::now();
-    while !mill.path("pid").exists() && start.elapsed() < Duration::from_secs(60) {
+    while !mill.path("pid").exists() && start.elapsed() < Duration::from_mins(1) {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(50));
@@ -142,7 +142,7 @@ fn an_interrupted_run_takes_its_workers_along() {
     mill.write("pipeline.yaml", &passing("echo $PPID > pid; exec sleep 300", "{isolate: true}"));
     let run = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("the program");
     let start = Instant::now();
-    while !mill.path("pid").exists() && start.elapsed() < Duration::from_secs(60) {
+    while !mill.path("pid").exists() && start.elapsed() < Duration::from_mins(1) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = run.id().to_string();

@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
-use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::endpoints::Endpoints;
 use super::identity::{Known, Parts};
 use super::node::{NodeDone, NodeJob, run_node};
+use super::recorded::Recorded;
 use super::resolve::{Lookup, Retry, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
+use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
 use super::worker::Workers;
@@ -666,67 +667,4 @@ pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<Stri
         }
     }
     nodes
-}
-
-/// A moment that comes after all runs of the store: a clock that was set back does not make this run an old one.
-fn after_all(store: &Store, started: f64) -> f64 {
-    let time = |id: &String| {
-        let moment = chrono::NaiveDateTime::parse_from_str(id.get(..15)?, "%Y%m%d-%H%M%S").ok()?;
-        let fraction = u32::from_str_radix(id.get(16..20)?, 16).ok()?;
-        Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
-    };
-    let newest = store.run_ids().iter().rev().find_map(time);
-    newest.map_or(started, |newest| if newest < started { started } else { newest + 2.0 / 65_536.0 })
-}
-
-fn run_id(started: f64) -> String {
-    let moment = chrono::DateTime::from_timestamp(started as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
-    // Ids sort by time within the second too; the process keeps ids of the same moment apart.
-    let (fraction, process) = ((started.fract() * 65_536.0) as u32, std::process::id() & 0xffff);
-    format!("{moment}-{fraction:04x}{process:04x}")
-}
-
-/// Passes events on and keeps them with the run.
-struct Recorded {
-    inner: Arc<dyn Reporter>,
-    ledger: Arc<Mutex<RunWriter>>,
-}
-
-/// An event with its time, where it has none of its own.
-#[derive(Serialize)]
-struct Timed<'e> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<f64>,
-    #[serde(flatten)]
-    event: &'e Event,
-}
-
-impl<'e> Timed<'e> {
-    fn now(event: &'e Event) -> Self {
-        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
-        Self { time: (!has_time).then(unix_time), event }
-    }
-}
-
-impl Reporter for Recorded {
-    fn event(&self, event: &Event) {
-        self.inner.event(event);
-        if !matches!(event, Event::NodeProgress { .. }) {
-            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = ledger.event(&Timed::now(event)) {
-                tracing::warn!("an event could not be recorded: {error}");
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::run_id;
-
-    #[test]
-    fn run_ids_are_dates() {
-        assert!(run_id(1_795_180_000.0).starts_with("20261120-"));
-        assert!(run_id(1_795_180_000.25) < run_id(1_795_180_000.5));
-    }
 }

@@ -97,7 +97,9 @@ impl Calls {
         }
         if merging {
             own.segment.sync()?;
-            copied.iter().for_each(|(path, _)| remove(path));
+            for (path, _) in &copied {
+                remove(path);
+            }
         }
         Ok(())
     }
@@ -147,9 +149,9 @@ impl Calls {
     pub fn close(&self, finished: bool) -> Result<(), StoreError> {
         let mut own = self.own();
         if finished {
-            own.segment.remove()
+            own.segment.remove();
         } else {
-            own.segment.sync()?
+            own.segment.sync()?;
         }
         Ok(())
     }

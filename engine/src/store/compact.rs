@@ -80,7 +80,9 @@ impl Store {
             let digest = hash_file(&temporary).map_err(StoreError::io("read", &temporary))?;
             self.publish(&temporary, &self.memo_folder(base).join(format!("{digest}.rows")))?;
         }
-        taken.iter().for_each(|(path, _)| remove(path));
+        for (path, _) in &taken {
+            remove(path);
+        }
         Ok(taken.len())
     }
 }

@@ -31,7 +31,11 @@ pub(super) fn write_part(
     for batch in batches {
         writer.write(batch)?;
     }
-    writer.into_inner()?.sync_data().map_err(StoreError::io("flush", &path))?;
+    // All rows fit by now: what fails here is the disk, and the store's own error says so.
+    let unwritable = |error: parquet::errors::ParquetError| {
+        OperatorError::machine(format!("cannot write {}: {error}", path.display()))
+    };
+    writer.into_inner().map_err(unwritable)?.sync_data().map_err(StoreError::io("flush", &path))?;
     let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     file_part(folder, name, rows)
 }

@@ -36,7 +36,7 @@ fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<
     if name.ends_with("norm.weight") {
         return vec![1.0; count];
     }
-    if name.ends_with(".bias") {
+    if name.rsplit('.').next() == Some("bias") {
         return vec![0.0; count];
     }
     let mut chance = ChaCha8Rng::seed_from_u64(seed);

@@ -22,7 +22,9 @@ fn run(folder: &tempfile::TempDir, rows: &[Trajectory], batch_rows: usize, param
 /// Rollouts without tool definitions: a byte is a token here, and reading them takes long.
 fn short(count: usize) -> Vec<Trajectory> {
     let mut rows = trajectories(count);
-    rows.iter_mut().for_each(|row| row.tools = "[]".to_owned());
+    for row in &mut rows {
+        row.tools = "[]".to_owned();
+    }
     rows
 }
 

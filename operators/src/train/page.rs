@@ -36,7 +36,7 @@ pub(super) struct Report<'a> {
 
 /// One row a step.
 pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
-    let floats = |of: fn(&Step) -> Option<f64>| Arc::new(Float64Array::from_iter(steps.iter().map(of))) as ArrayRef;
+    let floats = |of: fn(&Step) -> Option<f64>| Arc::new(steps.iter().map(of).collect::<Float64Array>()) as ArrayRef;
     let whole = |of: fn(&Step) -> u64| {
         Arc::new(Int64Array::from_iter_values(steps.iter().map(|step| of(step) as i64))) as ArrayRef
     };

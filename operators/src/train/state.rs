@@ -15,6 +15,7 @@ use super::optimizer::{AdamW, Moments};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Step {
     /// From 1.
+    #[expect(clippy::struct_field_names, reason = "the name of the column")]
     pub(super) step: u64,
     /// Passes over the examples, parts of one included.
     pub(super) epoch: f64,

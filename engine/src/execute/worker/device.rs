@@ -72,7 +72,7 @@ fn is_visible(device: &Device, visible: Option<&str>) -> bool {
 /// Devices that are held until this is dropped.
 pub(super) struct DeviceLease {
     pub(super) devices: Vec<Device>,
-    _locks: Vec<File>,
+    locks: Vec<File>,
 }
 
 impl DeviceLease {
@@ -82,13 +82,13 @@ impl DeviceLease {
     /// When the run is told to stop, or locks cannot be made.
     pub(super) fn take(all: &[Device], wanted: usize, stop: &Stop) -> Result<Self, OperatorError> {
         loop {
-            let mut lease = Self { devices: Vec::new(), _locks: Vec::new() };
+            let mut lease = Self { devices: Vec::new(), locks: Vec::new() };
             for device in all {
                 if lease.devices.len() < wanted
                     && let Some(lock) = device_lock(&device.uuid)?
                 {
                     lease.devices.push(device.clone());
-                    lease._locks.push(lock);
+                    lease.locks.push(lock);
                 }
             }
             if lease.devices.len() == wanted {

@@ -43,7 +43,7 @@ pub(in crate::execute) fn run_in_worker(
     let mut starts = 0;
     let outcome = loop {
         starts += 1;
-        match Supervised::start(job, program, &path, &lease)?.to_its_end() {
+        match Supervised::start(job, program, &path, &lease)?.run() {
             Ok(done) => break done,
             Err(death) if death.again && starts < STARTS && !job.stop.is_draining() => {
                 let line = format!("{}; it is started once more", death.error.message);
@@ -59,7 +59,7 @@ pub(in crate::execute) fn run_in_worker(
 fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
     let node = job.node();
     let (row_base, block_base) = job.bases();
-    let inputs = node.inputs.iter().zip(&job.inputs).map(|(input, record)| (input.port.clone(), record.id.clone()));
+    let inputs = node.inputs.iter().zip(&job.inputs).map(|(input, record)| (input.port.clone(), record.id));
     let task = Task {
         contract: CONTRACT,
         store: job.store.root().to_owned(),
@@ -140,7 +140,7 @@ impl<'a> Supervised<'a> {
         Ok(Self { job, lease, child, orders, told, errors, memory, started, heard, draining, cancelling })
     }
 
-    fn to_its_end(mut self) -> Ended {
+    fn run(mut self) -> Ended {
         loop {
             match self.told.recv_timeout(LOOK) {
                 Ok(message) => {
@@ -162,7 +162,7 @@ impl<'a> Supervised<'a> {
                 self.leave();
                 let tail = self.kill();
                 let stopped = self.cancelling.is_some();
-                let error = if stopped { OperatorError::cancelled() } else { self.with_tail(error, &tail) };
+                let error = if stopped { OperatorError::cancelled() } else { with_tail(error, &tail) };
                 return Err(Death { error, again: false });
             }
         }
@@ -269,16 +269,16 @@ impl<'a> Supervised<'a> {
         let memory = format!("; it held {} MiB of memory", self.memory >> 20);
         let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
         let error = help.map_or(error.clone(), |help| error.with_help(help));
-        Err(Death { error: self.with_tail(error, &tail), again: true })
+        Err(Death { error: with_tail(error, &tail), again: true })
     }
+}
 
-    fn with_tail(&self, mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
-        if !tail.is_empty() {
-            let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
-            error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
-        }
-        error
+fn with_tail(mut error: OperatorError, tail: &VecDeque<String>) -> OperatorError {
+    if !tail.is_empty() {
+        let lines: Vec<String> = tail.iter().map(|line| format!("  {line}")).collect();
+        error.message = format!("{}. Its last lines:\n{}", error.message, lines.join("\n"));
     }
+    error
 }
 
 fn tail(errors: impl BufRead) -> VecDeque<String> {

@@ -48,6 +48,7 @@ fn mask(layout: &Layout, keys: usize, like: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(numbers, (layout.rows, 1, layout.columns, keys), like.device())
 }
 
+#[expect(clippy::struct_field_names, reason = "rows, columns and heads of a tensor")]
 #[derive(Clone, Copy)]
 struct Heads {
     rows: usize,

@@ -57,7 +57,7 @@ impl KvCache {
     /// Counts the tokens of a pass in, after its last layer.
     pub(super) fn advance(&mut self, layout: &Layout) {
         if self.filled.iter().all(|filled| *filled == 0) {
-            self.starts = layout.starts.clone();
+            self.starts.clone_from(&layout.starts);
         }
         for (filled, kept) in self.filled.iter_mut().zip(&layout.kept) {
             *filled += kept;

@@ -244,7 +244,7 @@ impl DecoderConfig {
 }
 
 impl Traits {
-    fn has_bias(&self, projection: &str) -> bool {
+    fn has_bias(self, projection: &str) -> bool {
         match projection {
             "self_attn.o_proj" => self.output_bias,
             name if name.starts_with("self_attn.") => self.query_key_value_bias,

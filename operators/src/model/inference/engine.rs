@@ -173,9 +173,8 @@ impl Worker {
             loop {
                 match jobs.try_recv() {
                     Ok(job) => self.waiting.push(job),
-                    Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) if self.rows.is_empty() && self.waiting.is_empty() => return,
-                    Err(TryRecvError::Disconnected) => break,
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }
             self.admit();
@@ -187,7 +186,7 @@ impl Worker {
     /// waits until that is done.
     fn admit(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting).into_iter();
-        while let Some(job) = waiting.next() {
+        for job in waiting.by_ref() {
             if job.reply.is_closed() {
                 continue;
             }

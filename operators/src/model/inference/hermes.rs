@@ -43,7 +43,7 @@ pub fn parse_calls(text: &str, fallback: &str) -> Speech {
         rest = next;
     }
     content.push_str(rest);
-    speech.content = content.trim().to_owned();
+    content.trim().clone_into(&mut speech.content);
     speech
 }
 

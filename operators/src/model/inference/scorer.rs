@@ -87,7 +87,7 @@ impl Scorer {
         let within = |(start, end): &(usize, usize)| *start < part.end && *end > part.start;
         let mut places = encoded.get_offsets().iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
         let first = places.next().ok_or("there is nothing to score: the part is empty")?;
-        let last = places.last().unwrap_or(first);
+        let last = places.next_back().unwrap_or(first);
         if first == 0 {
             return Err("the first token of a text has no probability: nothing stands before it".to_owned());
         }

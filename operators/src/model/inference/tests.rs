@@ -113,7 +113,7 @@ fn greedy_continuations_are_those_of_transformers() {
 /// Prompts of different lengths, some with a beginning in common.
 fn prompt(number: usize) -> Vec<u32> {
     let shared = (0..20).map(|n| n % 90 + 3);
-    let own = (0..number % 9 + 1).map(|n| ((n * 31 + number * 17) % 90 + 3) as u32);
+    let own = (0..=number % 9).map(|n| ((n * 31 + number * 17) % 90 + 3) as u32);
     if number.is_multiple_of(2) { shared.chain(own).collect() } else { own.collect() }
 }
 
@@ -253,8 +253,12 @@ pub(crate) fn searching_model(search: &str, answer: &str) -> tempfile::TempDir {
         parsed.tensors().into_iter().map(|(name, shape)| (name, zeros(&shape))).collect();
     let table = |places: &[(usize, usize, f32)]| {
         let mut numbers = vec![0.0f32; 261 * 32];
-        (0..261).for_each(|token| numbers[token * 32 + 2] = 0.01);
-        places.iter().for_each(|(token, place, number)| numbers[token * 32 + place] = *number);
+        for token in 0..261 {
+            numbers[token * 32 + 2] = 0.01;
+        }
+        for (token, place, number) in places {
+            numbers[token * 32 + place] = *number;
+        }
         Tensor::from_vec(numbers, (261, 32), &Device::Cpu).unwrap()
     };
     let newline = usize::from(b'\n');

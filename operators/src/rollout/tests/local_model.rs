@@ -73,7 +73,9 @@ fn a_model_must_be_given_and_only_one() {
     let harness = Harness::new();
     let bound = |trees: &[&tempfile::TempDir]| {
         let mut bound = inputs([("questions", rows_input(&[question("q", "Where?")]))]);
-        trees.iter().for_each(|tree| bound.bind("model", tree_input(TreeKind::Model, tree.path())));
+        for tree in trees {
+            bound.bind("model", tree_input(TreeKind::Model, tree.path()));
+        }
         bound
     };
     let told = |trees: &[&tempfile::TempDir], policy: Value| {

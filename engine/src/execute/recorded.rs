@@ -1,0 +1,43 @@
+//! Passes events on and keeps them with the run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use super::driver::unix_time;
+use crate::report::{Event, Reporter};
+use crate::store::RunWriter;
+
+/// Passes events on and keeps them with the run.
+pub(super) struct Recorded {
+    pub(super) inner: Arc<dyn Reporter>,
+    pub(super) ledger: Arc<Mutex<RunWriter>>,
+}
+
+/// An event with its time, where it has none of its own.
+#[derive(Serialize)]
+struct Timed<'e> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<f64>,
+    #[serde(flatten)]
+    event: &'e Event,
+}
+
+impl<'e> Timed<'e> {
+    fn now(event: &'e Event) -> Self {
+        let has_time = matches!(event, Event::RunStarted { .. } | Event::NodeStarted { .. });
+        Self { time: (!has_time).then(unix_time), event }
+    }
+}
+
+impl Reporter for Recorded {
+    fn event(&self, event: &Event) {
+        self.inner.event(event);
+        if !matches!(event, Event::NodeProgress { .. }) {
+            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = ledger.event(&Timed::now(event)) {
+                tracing::warn!("an event could not be recorded: {error}");
+            }
+        }
+    }
+}
