@@ -1,6 +1,6 @@
 //! `read`: rows from files, object stores, HTTP servers and the Hugging Face Hub.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -9,9 +9,11 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, WholeKernel,
 };
+use searchmill_engine::plan::nearest;
 use searchmill_schemas::{RecordKind, Reject};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::row_kind::RowKind;
 use crate::source::decode::{Decoder, Direct, Mapped, Raw};
@@ -202,6 +204,7 @@ impl WholeKernel for ReadKernel {
         if self.params.kind == RowKind::Table && self.params.columns.is_empty() && self.all_parquet() {
             return self.copy_parquet(outputs, context);
         }
+        self.check_fields(context)?;
         let decoder = self.decoder(context)?;
         let mut sink = Sink::new(outputs, self.params.limit, Identity::new(self.rule()));
         map_in_order(
@@ -218,6 +221,31 @@ impl WholeKernel for ReadKernel {
         )?;
         sink.finish(&decoder_schema(&decoder), self)
     }
+}
+
+/// Fields that an error lists.
+const FIELDS_TOLD: usize = 40;
+
+/// The fields of a record, empty cells included; none of one that cannot be read.
+fn field_names(record: Raw<'_>) -> BTreeSet<String> {
+    match record {
+        Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
+        other => match other.value() {
+            Ok(Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+            _ => BTreeSet::new(),
+        },
+    }
+}
+
+fn no_field(column: &str, fields: &[&str], seen: &BTreeSet<String>) -> OperatorError {
+    let message = format!("no record has the field `{}` that `columns.{column}` names", fields.join("` or `"));
+    let near = fields.iter().find_map(|field| nearest(field, seen.iter().map(String::as_str)));
+    let listed = seen.iter().take(FIELDS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let help = match near {
+        Some(near) => format!("did you mean `{near}`? The records have {listed}"),
+        None => format!("the records have {listed}"),
+    };
+    OperatorError::pipeline(message).with_help(help)
 }
 
 fn decoder_schema(decoder: &Decoder) -> SchemaRef {
@@ -290,6 +318,35 @@ impl ReadKernel {
         let named = |(name, shape): (&String, Shape)| (name.clone(), shape);
         let object = Shape::Object(self.params.columns.keys().zip(shapes).map(named).collect());
         Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()) }))
+    }
+
+    /// Fails when a field that `columns:` names stands in no record. Looks at as many as it needs to find all.
+    fn check_fields(&self, context: &Context) -> Result<(), OperatorError> {
+        let named = self.params.columns.iter().map(|(column, text)| Ok((column.as_str(), Origin::parse(text)?)));
+        let mut missing = named.collect::<Result<Vec<_>, String>>().map_err(OperatorError::pipeline)?;
+        let mut seen = BTreeSet::new();
+        for file in &self.files {
+            if missing.is_empty() {
+                return Ok(());
+            }
+            table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
+                for (_, _, record) in block.raw() {
+                    let fields = field_names(record);
+                    missing.retain(|(_, origin)| !origin.fields().iter().any(|name| fields.contains(*name)));
+                    seen.extend(fields.into_iter().take(FIELDS_TOLD));
+                    if missing.is_empty() {
+                        return Flow::Stop;
+                    }
+                }
+                Flow::Continue
+            })?;
+            context.check_cancelled()?;
+        }
+        match missing.first() {
+            // Without any record there is nothing to be missed.
+            Some((column, origin)) if !seen.is_empty() => Err(no_field(column, &origin.fields(), &seen)),
+            _ => Ok(()),
+        }
     }
 
     /// Shows the first rows of every file.

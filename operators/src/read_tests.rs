@@ -383,3 +383,16 @@ fn bytes_do_not_depend_on_the_number_of_files_or_blocks() {
     assert_eq!(whole.batch("rows"), parts.batch("rows"));
     assert_eq!(whole.batch("rows").num_rows(), 30_000);
 }
+
+#[test]
+fn a_mapped_field_that_no_record_has_is_an_error() {
+    let lines = "{\"doc_id\": \"a\", \"body\": \"x\"}\nbroken\n{\"doc_id\": \"b\", \"body\": \"y\", \"late\": 1}\n";
+    let read = |columns: Value| read_text("d.jsonl", lines, json!({"as": "document", "columns": columns}));
+    let error = read(json!({"id": "dok_id", "text": "body"})).unwrap_err();
+    assert!(error.message.contains("no record has the field `dok_id` that `columns.id` names"), "{error}");
+    assert!(error.help.unwrap().contains("did you mean `doc_id`? The records have body, doc_id, late"));
+    assert!(read(json!({"id": "doc_id", "text": "{nothing}: {body}"})).is_ok(), "a template needs one of its fields");
+    let read = |columns: Value| read_text("d.csv", "a,b\n1,\n2,\n", json!({"columns": columns}));
+    assert!(read(json!({"x": "b"})).is_ok(), "an empty column is there");
+    assert!(read(json!({"x": "c"})).is_err());
+}

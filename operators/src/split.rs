@@ -91,7 +91,8 @@ impl Operator for Split {
     ];
 
     fn ports(params: &SplitParams) -> Ports {
-        let ports = Ports::new().any_rows_in("rows", "rows with an `id` (or the column that `by` names)");
+        let ports =
+            Ports::new().equal_outputs().any_rows_in("rows", "rows with an `id` (or the column that `by` names)");
         params
             .parts
             .keys()

@@ -12,7 +12,7 @@ pub(super) fn diff(session: &Session<'_>, args: &DiffArgs) -> Result<u8, Failure
     let store = session.existing_store()?;
     let other = record(&store, &args.other)?;
     let one = match args.one.as_str() {
-        "previous" => previous(&store, &other).map_or_else(|| record(&store, "previous"), Ok)?,
+        "previous" => previous(&store, &other).ok_or_else(|| no_earlier(&other))?,
         named => record(&store, named)?,
     };
     let found = diff_runs(&store, &Catalog::read(&store), &one, &other);
@@ -35,4 +35,9 @@ fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
     let ids = store.run_ids();
     let earlier = ids.iter().rev().filter(|id| **id < run.id);
     earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
+}
+
+fn no_earlier(run: &RunRecord) -> Failure {
+    let message = format!("there is no earlier run of the pipeline `{}` than {}", run.pipeline, run.id);
+    Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare")
 }

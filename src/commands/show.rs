@@ -1,6 +1,7 @@
 //! `show`: previews any artifact.
 
 use arrow::array::RecordBatch;
+use searchmill_engine::lineage::run_of;
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
 use searchmill_engine::plan::nearest;
 use searchmill_engine::store::{ArtifactId, OutputRecord, Store};
@@ -13,7 +14,7 @@ use crate::exit::{Failure, OK};
 
 pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure> {
     let store = session.existing_store()?;
-    let (id, summary) = find(&store, args)?;
+    let (id, summary) = find(session, &store, args)?;
     match store.open_input(&id)? {
         InputArtifact::Tree(tree) => show_tree(session, &tree)?,
         InputArtifact::Rows(rows) => show_rows(session, &rows, args)?,
@@ -25,13 +26,17 @@ pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure
 }
 
 /// The artifact meant, and what its node said about it.
-fn find(store: &Store, args: &ShowArgs) -> Result<(ArtifactId, String), Failure> {
+fn find(session: &Session<'_>, store: &Store, args: &ShowArgs) -> Result<(ArtifactId, String), Failure> {
     let (node, port) = match args.what.rsplit_once('.') {
         Some((node, port)) => (node, Some(port)),
         None => (args.what.as_str(), None),
     };
     let port = if args.rejects { Some("rejects") } else { port };
-    for run in store.run_ids().iter().rev().filter(|id| args.run.as_ref().is_none_or(|run| id.starts_with(run))) {
+    let runs = match &args.run {
+        Some(run) => vec![run_of(store, run)?],
+        None => store.run_ids().into_iter().rev().collect(),
+    };
+    for (back, run) in runs.iter().enumerate() {
         let Some(done) = store.run_nodes(run).into_iter().find(|done| done.node == node && !done.outputs.is_empty())
         else {
             continue;
@@ -45,8 +50,15 @@ fn find(store: &Store, args: &ShowArgs) -> Result<(ArtifactId, String), Failure>
             let message = format!("node `{node}` has no output `{}`", port.unwrap_or_default());
             return Err(Failure::usage(message).with_help(format!("its outputs: {ports}")));
         };
+        if back > 0 && !session.terminal.is_json() {
+            let pipeline = store.run(run).map(|run| run.pipeline).unwrap_or_default();
+            session.terminal.note(&format!("`{node}` of run {run} of `{pipeline}`: the last run has no such node"));
+        }
         let summary = done.key.and_then(|key| store.result(&key)).map(|result| result.summary).unwrap_or_default();
         return Ok((output.id, if port.is_some() { String::new() } else { summary }));
+    }
+    if let Some(run) = &args.run {
+        return Err(Failure::usage(format!("the run {run} has no node `{node}`")));
     }
     by_prefix(store, &args.what).map(|id| (id, String::new()))
 }

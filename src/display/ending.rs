@@ -51,9 +51,15 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.skipped > 0 {
         parts.push(format!("{} skipped", summary.skipped));
     }
+    let failed = |count: u64, word: &str| {
+        let rows = if count == 1 { "row" } else { "rows" };
+        format!("{WARN}{count} {rows} {word}{WARN:#} (see `searchmill show NODE --rejects`)")
+    };
     if summary.dead_letters > 0 {
-        parts
-            .push(format!("{WARN}{} rows failed{WARN:#} (see `searchmill show NODE --rejects`)", summary.dead_letters));
+        parts.push(failed(summary.dead_letters, "failed"));
+    }
+    if summary.rejects > 0 {
+        parts.push(failed(summary.rejects, "rejected"));
     }
     if summary.calls > 0 {
         let tokens = summary.prompt_tokens + summary.completion_tokens;

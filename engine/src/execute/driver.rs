@@ -522,6 +522,8 @@ impl Driver {
         self.summary.finished += 1;
         if node.entry.effect == crate::operator::Effect::External {
             self.summary.dead_letters += result.rejects();
+        } else {
+            self.summary.rejects += result.rejects();
         }
         let (output, rows, bytes) = default_output(node, &result.outputs);
         self.reporter.event(&Event::NodeFinished {

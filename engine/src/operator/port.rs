@@ -142,6 +142,8 @@ pub struct Ports {
     pub outputs: Vec<OutputPort>,
     /// Set when the user names the inputs (`sql`): each `from:` key becomes a port that accepts this.
     pub named_inputs: Option<Accept>,
+    /// Set where no output is more meant than the others (`split`): a reference must name the one it wants.
+    pub equal_outputs: bool,
 }
 
 impl Ports {
@@ -149,6 +151,13 @@ impl Ports {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No output is the default one: references must name theirs.
+    #[must_use]
+    pub fn equal_outputs(mut self) -> Self {
+        self.equal_outputs = true;
+        self
     }
 
     fn input(mut self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {

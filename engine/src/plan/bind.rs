@@ -238,6 +238,8 @@ fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
 struct Wired {
     inputs: Vec<Input>,
     outputs: IndexMap<String, PortType>,
+    /// A reference must name the output that it means.
+    equal: bool,
 }
 
 /// Follows the order, so that the types of all inputs are known when a node is checked.
@@ -278,11 +280,11 @@ fn wire_node(
         let mut edges = Vec::new();
         for reference in &binding.references {
             let from = by_id.get(&reference.node).and_then(|from| Some((*from, wired[*from].as_ref()?)));
-            let Some((from, outputs)) = from.map(|(from, wired)| (from, &wired.outputs)) else {
+            let Some((from, wired)) = from else {
                 complete = false;
                 continue;
             };
-            match output_of(reference, outputs) {
+            match output_of(reference, &wired.outputs, wired.equal) {
                 Ok((output, port_type)) => {
                     let written = match &reference.port {
                         Some(port) => format!("{}.{port}", reference.node),
@@ -312,7 +314,7 @@ fn wire_node(
     }
     let inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
-    Some(Wired { outputs: output_types(ports, &types), inputs })
+    Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs })
 }
 
 /// Inputs as the operator declares its ports; named ones by name. The order written in the YAML never matters.

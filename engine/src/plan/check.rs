@@ -88,11 +88,19 @@ pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], er
     }
 }
 
-/// The output that a reference means.
+/// The output that a reference means; one of `equal` outputs must be named.
 pub(super) fn output_of(
     reference: &Reference,
     outputs: &indexmap::IndexMap<String, PortType>,
+    equal: bool,
 ) -> Result<(String, PortType), Box<Diagnostic>> {
+    let parts: Vec<&str> = outputs.keys().map(String::as_str).filter(|name| *name != "rejects").collect();
+    if equal && reference.port.is_none() && parts.len() > 1 {
+        let message = format!("`{}` has {} outputs, and none is the default one", reference.node, parts.len());
+        let named: Vec<String> = parts.iter().map(|part| format!("`{}.{part}`", reference.node)).collect();
+        let error = Diagnostic::error("unnamed-port", message).at(reference.span, "");
+        return Err(Box::new(error.help(format!("write {}", named.join(" or ")))));
+    }
     let found = match &reference.port {
         None => outputs.first(),
         Some(name) => outputs.get_key_value(name),

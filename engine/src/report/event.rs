@@ -19,6 +19,8 @@ pub struct RunSummary {
     pub skipped: usize,
     /// Rows that failed in external nodes of this run.
     pub dead_letters: u64,
+    /// Rows that other nodes of this run rejected.
+    pub rejects: u64,
     /// Was it told to stop?
     pub interrupted: bool,
     /// Calls to the outside in this run.
