@@ -3,6 +3,7 @@
 mod bert;
 mod bert_network;
 pub(crate) mod decoder;
+pub(crate) mod gguf;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
