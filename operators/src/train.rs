@@ -245,7 +245,7 @@ impl Operator for Train {
         },
         Example {
             title: "The same by ms-swift on a GPU, with all settings of DeepSearch-RL",
-            yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128}}\n    epochs: 2\n    batch_size: 8\n    max_length: 32768\n    eval_share: 0.05\n    keep: best\n    backend:\n      swift:\n        version: 3.8.3\n        attn_impl: flash_attn\n        packing: true\n        use_liger_kernel: true\n        dataloader_num_workers: 4\n        dataset_num_proc: 16\n        report_to: tensorboard\n        model_type: qwen3_nothinking\n        template: qwen3_nothinking\n        flags: {loss_scale: default}\n        environment: [HF_HOME]\n  resources: {gpus: 1}\n",
+            yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128}}\n    epochs: 2\n    batch_size: 8\n    max_length: 32768\n    eval_share: 0.05\n    backend:\n      swift:\n        version: 3.8.3\n        attn_impl: flash_attn\n        packing: true\n        use_liger_kernel: true\n        dataloader_num_workers: 4\n        dataset_num_proc: 16\n        report_to: tensorboard\n        model_type: qwen3_nothinking\n        template: qwen3_nothinking\n        flags: {loss_scale: default}\n        environment: [HF_HOME]\n  resources: {gpus: 1}\n",
         },
         Example {
             title: "By a script of your own",

@@ -67,8 +67,14 @@ impl Gguf {
                 .with_help("fetch it again")
         })?;
         let mut gguf = Self { path, content, architecture: String::new() };
-        gguf.text("general.architecture")?.unwrap_or("of no name").clone_into(&mut gguf.architecture);
+        let architecture = gguf.text("general.architecture")?.unwrap_or("of no name").to_owned();
+        gguf.architecture = architecture;
         Ok(gguf)
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The folder it lies in, where files of a tokenizer may lie too.

@@ -133,7 +133,7 @@ impl Made {
 fn neighbours(tensor: &Tensor, heads: usize) -> Tensor {
     let mut shape = vec![heads, 2, tensor.dim(0).unwrap() / heads / 2];
     shape.extend(&tensor.dims()[1..]);
-    tensor.reshape(shape).unwrap().transpose(1, 2).unwrap().contiguous().unwrap().reshape(tensor.shape()).unwrap()
+    tensor.reshape(shape).unwrap().transpose(1, 2).unwrap().contiguous().unwrap().reshape(tensor.dims()).unwrap()
 }
 
 fn logits(decoder: &Decoder) -> Vec<f32> {

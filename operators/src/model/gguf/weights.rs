@@ -97,5 +97,5 @@ fn heads(gguf: &Gguf, config: &DecoderConfig, name: &str) -> Option<usize> {
 fn apart(tensor: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
     let mut shape = vec![heads, tensor.dim(0)? / heads.max(1) / 2, 2];
     shape.extend(&tensor.dims()[1..]);
-    tensor.reshape(shape)?.transpose(1, 2)?.contiguous()?.reshape(tensor.shape())
+    tensor.reshape(shape)?.transpose(1, 2)?.contiguous()?.reshape(tensor.dims())
 }

@@ -46,7 +46,7 @@ impl Files {
     pub(super) fn tokenizer(&self, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
         match self {
             Self::Gguf(gguf) if !self.folder().join("tokenizer.json").is_file() => {
-                fitting(gguf.tokenizer()?, config, self.folder())
+                fitting(gguf.tokenizer()?, config, gguf.path())
             }
             _ => read_tokenizer(self.folder(), config),
         }
@@ -58,7 +58,7 @@ impl Files {
         let beside = ["chat_template.jinja", "tokenizer_config.json"].iter().any(|name| folder.join(name).is_file());
         match self {
             Self::Gguf(gguf) if !beside => {
-                ChatTemplate::of(gguf.chat_template()?, gguf.special_tokens()?, &folder.display().to_string())
+                ChatTemplate::of(gguf.chat_template()?, gguf.special_tokens()?, &gguf.path().display().to_string())
             }
             _ => ChatTemplate::read(folder),
         }

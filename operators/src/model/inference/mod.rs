@@ -76,7 +76,7 @@ fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
         return Err(broken(format!(
-            "the tokenizer has tokens up to {}, but the model's vocabulary is {}",
+            "it has tokens up to {}, but the model's vocabulary is {}",
             highest - 1,
             config.vocab_size
         ))

@@ -19,7 +19,7 @@ use searchmill_schemas::{Reject, text_column};
 use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
-use super::{TrainParams, held_out_questions, page, trained_parameters};
+use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
 use crate::model::decoder::Decoder;
 use crate::program::{Log, Program, Running};
 
@@ -222,9 +222,11 @@ impl Trainer<'_> {
         if !is_swift && files::holds_model(output) {
             return Ok(output.clone());
         }
-        let found = swift::checkpoint(output, metrics.summary.as_ref(), self.params.keep);
-        // A trainer that is not ms-swift leaves its model where it was told to.
-        if is_swift { found } else { Ok(found.unwrap_or_else(|_| output.clone())) }
+        if is_swift {
+            return swift::checkpoint(output, metrics.summary.as_ref(), self.params.keep);
+        }
+        // transformers' trainer leaves checkpoints too; nothing at all is told later.
+        Ok(swift::checkpoint(output, None, Keep::Last).unwrap_or_else(|_| output.clone()))
     }
 }
 
@@ -271,7 +273,7 @@ fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
         loss(one).total_cmp(&loss(two))
     });
     match best {
-        Some(best) if params.keep == super::Keep::Best => best.step,
+        Some(best) if params.keep == Keep::Best => best.step,
         _ => metrics.at,
     }
 }

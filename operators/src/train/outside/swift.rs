@@ -290,7 +290,7 @@ mod tests {
     fn shown(params: Value, facts: &Facts) -> String {
         let params: TrainParams = serde_json::from_value(params).unwrap();
         let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };
-        assert_eq!(issues(own, &params), []);
+        assert!(issues(own, &params).is_empty());
         let words = command(own, &params, facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap();
         words.join(" ")
     }
