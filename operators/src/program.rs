@@ -201,7 +201,8 @@ fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(
     let message = format!("`{name}` {how}{said}");
     if let Some(help) = out_of_memory(signal, tail) {
         let passed_on = signal.filter(|_| ended.code().is_some());
-        let by = passed_on.map_or_else(String::new, |signal| format!(" (a program of its own was killed by signal {signal})"));
+        let by = passed_on
+            .map_or_else(String::new, |signal| format!(" (a program of its own was killed by signal {signal})"));
         return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{said}")).with_help(help));
     }
     Err(OperatorError::pipeline(message)
@@ -344,7 +345,8 @@ mod tests {
     #[test]
     fn progress_bars_are_told_from_lines() {
         let found = pieces("one\r\nTrain: 1%\rTrain: 2%\rdone\n\nend");
-        let wanted = [("one", false), ("Train: 1%", true), ("Train: 2%", true), ("done", false), ("", false), ("end", false)];
+        let wanted =
+            [("one", false), ("Train: 1%", true), ("Train: 2%", true), ("done", false), ("", false), ("end", false)];
         assert_eq!(found, wanted.map(|(text, over)| (text.to_owned(), over)));
         let long = pieces(&"x".repeat(2 * LINE + 5));
         assert_eq!(long.iter().map(|(text, _)| text.len()).collect::<Vec<_>>(), [LINE, LINE, 5]);

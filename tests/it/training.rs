@@ -152,10 +152,10 @@ fn gone(pid: &str) {
 
 #[test]
 fn a_trainer_that_hangs_ends_with_the_time_of_its_node() {
-    let mill = foreign_mill("isolate: true, timeout: 3s");
+    let mill = foreign_mill("isolate: true, timeout: 8s");
     mill.write("hang", "");
     let told = mill.run(&[]).exit(5);
-    assert!(told.stdout.contains("was stopped after 3 s, its `timeout`"), "{}", told.stdout);
+    assert!(told.stdout.contains("was stopped after 8 s, its `timeout`"), "{}", told.stdout);
     gone(&started(&mill));
 }
 

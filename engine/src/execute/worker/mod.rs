@@ -53,11 +53,7 @@ impl Workers {
     }
 
     /// The program to run a node in; `None`: this one.
-    pub(super) fn program(
-        &self,
-        resources: &Resources,
-        runs_programs: bool,
-    ) -> Result<Option<&Path>, OperatorError> {
+    pub(super) fn program(&self, resources: &Resources, runs_programs: bool) -> Result<Option<&Path>, OperatorError> {
         if !self.suffice(resources) {
             let (wanted, there) = (resources.gpus, self.devices.len());
             let error = OperatorError::machine(format!("it wants {wanted} GPUs and this machine has {there}"));

@@ -16,7 +16,9 @@ const ORIGINAL: f64 = 8192.0;
 
 pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
     let architecture = gguf.architecture.as_str();
-    if !KNOWN.contains(&architecture) || gguf.whole(&format!("{architecture}.expert_count"))?.is_some_and(|count| count > 0) {
+    if !KNOWN.contains(&architecture)
+        || gguf.whole(&format!("{architecture}.expert_count"))?.is_some_and(|count| count > 0)
+    {
         let kind = if KNOWN.contains(&architecture) { "with experts " } else { "" };
         return Err(gguf
             .broken(format!("the architecture `{architecture}` {kind}is not known"))
@@ -110,7 +112,8 @@ fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
             1.0 / ((1.0 - smooth) / factor + smooth)
         };
         if (f64::from(*found) - wanted).abs() > 1e-3 * wanted {
-            let message = format!("`rope_freqs.weight` has {found} at place {place}, Llama 3's scaling by {factor} {wanted:.4}");
+            let message =
+                format!("`rope_freqs.weight` has {found} at place {place}, Llama 3's scaling by {factor} {wanted:.4}");
             return Err(gguf.broken(message).with_help("only Llama 3's way to stretch positions is known"));
         }
     }

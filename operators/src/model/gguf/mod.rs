@@ -117,7 +117,9 @@ impl Gguf {
     pub(crate) fn special_tokens(&self) -> Result<BTreeMap<String, String>, OperatorError> {
         let tokens = self.texts("tokenizer.ggml.tokens")?;
         let mut special = BTreeMap::new();
-        for (name, key) in [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")] {
+        for (name, key) in
+            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+        {
             let id = self.whole(&format!("tokenizer.ggml.{key}_token_id"))?;
             if let Some(token) = id.and_then(|id| tokens.get(id)) {
                 special.insert(name.to_owned(), (*token).to_owned());

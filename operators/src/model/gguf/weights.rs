@@ -74,7 +74,9 @@ fn open(gguf: &Gguf) -> Result<BufReader<File>, OperatorError> {
 
 fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor, OperatorError> {
     if !gguf.content.tensor_infos.contains_key(name) {
-        return Err(gguf.broken(format!("there is no tensor `{name}`")).with_help("is the file complete, and not one of several parts?"));
+        return Err(gguf
+            .broken(format!("there is no tensor `{name}`"))
+            .with_help("is the file complete, and not one of several parts?"));
     }
     let read = gguf.content.tensor(file, name, &Device::Cpu).and_then(|tensor| tensor.dequantize(&Device::Cpu));
     read.map_err(|error| {

@@ -73,7 +73,8 @@ pub(super) fn holds_model(folder: &Path) -> bool {
 /// When it is no model, or its weights are not whole.
 pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), OperatorError> {
     if !holds_model(from) {
-        let message = format!("the trainer left no model in {}: there is neither config.json nor {ADAPTER}", from.display());
+        let message =
+            format!("the trainer left no model in {}: there is neither config.json nor {ADAPTER}", from.display());
         return Err(OperatorError::data(message).with_help("it must save as transformers or PEFT do"));
     }
     let mut names: Vec<String> = Vec::new();
@@ -88,7 +89,9 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), Oper
     let weights: Vec<&String> = names.iter().filter(|name| name.ends_with(".safetensors")).collect();
     if weights.is_empty() {
         let message = format!("the trainer left no .safetensors file in {}", from.display());
-        return Err(OperatorError::data(message).with_help("let it save weights as safetensors (`--safe_serialization true`)"));
+        return Err(
+            OperatorError::data(message).with_help("let it save weights as safetensors (`--safe_serialization true`)")
+        );
     }
     for name in weights {
         whole(&from.join(name))?;
@@ -123,7 +126,8 @@ fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
 
 /// Compares a safetensors file's header with its length: a trainer that was cut short leaves less than it announced.
 fn whole(path: &Path) -> Result<(), OperatorError> {
-    let broken = |problem: &str| OperatorError::data(format!("{} is no whole safetensors file: {problem}", path.display()));
+    let broken =
+        |problem: &str| OperatorError::data(format!("{} is no whole safetensors file: {problem}", path.display()));
     let mut file = fs::File::open(path)?;
     let length = file.metadata()?.len();
     let mut count = [0; 8];

@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn other_trainers_names_are_known_and_a_loss_that_is_no_number_is_noticed() {
-        let metrics = parse("{\"step\": 7, \"max_steps\": 9, \"loss\": NaN}\nnoise\n{\"global_step\": 8, \"eval_loss\": 1, \"eval_mean_token_accuracy\": 0.5}\n");
+        let metrics = parse(
+            "{\"step\": 7, \"max_steps\": 9, \"loss\": NaN}\nnoise\n{\"global_step\": 8, \"eval_loss\": 1, \"eval_mean_token_accuracy\": 0.5}\n",
+        );
         assert_eq!((metrics.diverged, metrics.total, metrics.steps.len()), (Some(7), Some(9), 2));
         assert_eq!(metrics.steps[1].eval_token_accuracy, Some(0.5));
         assert!(metrics.steps[0].loss.is_nan());

@@ -17,8 +17,19 @@ use crate::program::variable_issues;
 /// Flags by name, in alphabetical order.
 pub(super) type Flags = BTreeMap<String, Vec<String>>;
 
-/// Names that say the same: `argparse` takes beginnings of flags too, so these are not all.
-const HANDLED: [&str; 5] = ["lora_r", "val_dataset", "model_type", "template", "attn_impl"];
+/// Flags that not every training has, and one that ms-swift reads as the beginning of another.
+const HANDLED: [&str; 10] = [
+    "lora_r",
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "model_type",
+    "template",
+    "attn_impl",
+    "max_steps",
+    "early_stop_interval",
+];
 
 /// What cannot be passed on.
 pub(in crate::train) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
@@ -32,7 +43,12 @@ pub(in crate::train) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<P
     let at_least_1 = "must be at least 1";
     demand(own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1");
     demand(own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1");
-    demand(own.save_steps != Some(0), "backend.swift.save_steps", at_least_1, "leave it out to save at every measurement");
+    demand(
+        own.save_steps != Some(0),
+        "backend.swift.save_steps",
+        at_least_1,
+        "leave it out to save at every measurement",
+    );
     demand(own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2");
     demand(own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1");
     demand(
@@ -70,18 +86,21 @@ pub(in crate::train) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<P
 fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams) -> Option<ParamIssue> {
     let path = format!("backend.swift.flags.{name}");
     if name.is_empty() || name.starts_with('-') || name.contains(['=', ' ']) {
-        return Some(ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"));
+        return Some(
+            ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"),
+        );
     }
     if value.is_null() {
         return Some(ParamIssue::new(path, "has no value").with_help("leave the flag out"));
     }
     let nowhere = Files::at(Path::new("."));
     let bare = SwiftParams { flags: BTreeMap::new(), ..own.clone() };
-    let made = flags(&bare, params, &Facts { seed: 0, gpus: 0, held_out: true, family: None }, Path::new("."), &nowhere);
+    let made =
+        flags(&bare, params, &Facts { seed: 0, gpus: 0, held_out: true, family: None }, Path::new("."), &nowhere);
     let known: BTreeSet<&str> = made.keys().map(String::as_str).chain(HANDLED).collect();
-    known.contains(name).then(|| {
-        ParamIssue::new(path, "is made of other params").with_help("look for the param of that meaning above")
-    })
+    known
+        .contains(name)
+        .then(|| ParamIssue::new(path, "is made of other params").with_help("look for the param of that meaning above"))
 }
 
 /// What the flags depend on besides params.
@@ -117,7 +136,8 @@ pub(super) fn command(
             "batch_size {} is no multiple of {} examples on each of {} GPUs",
             params.batch_size, own.per_device_batch_size, facts.gpus
         );
-        return Err(OperatorError::pipeline(message).with_help("change one of them, so that a step learns from as many examples as written"));
+        return Err(OperatorError::pipeline(message)
+            .with_help("change one of them, so that a step learns from as many examples as written"));
     }
     let mut words = own.program.clone();
     words.push("sft".to_owned());
@@ -309,19 +329,51 @@ mod tests {
         let told = shown(params, &facts) + " ";
         assert!(told.starts_with("swift sft --"), "{told}");
         for flag in [
-            "--model /m", "--model_type qwen3_nothinking", "--train_type lora", "--lora_rank 64", "--lora_alpha 128",
-            "--lora_dropout 0.05", "--target_modules all-linear", "--dataset /t/examples.jsonl",
-            "--val_dataset /t/held_out.jsonl", "--load_from_cache_file true", "--agent_template hermes",
-            "--torch_dtype bfloat16", "--num_train_epochs 2", "--per_device_train_batch_size 1",
-            "--per_device_eval_batch_size 1", "--learning_rate 0.0001", "--weight_decay 0.1",
-            "--gradient_accumulation_steps 8", "--gradient_checkpointing true",
-            "--gradient_checkpointing_kwargs {\"use_reentrant\": false}", "--report_to tensorboard", "--do_eval true",
-            "--split_dataset_ratio 0", "--eval_steps 50", "--save_steps 50", "--save_strategy steps",
-            "--save_total_limit 3", "--logging_steps 1", "--max_length 32768", "--truncation_strategy delete",
-            "--save_only_model true", "--packing true", "--output_dir /t/output", "--warmup_ratio 0.05",
-            "--lr_scheduler_type cosine", "--attn_impl flash_attn", "--dataloader_num_workers 4",
-            "--dataset_num_proc 16", "--use_liger_kernel true", "--seed 7", "--data_seed 7", "--loss_scale hermes",
-            "--deepspeed {\"stage\":2}", "--freeze a b", "--max_grad_norm 1",
+            "--model /m",
+            "--model_type qwen3_nothinking",
+            "--train_type lora",
+            "--lora_rank 64",
+            "--lora_alpha 128",
+            "--lora_dropout 0.05",
+            "--target_modules all-linear",
+            "--dataset /t/examples.jsonl",
+            "--val_dataset /t/held_out.jsonl",
+            "--load_from_cache_file true",
+            "--agent_template hermes",
+            "--torch_dtype bfloat16",
+            "--num_train_epochs 2",
+            "--per_device_train_batch_size 1",
+            "--per_device_eval_batch_size 1",
+            "--learning_rate 0.0001",
+            "--weight_decay 0.1",
+            "--gradient_accumulation_steps 8",
+            "--gradient_checkpointing true",
+            "--gradient_checkpointing_kwargs {\"use_reentrant\": false}",
+            "--report_to tensorboard",
+            "--do_eval true",
+            "--split_dataset_ratio 0",
+            "--eval_steps 50",
+            "--save_steps 50",
+            "--save_strategy steps",
+            "--save_total_limit 3",
+            "--logging_steps 1",
+            "--max_length 32768",
+            "--truncation_strategy delete",
+            "--save_only_model true",
+            "--packing true",
+            "--output_dir /t/output",
+            "--warmup_ratio 0.05",
+            "--lr_scheduler_type cosine",
+            "--attn_impl flash_attn",
+            "--dataloader_num_workers 4",
+            "--dataset_num_proc 16",
+            "--use_liger_kernel true",
+            "--seed 7",
+            "--data_seed 7",
+            "--loss_scale hermes",
+            "--deepspeed {\"stage\":2}",
+            "--freeze a b",
+            "--max_grad_norm 1",
         ] {
             assert!(told.contains(&format!(" {flag} ")), "{flag}\n{told}");
         }
@@ -332,7 +384,9 @@ mod tests {
     fn the_batch_is_the_same_on_any_number_of_gpus() {
         let params = json!({"batch_size": 8, "backend": {"swift": {"per_device_batch_size": 2}}});
         let on = |gpus| shown(params.clone(), &Facts { seed: 0, gpus, held_out: false, family: None });
-        assert!(on(0).contains("--gradient_accumulation_steps 4 ") && on(4).contains("--gradient_accumulation_steps 1 "));
+        assert!(
+            on(0).contains("--gradient_accumulation_steps 4 ") && on(4).contains("--gradient_accumulation_steps 1 ")
+        );
         assert!(on(1).contains("--eval_strategy no ") && !on(1).contains("--model_type"));
         let params: TrainParams = serde_json::from_value(params).unwrap();
         let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };

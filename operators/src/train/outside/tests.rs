@@ -129,13 +129,17 @@ fn a_full_training_by_swift_gives_steps_a_model_and_a_report() {
     assert_eq!(column(&outcome, "eval_loss"), [0.0, 3.2, 0.0, 3.4]);
     assert_eq!(outcome.batch("steps").column_by_name("tokens").unwrap().null_count(), 4, "not told");
     Decoder::load(&outcome.trees["model"], &Device::Cpu, DType::F32).expect("a model");
-    let names: Vec<_> = std::fs::read_dir(&outcome.trees["model"]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(&outcome.trees["model"]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 4, "config, weights, the base's tokenizer, and nothing of the machine: {names:?}");
     let report = json_of(&outcome.trees["report"].join("report.json"));
     assert_eq!((&report["kept_step"], &report["examples"], &report["held_out"]), (&json!(4), &json!(18), &json!(6)));
     assert!(outcome.trees["report"].join("logging.jsonl").is_file());
     assert_eq!(outcome.figures["peak_gpu_memory_mib"], 1280.0);
-    assert!(outcome.summary.contains("4 steps on 18 examples, 6 held out") && outcome.summary.contains("loss 4.000 → 1.000"));
+    assert!(
+        outcome.summary.contains("4 steps on 18 examples, 6 held out")
+            && outcome.summary.contains("loss 4.000 → 1.000")
+    );
 }
 
 #[test]
@@ -254,7 +258,8 @@ fn the_log_is_streamed_and_the_program_sees_what_it_may() {
     let bench = bench(json!({}));
     let (came, lines) = listened(&bench, swift(&bench, "well", json!({"learning_rate": 2e-4})));
     came.unwrap();
-    let starting = |start: &str| lines.iter().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{lines:?}"));
+    let starting =
+        |start: &str| lines.iter().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{lines:?}"));
     assert!(lines[0].contains("/swift sft --") && lines[0].contains("--save_only_model true"), "{}", lines[0]);
     let flags: Value = serde_json::from_str(starting("flags ").trim_start_matches("flags ")).unwrap();
     assert_eq!((&flags["learning_rate"], &flags["seed"]), (&json!("0.0002"), &json!("3")));
