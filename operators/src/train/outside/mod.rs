@@ -198,7 +198,9 @@ impl Trainer<'_> {
                 ended.store(true, Ordering::Release);
                 teller.thread().unpark();
                 // What it said last is in the pipes still.
-                listeners.map(|listener| drop(listener.join()));
+                for listener in listeners {
+                    drop(listener.join());
+                }
                 Ok((status?, ()))
             })
         })
