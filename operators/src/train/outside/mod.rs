@@ -20,6 +20,7 @@ use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
 use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
+use crate::model::decoder::DecoderConfig;
 use crate::model::decoder::Decoder;
 use crate::program::{Log, Program, Running};
 
@@ -251,7 +252,7 @@ fn publish(
         examples,
         held_out,
         trainable: config.as_ref().map_or(0, |config| trained_parameters(params, config) as usize),
-        parameters: config.as_ref().map_or(0, |config| config.parameter_count()),
+        parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
     };
     let folder = outputs.tree("report")?;
     report.write(&folder)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Outcome, inputs};
 use searchmill_engine::operator::{
-    Blame, Context, ContextParts, Kernel, NoCheckpoint, Operator, OperatorError, OutputSink, Outputs, ProgressSink,
+    Blame, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, Operator, OperatorError, OutputSink, Outputs, ProgressSink,
     RetryPolicy,
 };
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use super::super::tests::{Bench, bench, column};
 use crate::model::decoder::{Adapter, Decoder};
 
 /// Takes the flags as argparse does, does what `mode` says, and leaves a log and checkpoints.
-const SWIFT: &str = r##"#!/usr/bin/env python3
+const SWIFT: &str = r#"#!/usr/bin/env python3
 import json, os, pathlib, shutil, struct, subprocess, sys, time
 words, flags, name = sys.argv[1:], {}, None
 assert words[0] == "sft", words
@@ -36,7 +36,7 @@ rows = [json.loads(line) for line in open(one("dataset"))]
 assert all(row["messages"] for row in rows), "rows"
 held_out = sum(1 for _ in open(one("val_dataset"))) if "val_dataset" in flags else 0
 print("rows", len(rows), "held out", held_out)
-out = pathlib.Path(one("output_dir")); out.mkdir(parents=True, exist_ok=True)
+out = pathlib.Path(one("output_dir")); shutil.rmtree(out, ignore_errors=True); out.mkdir(parents=True, exist_ok=True)
 log = open(out / "logging.jsonl", "a")
 def tell(**fields):
     log.write(json.dumps(fields) + "\n"); log.flush()
@@ -94,7 +94,7 @@ if mode != "silent":
     best = f"{out}/checkpoint-2" if held_out else None
     tell(train_dataset="…", model_parameter_info="…", last_model_checkpoint=f"{out}/checkpoint-4", best_model_checkpoint=best,
         best_metric=3.2, global_step=4, log_history=[], memory=1.25)
-"##;
+"#;
 
 /// A script of that text that can be run.
 fn program(bench: &Bench, name: &str, text: &str) -> String {
@@ -171,7 +171,8 @@ fn failures_are_told_with_the_tail_of_the_log() {
     assert!(failure.message.contains("exit code 247 (a program of its own was killed by signal 9)"), "{failure}");
     assert!(failure.help.unwrap().contains("no memory left"));
     assert!(told("nan", json!({})).message.contains("step 3: the loss is no number"));
-    assert!(told("cut", json!({})).message.contains("is no whole safetensors file"));
+    let failure = told("cut", json!({}));
+    assert!(failure.message.contains("is no whole safetensors file"), "{failure}");
     let best = json!({"keep": "best", "eval_share": 0});
     assert!(told("silent", best).message.contains("does not say which checkpoint is the best"));
     let mut missing = swift(&bench, "well", json!({}));
@@ -244,6 +245,7 @@ fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<Str
         progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
     });
     let params = serde_json::from_value(params).unwrap();
     let Kernel::Whole(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
