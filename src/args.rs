@@ -291,7 +291,7 @@ pub(crate) enum ServeWhat {
 
 #[derive(Arguments)]
 pub(crate) struct ServeModelArgs {
-    /// A Hugging Face folder, or a node (`NODE`, `NODE.PORT`), pin or artifact in the store.
+    /// A Hugging Face folder, a `.gguf` file, or a node (`NODE`, `NODE.PORT`), pin or artifact in the store.
     pub(crate) model: String,
     /// A PEFT LoRA adapter for it, named in the same ways.
     #[arg(long, value_name = "ADAPTER")]

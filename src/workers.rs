@@ -50,8 +50,9 @@ pub(crate) fn check(
     limit: Option<u64>,
 ) -> Result<(), Failure> {
     let lacking = |place: &usize| {
-        let resources = &plan.nodes()[*place].spec.resources;
-        !workers.suffice(resources) || (workers.gpus(resources) > 0 && workers.cuda.is_none())
+        let node = &plan.nodes()[*place];
+        let resources = &node.spec.resources;
+        !workers.suffice(resources) || !workers.reach(resources, node.operator.runs_programs())
     };
     let lacking: Vec<usize> = selected.iter().copied().filter(lacking).collect();
     if lacking.is_empty() {

@@ -1,8 +1,9 @@
 //! `exec`: any program as an operator. It reads an Arrow IPC stream on stdin and writes one to stdout.
 //!
-//! Operators do not start programs; this one is the documented exception, and all of it happens in `exec/child.rs`.
+//! Operators do not start programs; this one and `train` with a trainer of others are the documented exceptions, and all of it
+//! happens in `program.rs`.
 
-mod child;
+mod conversation;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -22,8 +23,8 @@ use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::program::{Program, variable_issues};
 use crate::row_kind::RowKind;
-use child::{Child, Program};
 
 /// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
@@ -63,7 +64,6 @@ impl Operator for Exec {
     const NAME: &'static str = "exec";
     const VERSION: u32 = 1;
     const EFFECT: Effect = Effect::Seeded;
-    const RUNS_PROGRAMS: bool = true;
     const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
         its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
         it prints to stderr is logged; an exit code other than 0 fails the node. The program must be deterministic.";
@@ -94,17 +94,16 @@ impl Operator for Exec {
             let issue = ParamIssue::new("command", "names no program");
             issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
         }
-        for (place, name) in params.environment.iter().enumerate() {
-            if name.is_empty() || name.contains(['=', '\0']) {
-                let issue = ParamIssue::new(format!("environment.{place}"), "is not the name of a variable");
-                issues.push(issue.with_help("write names only; their values come from the environment of the run"));
-            }
-        }
+        issues.extend(variable_issues("environment", &params.environment));
         if shown(&params.params).len() > LONGEST_PARAMS {
             let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
             issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
         }
         issues
+    }
+
+    fn runs_programs(_params: &Params) -> bool {
+        true
     }
 
     fn sources(params: &Params) -> Vec<Source> {
@@ -122,7 +121,7 @@ impl Operator for Exec {
 }
 
 /// Arguments that are files, and a program of one's own; not the system's programs, which differ between machines.
-fn is_source(place: usize, word: &str) -> bool {
+pub(crate) fn is_source(place: usize, word: &str) -> bool {
     let own = place > 0 || (word.contains('/') && !word.starts_with('/'));
     own && Path::new(word).is_file()
 }
@@ -144,7 +143,7 @@ impl WholeKernel for Runner {
             Program { command: &params.command, given, allowed: &params.environment, seconds: params.timeout_seconds };
         let input = inputs.rows_optional("input");
         let kind = RecordKind::from(params.output);
-        Child::start(&program, context)?.converse(input, context, |stdout| receive(stdout, kind, outputs, context))
+        conversation::converse(&program, input, context, |stdout| receive(stdout, kind, outputs, context))
     }
 }
 

@@ -1,9 +1,11 @@
 //! `train`: teaches a model what converted examples show.
 
+mod backend;
 mod example;
 mod fit;
 mod gradient;
 mod optimizer;
+mod outside;
 mod page;
 mod schedule;
 mod state;
@@ -19,18 +21,20 @@ use std::path::Path;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    TreeKind, WholeKernel,
+    Source, TreeKind, WholeKernel,
 };
 use searchmill_schemas::{RecordKind, Reject};
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
+use self::backend::Backend;
 use self::example::{Read, Reader, Truncation};
 use self::fit::{Fit, Fitted};
 use self::optimizer::AdamParams;
 use self::schedule::{Decay, shuffled};
 use self::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
 use crate::model::decoder::{Decoder, DecoderConfig};
+use crate::shorthand::{allow_names, named_or_tagged};
 
 /// How the model is taught.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +60,12 @@ pub(crate) enum Keep {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct TrainParams {
+    /// Who trains: `candle` (this process, on the CPU), `swift` (ms-swift, with its options `swift: {…}`), or any other program:
+    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. Programs of others see the GPUs that the
+    /// node has (`resources: {gpus: 1}`).
+    #[serde(deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub(crate) backend: Backend,
     /// How the model is taught.
     pub(crate) method: Method,
     /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
@@ -109,6 +119,7 @@ pub(crate) struct TrainParams {
 impl Default for TrainParams {
     fn default() -> Self {
         Self {
+            backend: Backend::Candle,
             method: Method::Sft,
             tuning: Tuning::default(),
             epochs: 3.0,
@@ -172,12 +183,14 @@ impl TrainParams {
         demand(positive(self.optimizer.epsilon), "optimizer.epsilon", "must be greater than 0");
         let decay = self.optimizer.weight_decay;
         demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
-        issues.extend(self.lora().into_iter().flat_map(lora_issues));
+        issues.extend(self.lora().into_iter().flat_map(|lora| lora_issues(lora, self.backend.is_outside())));
+        issues.extend(self.backend.issues(self));
         issues
     }
 }
 
-fn lora_issues(lora: &LoraParams) -> Vec<ParamIssue> {
+/// Trainers of others know more modules than those of our own decoders.
+fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     if lora.rank == 0 {
         issues.push(ParamIssue::new("tuning.lora.rank", "must be at least 1"));
@@ -188,7 +201,7 @@ fn lora_issues(lora: &LoraParams) -> Vec<ParamIssue> {
     if !(0.0..1.0).contains(&lora.dropout) {
         issues.push(ParamIssue::new("tuning.lora.dropout", "must be from 0 to under 1"));
     }
-    let known = |name: &str| name == ALL_LINEAR || MODULES.contains(&name);
+    let known = |name: &str| outside && !name.is_empty() || name == ALL_LINEAR || MODULES.contains(&name);
     let path = |place: usize| format!("tuning.lora.target_modules.{place}");
     let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
     issues.extend(strange.map(|(place, name)| {
@@ -205,6 +218,10 @@ fn lora_issues(lora: &LoraParams) -> Vec<ParamIssue> {
 /// alone (`loss_spans` of `convert-to-swift`), examples are packed without seeing each other, and the loss of a step is
 /// the mean over all its learnt tokens. Everything is computed in f32 on the CPU; the same inputs, params and seed give
 /// the same bytes whatever the number of threads. A killed training goes on from its last saved state, to the same bits.
+///
+/// With `backend: swift` or `backend: exec` a program of others trains in its own way: its lines go to the node's log, what
+/// it measures becomes the rows of `steps`, its checkpoint the model. Such a training starts over when it was killed, and
+/// `audit` does not repeat it: another run may give other bytes.
 pub(crate) struct Train;
 
 impl Operator for Train {
@@ -225,6 +242,14 @@ impl Operator for Train {
         Example {
             title: "An adapter of the attention alone, examples that count differently, held-out ones of their own",
             yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
+        },
+        Example {
+            title: "The same by ms-swift on a GPU, with all settings of DeepSearch-RL",
+            yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128}}\n    epochs: 2\n    batch_size: 8\n    max_length: 32768\n    eval_share: 0.05\n    backend:\n      swift:\n        version: 3.8.3\n        attn_impl: flash_attn\n        packing: true\n        use_liger_kernel: true\n        dataloader_num_workers: 4\n        dataset_num_proc: 16\n        report_to: tensorboard\n        model_type: qwen3_nothinking\n        template: qwen3_nothinking\n        flags: {loss_scale: default}\n        environment: [HF_HOME]\n  resources: {gpus: 1}\n",
+        },
+        Example {
+            title: "By a script of your own",
+            yaml: "student:\n  op: train\n  from: {examples: trl, model: base}\n  with:\n    epochs: 1\n    backend:\n      exec:\n        program: [python3]\n        version: trl 0.20\n        arguments: [train.py, --data, \"{examples}\", --model, \"{model}\", --out, \"{output}\", --log, \"{metrics}\"]\n        files: [my_trainer]\n        params: {loss: dft}\n        environment: [HF_HOME]\n",
         },
     ];
 
@@ -247,6 +272,18 @@ impl Operator for Train {
         params.issues()
     }
 
+    fn runs_programs(params: &TrainParams) -> bool {
+        params.backend.is_outside()
+    }
+
+    fn repeats(params: &TrainParams) -> bool {
+        !params.backend.is_outside()
+    }
+
+    fn sources(params: &TrainParams) -> Vec<Source> {
+        params.backend.sources()
+    }
+
     fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Whole(Box::new(Training(params.clone()))))
     }
@@ -256,6 +293,9 @@ struct Training(TrainParams);
 
 impl WholeKernel for Training {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
+        if self.0.backend.is_outside() {
+            return outside::train(&self.0, inputs, outputs, context);
+        }
         let folder = inputs.tree("model")?.path.clone();
         let config = Decoder::read_config(&folder)?;
         let read = self.read(inputs, &folder, &config)?;
@@ -306,14 +346,9 @@ impl Training {
         seed: u64,
     ) -> (Vec<example::Example>, Vec<example::Example>) {
         let questions: BTreeSet<String> = examples.iter().map(|example| example.question.clone()).collect();
-        let count = (questions.len() as f64 * self.0.eval_share).round() as usize;
-        let count = if self.0.eval_share > 0.0 { count.clamp(1, questions.len().saturating_sub(1)) } else { 0 };
-        let questions: Vec<String> = questions.into_iter().collect();
-        // No epoch has this number.
-        let chosen = shuffled(questions.len(), seed, u64::MAX);
-        let chosen: BTreeSet<&str> = chosen.into_iter().take(count).map(|place| questions[place].as_str()).collect();
+        let chosen = held_out_questions(questions, self.0.eval_share, seed);
         let (eval, train): (Vec<_>, Vec<_>) =
-            examples.into_iter().partition(|example| chosen.contains(example.question.as_str()));
+            examples.into_iter().partition(|example| chosen.contains(&example.question));
         held_out.extend(eval);
         (train, held_out)
     }
@@ -354,6 +389,16 @@ impl Training {
     }
 }
 
+/// The questions whose examples are held out.
+fn held_out_questions(questions: BTreeSet<String>, share: f64, seed: u64) -> BTreeSet<String> {
+    let count = (questions.len() as f64 * share).round() as usize;
+    let count = if share > 0.0 { count.max(1).min(questions.len().saturating_sub(1)) } else { 0 };
+    // No epoch has this number.
+    let chosen: BTreeSet<usize> = shuffled(questions.len(), seed, u64::MAX).into_iter().take(count).collect();
+    let numbered = questions.into_iter().enumerate();
+    numbered.filter(|(place, _)| chosen.contains(place)).map(|(_, question)| question).collect()
+}
+
 fn tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
     let bytes = std::fs::read(&path).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
@@ -372,15 +417,19 @@ struct Need {
     activations: u64,
 }
 
+/// Numbers that learn.
+fn trained_parameters(params: &TrainParams, config: &DecoderConfig) -> u64 {
+    let Some(lora) = params.lora() else { return config.parameter_count() as u64 };
+    let meant = lora.targets();
+    let maps = config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
+    let layer: u64 = maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum();
+    config.num_hidden_layers as u64 * layer
+}
+
 fn need(params: &TrainParams, config: &DecoderConfig, longest: usize) -> Need {
     let all = config.parameter_count() as u64;
     let layers = config.num_hidden_layers as u64;
-    let trained = params.lora().map_or(all, |lora| {
-        let meant = lora.targets();
-        let maps =
-            config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
-        layers * maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum::<u64>()
-    });
+    let trained = trained_parameters(params, config);
     let tokens = params.pass_tokens.max(longest) as u64;
     let heads = (config.num_attention_heads + 2 * config.key_value_heads()) * config.head_dimensions();
     // What a layer keeps for the way back: its inputs, norms and sums, queries to values twice, and the feed-forward.

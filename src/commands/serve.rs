@@ -37,14 +37,15 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-/// A folder as it stands, or the artifact of that name in the store.
+/// A folder or a `.gguf` file as it stands, or the artifact of that name in the store.
 fn folder(session: &Session<'_>, what: &str) -> Result<PathBuf, Failure> {
     let path = session.directory.join(what);
-    if path.is_dir() {
+    let is_gguf = path.is_file() && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    if path.is_dir() || is_gguf {
         return Ok(path);
     }
     if Path::new(what).components().count() > 1 {
-        return Err(Failure::usage(format!("there is no folder {what}")));
+        return Err(Failure::usage(format!("there is no folder or file {what}")));
     }
     let store = session.existing_store()?;
     match store.open_input(&find(&store, what, None)?.artifact)? {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::mill::Mill;
 
 /// Params that never enter a key. Whatever is added here is a promise that it changes no byte.
-const NOT_IN_KEYS: [&str; 15] = [
+const NOT_IN_KEYS: [&str; 24] = [
     "exec timeout_seconds",
     "rollout policy.endpoint.api_key",
     "rollout policy.endpoint.base_url",
@@ -28,6 +28,15 @@ const NOT_IN_KEYS: [&str; 15] = [
     "rollout policy.endpoint.prices.prompt",
     "rollout policy.endpoint.stall_seconds",
     "rollout policy.endpoint.timeout_seconds",
+    "train backend.exec.program.0",
+    "train backend.exec.timeout_seconds",
+    "train backend.swift.dataloader_num_workers",
+    "train backend.swift.dataset_num_proc",
+    "train backend.swift.load_from_cache_file",
+    "train backend.swift.program.0",
+    "train backend.swift.report_to",
+    "train backend.swift.save_total_limit",
+    "train backend.swift.timeout_seconds",
     "train checkpointing",
     "train save_steps",
 ];

@@ -81,3 +81,93 @@ fn a_training_that_does_not_fit_says_so_before_it_starts() {
         told.stdout
     );
 }
+
+/// A trainer of others: copies the model; where a file `hang` lies, it starts a program and waits.
+const TRAINER: &str = r#"
+import json, os, shutil, subprocess, sys, time
+examples, model, out, metrics = sys.argv[1:5]
+if os.path.exists("hang"):
+    child = subprocess.Popen(["sleep", "600"])
+    with open("child.tmp", "w") as file:
+        file.write(str(child.pid))
+    os.rename("child.tmp", "child.pid")
+    time.sleep(600)
+for name in ("config.json", "model.safetensors"):
+    shutil.copy(os.path.join(model, name), out)
+with open(metrics, "w") as log:
+    log.write(json.dumps({"step": 1, "loss": sum(1 for _ in open(examples))}) + "\n")
+print("trained with", os.environ["SEARCHMILL_PARAMS"])
+"#;
+
+/// The pipeline with that trainer.
+fn foreign(program: &str, version: &str, resources: &str) -> String {
+    let (before, _) = PIPELINE.split_once("  student:").expect("a student");
+    format!(
+        "{before}  student:\n    op: train\n    from: {{examples: swift, model: blank}}\n    with:\n      backend:\n        \
+         exec:\n          program: {program}\n          version: {version}\n          \
+         arguments: [trainer.py, \"{{examples}}\", \"{{model}}\", \"{{output}}\", \"{{metrics}}\"]\n    \
+         resources: {{{resources}}}\n"
+    )
+}
+
+fn foreign_mill(resources: &str) -> Mill {
+    let mill = Mill::new();
+    mill.write("trainer.py", TRAINER);
+    mill.write("pipeline.yaml", &foreign("[python3]", "one", resources));
+    mill
+}
+
+#[test]
+fn a_trainer_of_others_is_known_by_its_version_and_content_not_by_its_place() {
+    let mill = foreign_mill("");
+    assert!(mill.run(&[]).exit(0).stdout.contains("trained with {}"));
+    mill.write("pipeline.yaml", &foreign("[/usr/bin/env, python3]", "one", "threads: 1"));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "", "its place is in no key");
+    mill.write("pipeline.yaml", &foreign("[python3]", "two", ""));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "student");
+    mill.write("trainer.py", &format!("{TRAINER}\n# Another.\n"));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "student");
+    let told = mill.call(&["audit", "student", "--replay", "--allow-programs"]).exit(0);
+    assert!(told.stdout.contains("does not promise the same bytes twice"), "{}", told.stdout);
+}
+
+/// Waits for the program that the hanging trainer started; gives its process id.
+fn started(mill: &Mill) -> String {
+    let start = Instant::now();
+    while !mill.path("child.pid").is_file() {
+        assert!(start.elapsed() < Duration::from_mins(2), "the trainer does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    mill.read("child.pid")
+}
+
+fn gone(pid: &str) {
+    let start = Instant::now();
+    // What is dead and not yet buried has no command line.
+    while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+        assert!(start.elapsed() < Duration::from_secs(15), "process {pid} lives");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_trainer_that_hangs_ends_with_the_time_of_its_node() {
+    let mill = foreign_mill("isolate: true, timeout: 8s");
+    mill.write("hang", "");
+    let told = mill.run(&[]).exit(5);
+    assert!(told.stdout.contains("was stopped after 8 s, its `timeout`"), "{}", told.stdout);
+    gone(&started(&mill));
+}
+
+#[test]
+fn a_trainer_ends_when_searchmill_is_killed() {
+    for resources in ["", "isolate: true"] {
+        let mill = foreign_mill(resources);
+        mill.write("hang", "");
+        let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+        let pid = started(&mill);
+        child.kill().expect("a running child");
+        child.wait().expect("a child");
+        gone(&pid);
+    }
+}

@@ -160,7 +160,8 @@ fn compute(
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: pieces.clone(), ..parts };
     // Budget and limits of endpoints are this process's: who asks one stays here.
     let asks = job.outside.gate.is_some();
-    let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
+    let runs_programs = node.operator.runs_programs();
+    let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
     let (mut written, rows) = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,

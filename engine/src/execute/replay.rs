@@ -156,9 +156,6 @@ impl Bench {
             let ours = entry.version;
             return Err(format!("it was made by `{name}` version {version}, this program has version {ours}"));
         }
-        if entry.runs_programs && !self.options.allow_programs {
-            return Err("it runs a program: --allow-programs computes it again".to_owned());
-        }
         let damaged = step.inputs.iter().find(|input| report.damaged.contains(&input.id));
         if let Some(input) = damaged {
             return Err(format!("its input `{}` is not what was recorded", input.port));
@@ -194,6 +191,12 @@ impl Bench {
             Ok(operator) => operator,
             Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
         };
+        if !operator.repeats() {
+            return Ok(Err("its program does not promise the same bytes twice".to_owned()));
+        }
+        if operator.runs_programs() && !self.options.allow_programs {
+            return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));
+        }
         let mut inputs = Inputs::new();
         for input in &step.inputs {
             inputs.bind(&input.port, self.store.open_input(&input.id)?);

@@ -53,12 +53,21 @@ pub trait Operator: Send + Sync + 'static {
     /// Complete pipelines or node snippets for the reference page; each is bound by a test.
     const EXAMPLES: &'static [Example];
 
-    /// Does it run programs that its params name? Then an audit computes it again only where that is allowed: what was
-    /// recorded, or imported, must not decide what runs on this machine.
-    const RUNS_PROGRAMS: bool = false;
-
     /// Types in, types out; depends on params alone.
     fn ports(params: &Self::Params) -> Ports;
+
+    /// Does it run programs that its params name? Then an audit computes it again only where that is allowed: what was
+    /// recorded, or imported, must not decide what runs on this machine. And it needs no worker built for CUDA: the GPUs
+    /// that its node has are for those programs.
+    fn runs_programs(_params: &Self::Params) -> bool {
+        false
+    }
+
+    /// Does it give the same bytes again? An operator that is not external and cannot promise it with these params (a
+    /// program of others) is not computed again by an audit.
+    fn repeats(_params: &Self::Params) -> bool {
+        true
+    }
 
     /// What is wrong with params that deserialised; reported at the param's place in the file, before anything runs.
     fn check(_params: &Self::Params) -> Vec<ParamIssue> {

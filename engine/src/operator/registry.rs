@@ -27,8 +27,6 @@ pub struct OperatorEntry {
     pub effect: Effect,
     /// With which params an external operator asks the outside world, where that is not always so.
     pub outside: Option<&'static str>,
-    /// Does it run programs that its params name?
-    pub runs_programs: bool,
     /// One sentence.
     pub about: &'static str,
     /// Snippets for the reference page.
@@ -56,6 +54,10 @@ pub trait BoundOperator: Send + Sync {
     fn ports(&self) -> Ports;
     /// What is wrong with the params beyond their types.
     fn check(&self) -> Vec<ParamIssue>;
+    /// Does it run programs that its params name?
+    fn runs_programs(&self) -> bool;
+    /// Does it give the same bytes again?
+    fn repeats(&self) -> bool;
     /// Outside files whose content is part of the key.
     fn sources(&self) -> Vec<Source>;
     /// The endpoint that it asks.
@@ -101,6 +103,14 @@ impl<O: Operator> BoundOperator for Bound<O> {
         O::check(&self.params)
     }
 
+    fn runs_programs(&self) -> bool {
+        O::runs_programs(&self.params)
+    }
+
+    fn repeats(&self) -> bool {
+        O::repeats(&self.params)
+    }
+
     fn sources(&self) -> Vec<Source> {
         O::sources(&self.params)
     }
@@ -142,7 +152,6 @@ pub fn entry<O: Operator>() -> OperatorEntry {
         version: O::VERSION,
         effect: O::EFFECT,
         outside: O::OUTSIDE,
-        runs_programs: O::RUNS_PROGRAMS,
         about: O::ABOUT,
         examples: O::EXAMPLES,
         schema: || schemars::schema_for!(O::Params).to_value(),

@@ -3,6 +3,7 @@
 mod bert;
 mod bert_network;
 pub(crate) mod decoder;
+pub(crate) mod gguf;
 pub(crate) mod groups;
 mod hashing;
 pub(crate) mod hub;

@@ -36,9 +36,14 @@ pub(super) struct Report<'a> {
 
 /// One row a step.
 pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
-    let floats = |of: fn(&Step) -> Option<f64>| Arc::new(steps.iter().map(of).collect::<Float64Array>()) as ArrayRef;
+    // Trainers of others do not tell everything: what is no number is not known, and no step has no tokens.
+    let floats = |of: fn(&Step) -> Option<f64>| {
+        let known = steps.iter().map(|step| of(step).filter(|number| !number.is_nan()));
+        Arc::new(known.collect::<Float64Array>()) as ArrayRef
+    };
     let whole = |of: fn(&Step) -> u64| {
-        Arc::new(Int64Array::from_iter_values(steps.iter().map(|step| of(step) as i64))) as ArrayRef
+        let known = steps.iter().map(|step| Some(of(step) as i64).filter(|count| *count > 0));
+        Arc::new(known.collect::<Int64Array>()) as ArrayRef
     };
     let columns = [
         ("step", whole(|step| step.step)),
@@ -71,11 +76,21 @@ impl Report<'_> {
 
     /// Figures for the node's record.
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
-        let mut figures = vec![("steps", self.steps.len() as f64), ("trainable_parameters", self.trainable as f64)];
-        figures.extend(self.steps.first().map(|step| ("first_loss", step.loss)));
-        figures.extend(self.steps.last().map(|step| ("last_loss", step.loss)));
+        let mut figures = vec![("steps", self.taken() as f64), ("trainable_parameters", self.trainable as f64)];
+        figures.extend(self.losses().next().map(|loss| ("first_loss", loss)));
+        figures.extend(self.losses().next_back().map(|loss| ("last_loss", loss)));
         figures.extend(self.kept_eval().map(|loss| ("eval_loss", loss)));
         figures
+    }
+
+    /// Steps taken; not every one is a row where the trainer logs seldom.
+    fn taken(&self) -> u64 {
+        self.steps.last().map_or(0, |step| step.step)
+    }
+
+    /// Losses, where they were told.
+    fn losses(&self) -> impl DoubleEndedIterator<Item = f64> {
+        self.steps.iter().map(|step| step.loss).filter(|loss| !loss.is_nan())
     }
 
     fn kept_eval(&self) -> Option<f64> {
@@ -84,17 +99,17 @@ impl Report<'_> {
 
     /// Some lines for the terminal.
     pub(super) fn summary(&self) -> String {
-        let loss = |step: Option<&Step>| step.map_or_else(String::new, |step| format!("{:.3}", step.loss));
+        let loss = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
         let ended = if self.stopped { ", ended early" } else { "" };
         let mut text = format!(
             "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained\nloss {} → {}",
-            self.steps.len(),
+            self.taken(),
             self.examples,
             self.held_out,
             self.trainable,
             self.parameters,
-            loss(self.steps.first()),
-            loss(self.steps.last()),
+            loss(self.losses().next()),
+            loss(self.losses().next_back()),
         );
         if let Some(eval) = self.kept_eval() {
             text.push_str(&format!(", held out {eval:.3} at step {}", self.kept));
@@ -130,7 +145,7 @@ impl Report<'_> {
             format!("<div class=\"card\"><span>{title}</span><b>{value}</b><small>{detail}</small></div>")
         };
         let number = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
-        let (first, last) = (self.steps.first().map(|s| s.loss), self.steps.last().map(|s| s.loss));
+        let (first, last) = (self.losses().next(), self.losses().next_back());
         let tuned = match &self.params.tuning {
             Tuning::Full => "all weights".to_owned(),
             Tuning::Lora(lora) => format!("LoRA of rank {}", lora.rank),
@@ -140,7 +155,7 @@ impl Report<'_> {
         let cards = [
             card("Loss", number(last), format!("{} at the first step", number(first))),
             card("Held out", number(self.kept_eval()), held_out),
-            card("Steps", self.steps.len().to_string(), format!("{ended}, {} examples", self.examples)),
+            card("Steps", self.taken().to_string(), format!("{ended}, {} examples", self.examples)),
             card("Parameters", self.trainable.to_string(), format!("of {} trained ({tuned})", self.parameters)),
         ];
         format!("<div class=\"cards\">{}</div>", cards.concat())
@@ -150,7 +165,7 @@ impl Report<'_> {
         let width = self.steps.len().div_ceil(POINTS).max(1);
         let buckets: Vec<&[Step]> = self.steps.chunks(width).collect();
         let mean = |bucket: &[Step], of: fn(&Step) -> Option<f64>| {
-            let values: Vec<f64> = bucket.iter().filter_map(of).collect();
+            let values: Vec<f64> = bucket.iter().filter_map(of).filter(|value| !value.is_nan()).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         let line = |(name, class, of): &Curve<'_>| {

@@ -20,10 +20,10 @@ use crate::model::decoder::Decoder;
 use crate::relation::testing::trajectories;
 
 /// A harness that lives as long as the test, rows to train on, and a model.
-struct Bench {
-    harness: Harness,
+pub(super) struct Bench {
+    pub(super) harness: Harness,
     examples: InputArtifact,
-    model: PathBuf,
+    pub(super) model: PathBuf,
 }
 
 fn examples_of(harness: &Harness, count: usize) -> InputArtifact {
@@ -34,7 +34,7 @@ fn examples_of(harness: &Harness, count: usize) -> InputArtifact {
     InputArtifact::Rows(RowsInput::from_batches(RecordKind::Example, batch.schema(), vec![batch]))
 }
 
-fn bench(params: Value) -> Bench {
+pub(super) fn bench(params: Value) -> Bench {
     let mut harness = Harness::new();
     harness.seed = 3;
     let examples = examples_of(&harness, 24);
@@ -47,11 +47,11 @@ fn bench(params: Value) -> Bench {
 }
 
 impl Bench {
-    fn inputs(&self) -> Inputs {
+    pub(super) fn inputs(&self) -> Inputs {
         inputs([("examples", self.examples.clone()), ("model", tree_input(TreeKind::Model, &self.model))])
     }
 
-    fn train(&self, params: Value) -> Result<Outcome, OperatorError> {
+    pub(super) fn train(&self, params: Value) -> Result<Outcome, OperatorError> {
         self.harness.run(&entry::<Train>(), params, &self.inputs())
     }
 
@@ -69,7 +69,7 @@ impl Bench {
     }
 }
 
-fn column(outcome: &Outcome, name: &str) -> Vec<f64> {
+pub(super) fn column(outcome: &Outcome, name: &str) -> Vec<f64> {
     use arrow::array::AsArray;
     let batch = outcome.batch("steps");
     let column =

@@ -45,8 +45,15 @@ impl Workers {
         resources.cpu_fallback || self.gpus(resources) == resources.gpus
     }
 
+    /// Can a node that gets GPUs be run? A node whose programs use them needs no worker that could do so itself.
+    #[must_use]
+    pub fn reach(&self, resources: &Resources, runs_programs: bool) -> bool {
+        let worker = if runs_programs { &self.cpu } else { &self.cuda };
+        self.gpus(resources) == 0 || worker.is_some()
+    }
+
     /// The program to run a node in; `None`: this one.
-    pub(super) fn program(&self, resources: &Resources) -> Result<Option<&Path>, OperatorError> {
+    pub(super) fn program(&self, resources: &Resources, runs_programs: bool) -> Result<Option<&Path>, OperatorError> {
         if !self.suffice(resources) {
             let (wanted, there) = (resources.gpus, self.devices.len());
             let error = OperatorError::machine(format!("it wants {wanted} GPUs and this machine has {there}"));
@@ -59,7 +66,8 @@ impl Workers {
             OperatorError::machine("it wants a GPU, and there is no `searchmill-worker-cuda` to run it in")
                 .with_help("put it beside `searchmill` or on PATH, or name it in SEARCHMILL_WORKER_CUDA")
         };
-        self.cuda.as_deref().map(Some).ok_or_else(missing)
+        let worker = if runs_programs { &self.cpu } else { &self.cuda };
+        worker.as_deref().map(Some).ok_or_else(missing)
     }
 }
 

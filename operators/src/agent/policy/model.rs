@@ -22,8 +22,9 @@ use crate::model::inference::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelParams {
-    /// A folder (written `./folder` where relative) or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or
-    /// Llama model. Not given: the model comes from another node, by the input `model`.
+    /// A folder (written `./folder` where relative), a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
+    /// given: the model comes from another node, by the input `model`.
     pub model: Option<String>,
     /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
     pub revision: String,

@@ -39,7 +39,7 @@ use searchmill_engine::operator::OperatorError;
 pub(crate) use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use block::Block;
 pub(crate) use cache::KvCache;
-pub(crate) use config::DecoderConfig;
+pub(crate) use config::{DecoderConfig, Family};
 pub(crate) use dropout::Dropout;
 pub(crate) use layout::Layout;
 #[cfg(test)]
@@ -132,7 +132,11 @@ impl Decoder {
         Self::from_checked(config, tensors, "the weights")
     }
 
-    fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
+    /// The same; `place` is where they come from, for messages.
+    ///
+    /// # Errors
+    /// When a tensor is missing, too many, or of the wrong shape.
+    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
         let mut tensors = weights::checked(&config, tensors, place)?;
         let mut take = |name: &str| tensors.remove(name);
         let missing = || OperatorError::engine("a checked tensor is gone");

@@ -66,6 +66,20 @@ impl ChatTemplate {
             .map_err(|problem| OperatorError::data(format!("{}: {problem}", place.display())))
     }
 
+    /// A template from elsewhere; none: ChatML. `place` is where it comes from.
+    ///
+    /// # Errors
+    /// When it is not Jinja.
+    pub(crate) fn of(
+        template: Option<String>,
+        special_tokens: BTreeMap<String, String>,
+        place: &str,
+    ) -> Result<Self, OperatorError> {
+        let templates = template.into_iter().map(|text| ("default".to_owned(), text)).collect();
+        Self::new(templates, special_tokens)
+            .map_err(|problem| OperatorError::data(format!("{place}: the chat template: {problem}")))
+    }
+
     /// Templates by name: `default`, and for requests with tools `tool_use`, where there is one.
     fn new(templates: Vec<(String, String)>, special_tokens: BTreeMap<String, String>) -> Result<Self, String> {
         let mut environment = Environment::new();

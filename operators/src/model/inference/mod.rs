@@ -2,6 +2,7 @@
 
 mod chat;
 mod engine;
+mod files;
 mod hermes;
 mod network;
 mod product;
@@ -33,8 +34,9 @@ pub use source::ModelSource;
 
 use crate::conversion::conversation::parse_tools;
 
-use super::decoder::{Adapter, Decoder, DecoderConfig, inference_need};
+use super::decoder::{Adapter, DecoderConfig, inference_need};
 use engine::JobSender;
+use files::Files;
 use network::Network;
 
 /// A model that is ready to write. Cheap to clone; its thread ends with the last clone.
@@ -65,6 +67,12 @@ pub(crate) fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<To
     let path = folder.join("tokenizer.json");
     let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
     let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
+    fitting(tokenizer, config, &path)
+}
+
+/// A tokenizer that has no tokens beyond the model's.
+fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
+    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
         return Err(broken(format!(
@@ -78,22 +86,23 @@ pub(crate) fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<To
 }
 
 impl TextModel {
-    /// Loads a model folder, with an adapter if there is one, and starts its thread.
+    /// Loads a model folder or a `.gguf` file, with an adapter if there is one, and starts its thread.
     ///
     /// # Errors
     /// When something is missing or broken, or the model with its rows does not fit into memory.
     pub fn open(folder: &Path, adapter: Option<&Path>, opening: Opening) -> Result<Self, OperatorError> {
-        let config = Decoder::read_config(folder)?;
+        let files = Files::open(folder)?;
+        let config = files.config()?;
         let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let rows = opening.rows.max(1);
         let limits = Limits { rows, context, tokens: planned_tokens(&config, rows, context, opening.memory)? };
-        let mut decoder = Decoder::load(folder, &Device::Cpu, DType::F32)?;
+        let mut decoder = files.decoder()?;
         if let Some(adapter) = adapter {
             decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
         }
-        let tokenizer = Arc::new(read_tokenizer(folder, &config)?);
-        let template = Arc::new(ChatTemplate::read(folder)?);
-        let stop_tokens = source::stop_tokens(folder, &config, &tokenizer).into();
+        let tokenizer = Arc::new(files.tokenizer(&config)?);
+        let template = Arc::new(files.template()?);
+        let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
         let network =
             Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
         drop(decoder);

@@ -8,11 +8,11 @@ use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
+use super::files::Files;
 use super::network::{Network, Piece, Scratch};
-use super::read_tokenizer;
 use super::sampling::log_probability;
 use super::slot::Slot;
-use crate::model::decoder::{Adapter, Decoder, inference_need};
+use crate::model::decoder::{Adapter, inference_need};
 
 /// Tokens that are read at once.
 const TOKENS: usize = 512;
@@ -46,7 +46,7 @@ impl Scored {
 }
 
 impl Scorer {
-    /// Loads a model folder, with an adapter if there is one.
+    /// Loads a model folder or a `.gguf` file, with an adapter if there is one.
     ///
     /// # Errors
     /// When something is missing or broken, or does not fit into `memory` bytes.
@@ -56,16 +56,17 @@ impl Scorer {
         context: Option<usize>,
         memory: Option<u64>,
     ) -> Result<Self, OperatorError> {
-        let config = Decoder::read_config(folder)?;
+        let files = Files::open(folder)?;
+        let config = files.config()?;
         let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         memory.map_or(Ok(()), |memory| inference_need(&config, 1, context, size_of::<f32>()).check(memory))?;
-        let mut decoder = Decoder::load(folder, &Device::Cpu, DType::F32)?;
+        let mut decoder = files.decoder()?;
         if let Some(adapter) = adapter {
             decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
         }
         let network =
             Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
-        let (tokenizer, template) = (read_tokenizer(folder, &config)?, ChatTemplate::read(folder)?);
+        let (tokenizer, template) = (files.tokenizer(&config)?, files.template()?);
         Ok(Self { network, tokenizer, template, context })
     }
 

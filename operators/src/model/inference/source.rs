@@ -1,4 +1,4 @@
-//! Where a decoder comes from: a folder, the Hugging Face hub, or another node of the pipeline.
+//! Where a decoder comes from: a folder, a `.gguf` file, the Hugging Face hub, or another node of the pipeline.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,16 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use crate::model::decoder::DecoderConfig;
+use crate::model::gguf;
 use crate::model::hub::{Hub, is_path};
 
 /// A decoder and an adapter for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelSource {
-    /// A folder (written `./folder` where relative) or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or
-    /// Llama model. Not given: the model comes from another node, by the input `model`.
+    /// A folder (written `./folder` where relative), a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
+    /// given: the model comes from another node, by the input `model`.
     pub model: Option<String>,
     /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
     #[serde(default = "main_branch")]
@@ -33,6 +35,8 @@ const FILES: [&str; 2] = ["config.json", "tokenizer.json"];
 const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// What may lie beside a `.gguf` file and is read in place of what it holds.
+const BESIDE: [&str; 4] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
 /// Files that a model may have besides.
 const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
@@ -53,13 +57,21 @@ impl ModelSource {
     /// Files outside the pipeline that it reads.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let model = self.model.iter().map(|model| {
-            if is_path(model) {
+            if is_path(model) || gguf::is_meant(model) {
                 Source::Path(model.clone())
             } else {
                 Source::Identity(format!("hf:{model}@{}", self.revision))
             }
         });
-        model.chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+        model.chain(self.beside()).chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+    }
+
+    /// Files beside a `.gguf` file that are read with it.
+    fn beside(&self) -> impl Iterator<Item = Source> {
+        let file = self.model.as_deref().filter(|model| gguf::is_meant(model) && Path::new(model).is_file());
+        let folder = file.and_then(|file| Path::new(file).parent()).map(Path::to_owned);
+        let files = folder.into_iter().flat_map(|folder| BESIDE.map(|name| folder.join(name)));
+        files.filter(|path| path.is_file()).map(|path| Source::Path(path.display().to_string()))
     }
 
     /// The folders of the model and of its adapter, fetched where needed. `trees` are bound to the node: a model, an
@@ -91,6 +103,14 @@ impl ModelSource {
     }
 
     fn fetched(&self, model: &str, context: &Context) -> Result<PathBuf, OperatorError> {
+        let local = context.resolve(model);
+        if gguf::is_meant(model) && !local.is_file() {
+            return Err(OperatorError::machine(format!("there is no file {}", local.display()))
+                .with_help("a `.gguf` file must lie on this machine"));
+        }
+        if let Some(file) = gguf::found(&local)? {
+            return Ok(file);
+        }
         let hub = Hub::from_environment();
         let folder = hub.folder(model, &self.revision, &FILES, context)?;
         if is_path(model) || folder.join(SINGLE).is_file() || folder.join(INDEX).is_file() && whole(&folder) {

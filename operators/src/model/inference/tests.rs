@@ -247,7 +247,7 @@ pub(crate) fn searching_model(search: &str, answer: &str) -> tempfile::TempDir {
     config["tie_word_embeddings"] = false.into();
     config["vocab_size"] = 261.into();
     std::fs::write(path, config.to_string()).unwrap();
-    let parsed = Decoder::read_config(made.path()).unwrap();
+    let parsed = crate::model::decoder::Decoder::read_config(made.path()).unwrap();
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
     let mut tensors: std::collections::HashMap<String, Tensor> =
         parsed.tensors().into_iter().map(|(name, shape)| (name, zeros(&shape))).collect();

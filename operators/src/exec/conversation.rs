@@ -1,0 +1,80 @@
+//! What `exec` says to its program and hears from it: rows in on stdin while rows out are read from stdout.
+
+use std::io::{BufReader, BufWriter, ErrorKind, Write};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::thread;
+
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
+use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+
+use crate::program::{Log, Program};
+
+/// Feeds the rows while `receive` reads the answer; nothing waits for the other side to finish.
+///
+/// # Errors
+/// Interrupted, out of time, exit code other than 0, rows that cannot be read, or what `receive` said: the first of
+/// these that applies.
+pub(super) fn converse(
+    program: &Program<'_>,
+    input: Option<&RowsInput>,
+    context: &Context,
+    receive: impl FnOnce(&mut BufReader<ChildStdout>) -> Result<(), OperatorError>,
+) -> Result<(), OperatorError> {
+    let mut running = program.start(Stdio::piped(), context)?;
+    let process = &mut running.process;
+    let pipes = (process.stdin.take(), process.stdout.take(), process.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        return Err(OperatorError::engine("the program was started without pipes"));
+    };
+    let (log, mut stdout) = (Log::new(context), BufReader::new(stdout));
+    let (fed, received) = running.watched(context, &log, |process| {
+        thread::scope(|threads| {
+            let feeder = threads.spawn(|| feed(stdin, input));
+            let listener = threads.spawn(|| log.listen(stderr));
+            let received = receive(&mut stdout);
+            // A program that failed half-way must be able to end by itself, so that its own message is the one shown.
+            let drained = std::io::copy(&mut stdout, &mut std::io::sink());
+            let ended = drained.and_then(|_| process.wait());
+            let fed = joined(feeder.join()).and_then(|fed| joined(listener.join()).and(fed));
+            Ok((ended?, (fed, received)))
+        })
+    })?;
+    fed?;
+    received
+}
+
+fn joined<T>(result: thread::Result<T>) -> Result<T, OperatorError> {
+    result.map_err(|_| OperatorError::engine("a thread that talks to the program panicked"))
+}
+
+/// Writes the rows; a program that stops reading early is no failure.
+fn feed(stdin: ChildStdin, input: Option<&RowsInput>) -> Result<(), OperatorError> {
+    let Some(input) = input else { return Ok(()) };
+    let mut batches = input.batches();
+    match write_stream(stdin, input, &mut batches) {
+        Ok(()) => Ok(()),
+        Err(Fed::Rows(error)) => Err(error),
+        Err(Fed::Pipe(ArrowError::IoError(_, error))) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(Fed::Pipe(error)) => Err(OperatorError::machine(format!("cannot write to the program: {error}"))),
+    }
+}
+
+/// What went wrong while feeding.
+enum Fed {
+    Rows(OperatorError),
+    Pipe(ArrowError),
+}
+
+fn write_stream(
+    stdin: ChildStdin,
+    input: &RowsInput,
+    batches: &mut dyn Iterator<Item = Result<arrow::array::RecordBatch, OperatorError>>,
+) -> Result<(), Fed> {
+    let mut writer = StreamWriter::try_new(BufWriter::new(stdin), &input.schema).map_err(Fed::Pipe)?;
+    for batch in batches {
+        writer.write(&batch.map_err(Fed::Rows)?).map_err(Fed::Pipe)?;
+    }
+    writer.finish().map_err(Fed::Pipe)?;
+    writer.get_mut().flush().map_err(|error| Fed::Pipe(error.into()))
+}

@@ -1,0 +1,85 @@
+//! The tokenizer in a GGUF file's metadata: byte-level BPE, as GPT-2's and all families here have it.
+
+use searchmill_engine::operator::OperatorError;
+use serde_json::{Map, Value, json};
+use tokenizers::Tokenizer;
+
+use super::Gguf;
+
+/// How the Qwen2 family cuts text into words (`pre_tokenizer` of its tokenizer.json).
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// How Llama 3 does.
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Kinds of tokens (`tokenizer.ggml.token_type`): those that are never cut.
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+
+const BESIDE: &str = "put the model's tokenizer.json into the folder of the file";
+
+pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
+    let kind = gguf.text("tokenizer.ggml.model")?.unwrap_or("none");
+    if kind != "gpt2" {
+        let message = format!("its tokenizer is of the kind `{kind}`, only byte-level BPE (`gpt2`) is known");
+        return Err(gguf.broken(message).with_help(BESIDE));
+    }
+    let tokens = gguf.texts("tokenizer.ggml.tokens")?;
+    if tokens.is_empty() {
+        return Err(gguf.broken("there is no `tokenizer.ggml.tokens`").with_help(BESIDE));
+    }
+    let pre = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
+    let Some(words) = words(pre) else {
+        return Err(gguf.broken(format!("its tokenizer cuts words as `{pre}`, which is not known")).with_help(BESIDE));
+    };
+    let whole = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": added(gguf, &tokens)?,
+        "normalizer": if pre == "qwen2" { json!({"type": "NFC"}) } else { Value::Null },
+        "pre_tokenizer": words,
+        "post_processor": null,
+        "decoder": byte_level(false),
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": pre == "llama-bpe",
+            "vocab": tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), json!(id))).collect::<Map<_, _>>(),
+            "merges": gguf.texts("tokenizer.ggml.merges")?,
+        },
+    });
+    Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("its tokenizer: {error}")))
+}
+
+fn byte_level(use_regex: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
+}
+
+/// How words are cut, by llama.cpp's name for it.
+fn words(pre: &str) -> Option<Value> {
+    let pattern = match pre {
+        "qwen2" => QWEN2,
+        "llama-bpe" | "llama3" | "llama-v3" => LLAMA3,
+        "gpt-2" | "default" => return Some(byte_level(true)),
+        _ => return None,
+    };
+    let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    Some(json!({"type": "Sequence", "pretokenizers": [split, byte_level(false)]}))
+}
+
+/// Tokens that stand for themselves wherever they are written.
+fn added(gguf: &Gguf, tokens: &[&str]) -> Result<Vec<Value>, OperatorError> {
+    let kinds = match gguf.value("tokenizer.ggml.token_type") {
+        Some(value) => value.to_vec().map_err(|_| gguf.broken("`tokenizer.ggml.token_type` is no list"))?.as_slice(),
+        None => &[],
+    };
+    let kind = |id: usize| match kinds.get(id) {
+        Some(value) => value.to_i32().map(i64::from).or_else(|_| value.to_u32().map(i64::from)).unwrap_or(1),
+        None => 1,
+    };
+    let meant = tokens.iter().enumerate().filter(|(id, _)| matches!(kind(*id), CONTROL | USER_DEFINED));
+    let entry = |(id, token): (usize, &&str)| {
+        json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": kind(id) == CONTROL})
+    };
+    Ok(meant.map(entry).collect())
+}

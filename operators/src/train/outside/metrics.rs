@@ -1,0 +1,144 @@
+//! What trainers of others log, one JSON object a line, as rows of steps: ms-swift's `logging.jsonl`, what transformers'
+//! trainer logs, or the names of our own table.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::super::state::Step;
+
+/// What a log says.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    /// By step.
+    pub(super) steps: Vec<Step>,
+    /// Steps of the whole training.
+    pub(super) total: Option<u64>,
+    /// The step last told.
+    pub(super) at: u64,
+    /// The most memory that a device held, in GiB.
+    pub(super) memory: Option<f64>,
+    /// The first step whose loss is no number.
+    pub(super) diverged: Option<u64>,
+    /// ms-swift's last line: checkpoints and counts.
+    pub(super) summary: Option<Value>,
+}
+
+/// Reads a log as far as it is written; a trainer that keeps none has no steps.
+pub(super) fn read(path: &Path) -> Metrics {
+    let text = std::fs::read(path).unwrap_or_default();
+    parse(&String::from_utf8_lossy(&text))
+}
+
+fn parse(text: &str) -> Metrics {
+    let mut metrics = Metrics::default();
+    let mut steps = BTreeMap::new();
+    for line in text.lines() {
+        // Python writes what is no JSON for what is no number.
+        let plain = ["NaN", "-Infinity", "Infinity"];
+        let mended = plain.iter().fold(line.to_owned(), |line, word| line.replace(&format!(": {word}"), ": null"));
+        // The last line may be half written.
+        let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(&mended) else { continue };
+        if fields.contains_key("last_model_checkpoint") {
+            metrics.summary = Some(Value::Object(fields));
+            continue;
+        }
+        metrics.take(&fields, &mut steps);
+    }
+    metrics.steps = steps.into_values().collect();
+    metrics
+}
+
+impl Metrics {
+    fn take(&mut self, fields: &Map<String, Value>, steps: &mut BTreeMap<u64, Step>) {
+        let (step, total) = place(fields);
+        let Some(step) = step else { return };
+        self.total = total.or(self.total);
+        self.at = self.at.max(step);
+        let memory = number(fields, &["memory(GiB)"]);
+        self.memory = memory.into_iter().chain(self.memory).max_by(f64::total_cmp);
+        let is_row = fields.contains_key("loss") || fields.contains_key("eval_loss");
+        if !is_row {
+            return;
+        }
+        if fields.get("loss").is_some_and(Value::is_null) {
+            self.diverged.get_or_insert(step);
+        }
+        let row = steps.entry(step).or_insert_with(|| unknown(step));
+        let set = |place: &mut f64, names: &[&str]| *place = number(fields, names).unwrap_or(*place);
+        set(&mut row.epoch, &["epoch"]);
+        set(&mut row.loss, &["loss"]);
+        set(&mut row.learning_rate, &["learning_rate"]);
+        set(&mut row.grad_norm, &["grad_norm"]);
+        set(&mut row.token_accuracy, &["token_accuracy", "token_acc", "mean_token_accuracy"]);
+        let eval = ["eval_token_accuracy", "eval_token_acc", "eval_mean_token_accuracy"];
+        row.eval_loss = number(fields, &["eval_loss"]).or(row.eval_loss);
+        row.eval_token_accuracy = number(fields, &eval).or(row.eval_token_accuracy);
+    }
+}
+
+/// A step of which nothing is known yet.
+fn unknown(step: u64) -> Step {
+    Step {
+        step,
+        epoch: f64::NAN,
+        loss: f64::NAN,
+        learning_rate: f64::NAN,
+        grad_norm: f64::NAN,
+        tokens: 0,
+        targets: 0,
+        token_accuracy: f64::NAN,
+        eval_loss: None,
+        eval_token_accuracy: None,
+    }
+}
+
+/// The step, and how many there are: ms-swift writes `"global_step/max_steps": "3/34"`.
+fn place(fields: &Map<String, Value>) -> (Option<u64>, Option<u64>) {
+    let both = fields.get("global_step/max_steps").and_then(Value::as_str).and_then(|text| text.split_once('/'));
+    if let Some((step, total)) = both {
+        return (step.trim().parse().ok(), total.trim().parse().ok());
+    }
+    let whole = |name: &str| fields.get(name).and_then(Value::as_u64);
+    (whole("step").or_else(|| whole("global_step")), whole("max_steps").or_else(|| whole("total_steps")))
+}
+
+fn number(fields: &Map<String, Value>, names: &[&str]) -> Option<f64> {
+    names.iter().find_map(|name| fields.get(*name)?.as_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines as ms-swift 3.8.3 wrote them.
+    const SWIFT: &str = r#"{"loss": 6.3920126, "grad_norm": 0.08011143, "learning_rate": 0.0001, "token_acc": 0.01054217, "epoch": 0.5, "global_step/max_steps": "1/2", "percentage": "50.00%", "elapsed_time": "3s", "remaining_time": "3s", "memory(GiB)": 1.5, "train_speed(iter/s)": 0.278634}
+{"eval_loss": 6.3944931, "eval_runtime": 0.4214, "eval_samples_per_second": 18.986, "eval_steps_per_second": 18.986, "eval_token_acc": 0.00947568, "epoch": 0.5, "global_step/max_steps": "1/2", "percentage": "50.00%", "elapsed_time": "4s", "remaining_time": "4s", "memory(GiB)": 0, "train_speed(iter/s)": 0.249295}
+{"loss": 6.39811325, "grad_norm": 0.07788248, "learning_rate": 0.0, "token_acc": 0.00870511, "epoch": 1.0, "global_step/max_steps": "2/2", "percentage": "100.00%", "elapsed_time": "4s", "remaining_time": "0s", "memory(GiB)": 0, "train_speed(iter/s)": 0.410239}
+{"train_runtime": 6.3465, "train_samples_per_second": 1.261, "train_steps_per_second": 0.315, "total_flos": 670012800.0, "train_loss": 6.39506292, "epoch": 1.0, "global_step/max_steps": "2/2", "percentage": "100.00%", "elapsed_time": "6s", "remaining_time": "0s", "memory(GiB)": 0, "train_speed(iter/s)": 0.315293}
+{"train_dataset": "614.375000±257.566951, min=333.000000, max=1147.000000, size=8", "last_model_checkpoint": "/o/checkpoint-2", "best_model_checkpoint": "/o/checkpoint-1", "best_metric": 6.39433432, "global_step": 2, "log_history": [{"loss": 6.39, "step": 1}], "memory": 0}
+{"loss": 6."#;
+
+    #[test]
+    fn measurements_stand_in_the_row_of_their_step() {
+        let metrics = parse(SWIFT);
+        let [one, two] = &metrics.steps[..] else { panic!("{metrics:?}") };
+        assert_eq!((one.step, one.epoch, one.loss, one.learning_rate), (1, 0.5, 6.392_012_6, 0.0001));
+        assert_eq!((one.eval_loss, one.eval_token_accuracy), (Some(6.394_493_1), Some(0.009_475_68)));
+        assert_eq!((one.grad_norm, one.token_accuracy), (0.080_111_43, 0.010_542_17));
+        assert_eq!((two.step, two.loss, two.eval_loss), (2, 6.398_113_25, None));
+        assert_eq!((metrics.total, metrics.at, metrics.memory, metrics.diverged), (Some(2), 2, Some(1.5), None));
+        assert_eq!(metrics.summary.unwrap()["best_model_checkpoint"], "/o/checkpoint-1");
+    }
+
+    #[test]
+    fn other_trainers_names_are_known_and_a_loss_that_is_no_number_is_noticed() {
+        let metrics = parse(
+            "{\"step\": 7, \"max_steps\": 9, \"loss\": NaN}\nnoise\n{\"global_step\": 8, \"eval_loss\": 1, \"eval_mean_token_accuracy\": 0.5}\n",
+        );
+        assert_eq!((metrics.diverged, metrics.total, metrics.steps.len()), (Some(7), Some(9), 2));
+        assert_eq!(metrics.steps[1].eval_token_accuracy, Some(0.5));
+        assert!(metrics.steps[0].loss.is_nan());
+    }
+}

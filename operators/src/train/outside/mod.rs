@@ -1,0 +1,282 @@
+//! Training by a program of others: hand it examples and a model, follow it, and take what it made.
+
+mod files;
+mod metrics;
+pub(in crate::train) mod swift;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
+use searchmill_schemas::{Reject, text_column};
+
+use self::files::Files;
+use self::metrics::Metrics;
+use super::backend::{Backend, ExecParams, SwiftParams};
+use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
+use crate::model::decoder::DecoderConfig;
+use crate::model::decoder::Decoder;
+use crate::program::{Log, Program, Running};
+
+/// How often the trainer's figures are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The variable that says which GPUs a program sees.
+const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Trains with the program that the params name.
+///
+/// # Errors
+/// When there is nothing to train on, the program fails, or what it leaves is no model.
+pub(super) fn train(
+    params: &TrainParams,
+    inputs: &Inputs,
+    outputs: &mut Outputs,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let model = std::path::absolute(&inputs.tree("model")?.path)?;
+    let format = matches!(params.backend, Backend::Swift(_)).then_some("swift");
+    let mut examples = rows(inputs.rows("examples")?, format)?;
+    let held_out = match inputs.rows_optional("eval") {
+        Some(eval) => rows(eval, format)?,
+        None => split(&mut examples, params.eval_share, context.seed()),
+    };
+    if examples.is_empty() {
+        return Err(OperatorError::data("there is no example to train on"));
+    }
+    let counts = (examples.len(), held_out.len());
+    let lines = |rows: Vec<Row>| rows.into_iter().map(|row| row.text).collect::<Vec<_>>();
+    let files = Files::make(&context.scratch().join("training"), &lines(examples), &lines(held_out))?;
+    let trainer = Trainer { params, context, model: &model, files: &files, held_out: counts.1 > 0 };
+    let metrics = trainer.run()?;
+    if let Some(step) = metrics.diverged {
+        let help = "lower the learning rate, or clip gradients (`max_grad_norm`)";
+        return Err(OperatorError::data(format!("step {step}: the loss is no number")).with_help(help));
+    }
+    files::take_model(&trainer.left(&metrics)?, &model, &outputs.tree("model")?)?;
+    publish(params, &model, &files, &metrics, counts, outputs)?;
+    outputs.write_rows::<Reject>("rejects", &[])
+}
+
+/// A row for the trainer.
+struct Row {
+    question: String,
+    text: String,
+}
+
+fn rows(input: &RowsInput, format: Option<&str>) -> Result<Vec<Row>, OperatorError> {
+    let mut rows = Vec::new();
+    for batch in input.batches() {
+        let batch = batch?;
+        let (questions, texts) = (text_column(&batch, "question_id")?, text_column(&batch, "row")?);
+        let (ids, formats) = (text_column(&batch, "id")?, text_column(&batch, "format")?);
+        for row in 0..batch.num_rows() {
+            if let Some(wanted) = format.filter(|wanted| formats.value(row) != *wanted) {
+                let message = format!("the example `{}` is in the layout `{}`", ids.value(row), formats.value(row));
+                let help = format!("make the examples with `convert-to-{wanted}`");
+                return Err(OperatorError::data(message).with_help(help));
+            }
+            rows.push(Row { question: questions.value(row).to_owned(), text: texts.value(row).to_owned() });
+        }
+    }
+    Ok(rows)
+}
+
+/// Takes out what is held out, all rows of a question together.
+fn split(examples: &mut Vec<Row>, share: f64, seed: u64) -> Vec<Row> {
+    let questions: BTreeSet<String> = examples.iter().map(|row| row.question.clone()).collect();
+    let chosen = held_out_questions(questions, share, seed);
+    let (held_out, rest) = std::mem::take(examples).into_iter().partition(|row| chosen.contains(&row.question));
+    *examples = rest;
+    held_out
+}
+
+/// A training by others.
+struct Trainer<'a> {
+    params: &'a TrainParams,
+    context: &'a Context,
+    model: &'a Path,
+    files: &'a Files,
+    held_out: bool,
+}
+
+impl Trainer<'_> {
+    fn run(&self) -> Result<Metrics, OperatorError> {
+        let allowed = |names: &[String]| {
+            let devices = (self.context.gpus() > 0).then(|| DEVICES.to_owned());
+            names.iter().cloned().chain(devices).collect::<Vec<_>>()
+        };
+        match &self.params.backend {
+            Backend::Candle => return Err(OperatorError::engine("the trainer of our own is no program of others")),
+            Backend::Swift(own) => {
+                let command = self.swift_command(own)?;
+                let (given, allowed) = (self.swift_variables(), allowed(&own.environment));
+                self.follow(&Program { command: &command, given, allowed: &allowed, seconds: own.timeout_seconds })?;
+            }
+            Backend::Exec(own) => {
+                let command = self.exec_command(own);
+                let (given, allowed) = (self.exec_variables(own)?, allowed(&own.environment));
+                self.follow(&Program { command: &command, given, allowed: &allowed, seconds: own.timeout_seconds })?;
+            }
+        }
+        Ok(metrics::read(&self.files.metrics))
+    }
+
+    fn swift_command(&self, own: &SwiftParams) -> Result<Vec<String>, OperatorError> {
+        let facts = swift::Facts::of(self.model, self.held_out, self.context);
+        let command = swift::command(own, self.params, &facts, self.model, self.files)?;
+        self.context.progress().log(&command.join(" "));
+        Ok(command)
+    }
+
+    fn exec_command(&self, own: &ExecParams) -> Vec<String> {
+        let shown = |path: &Path| path.display().to_string();
+        let places = [
+            ("{examples}", shown(&self.files.examples)),
+            ("{held_out}", shown(&self.files.held_out)),
+            ("{model}", shown(self.model)),
+            ("{output}", shown(&self.files.output)),
+            ("{metrics}", shown(&self.files.metrics)),
+            ("{seed}", self.context.seed().to_string()),
+        ];
+        let filled = |argument: &String| {
+            places.iter().fold(argument.clone(), |argument, (name, value)| argument.replace(name, value))
+        };
+        own.program.iter().cloned().chain(own.arguments.iter().map(filled)).collect()
+    }
+
+    /// What both kinds are given: their share of the machine, and output that does not wait in a buffer.
+    fn variables(&self) -> BTreeMap<String, String> {
+        let mut given = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
+        if self.context.gpus() == 0 {
+            given.insert(DEVICES.to_owned(), String::new());
+            given.insert("OMP_NUM_THREADS".to_owned(), self.context.threads().to_string());
+        }
+        given
+    }
+
+    fn swift_variables(&self) -> BTreeMap<String, String> {
+        let mut given = self.variables();
+        if self.context.gpus() > 1 {
+            // Then swift starts itself once a device.
+            given.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
+        }
+        given
+    }
+
+    fn exec_variables(&self, own: &ExecParams) -> Result<BTreeMap<String, String>, OperatorError> {
+        let broken = |error: serde_json::Error| OperatorError::engine(error.to_string());
+        let mut training = serde_json::to_value(self.params).map_err(broken)?;
+        if let Some(fields) = training.as_object_mut() {
+            fields.remove("backend");
+        }
+        let own = serde_json::to_string(&own.params).map_err(broken)?;
+        let mut given = self.variables();
+        given.insert("SEARCHMILL_TRAINING".to_owned(), training.to_string());
+        given.insert("SEARCHMILL_PARAMS".to_owned(), own);
+        given.insert("SEARCHMILL_SEED".to_owned(), self.context.seed().to_string());
+        Ok(given)
+    }
+
+    /// Runs the program to its end: its lines to the log, its figures to the progress.
+    fn follow(&self, program: &Program<'_>) -> Result<(), OperatorError> {
+        let mut running: Running = program.start(Stdio::null(), self.context)?;
+        let pipes = (running.process.stdout.take(), running.process.stderr.take());
+        let (Some(stdout), Some(stderr)) = pipes else {
+            return Err(OperatorError::engine("the program was started without pipes"));
+        };
+        let (log, ended) = (Log::new(self.context), AtomicBool::new(false));
+        running.watched(self.context, &log, |process| {
+            thread::scope(|threads| {
+                let listeners = [threads.spawn(|| log.listen(stdout)), threads.spawn(|| log.listen(stderr))];
+                let teller = threads.spawn(|| self.tell(&ended));
+                let status = process.wait();
+                ended.store(true, Ordering::Release);
+                teller.thread().unpark();
+                // What it said last is in the pipes still.
+                for listener in listeners {
+                    drop(listener.join());
+                }
+                Ok((status?, ()))
+            })
+        })
+    }
+
+    /// Tells how far it is, until it has ended.
+    fn tell(&self, ended: &AtomicBool) {
+        while !ended.load(Ordering::Acquire) {
+            let metrics = metrics::read(&self.files.metrics);
+            if metrics.at > 0 {
+                self.context.progress().set(metrics.at, metrics.total.unwrap_or_default(), "steps");
+            }
+            thread::park_timeout(LOOK);
+        }
+    }
+
+    /// The folder with what it made.
+    fn left(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
+        let output = &self.files.output;
+        let is_swift = matches!(self.params.backend, Backend::Swift(_));
+        if !is_swift && files::holds_model(output) {
+            return Ok(output.clone());
+        }
+        if is_swift {
+            return swift::checkpoint(output, metrics.summary.as_ref(), self.params.keep);
+        }
+        // transformers' trainer leaves checkpoints too; nothing at all is told later.
+        Ok(swift::checkpoint(output, None, Keep::Last).unwrap_or_else(|_| output.clone()))
+    }
+}
+
+fn publish(
+    params: &TrainParams,
+    model: &Path,
+    files: &Files,
+    metrics: &Metrics,
+    (examples, held_out): (usize, usize),
+    outputs: &mut Outputs,
+) -> Result<(), OperatorError> {
+    let steps = &metrics.steps;
+    outputs.write("steps", &page::table(steps)?)?;
+    let config = Decoder::read_config(model).ok();
+    let report = page::Report {
+        params,
+        steps,
+        kept: kept(params, metrics),
+        stopped: metrics.total.is_some_and(|total| metrics.at < total),
+        examples,
+        held_out,
+        trainable: config.as_ref().map_or(0, |config| trained_parameters(params, config) as usize),
+        parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
+    };
+    let folder = outputs.tree("report")?;
+    report.write(&folder)?;
+    if files.metrics.is_file() {
+        std::fs::copy(&files.metrics, folder.join("logging.jsonl"))?;
+    }
+    outputs.summary(&report.summary());
+    for (name, value) in report.figures() {
+        outputs.figure(name, value);
+    }
+    if let Some(memory) = metrics.memory.filter(|memory| *memory > 0.0) {
+        outputs.figure("peak_gpu_memory_mib", memory * 1024.0);
+    }
+    Ok(())
+}
+
+/// The step whose weights came out.
+fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
+    let best = metrics.steps.iter().filter(|step| step.eval_loss.is_some()).min_by(|one, two| {
+        let loss = |step: &super::state::Step| step.eval_loss.unwrap_or(f64::INFINITY);
+        loss(one).total_cmp(&loss(two))
+    });
+    match best {
+        Some(best) if params.keep == Keep::Best => best.step,
+        _ => metrics.at,
+    }
+}

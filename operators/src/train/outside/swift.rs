@@ -1,0 +1,397 @@
+//! ms-swift: params to the flags of `swift sft` (version 3.8), and where it leaves what it made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
+use serde_json::Value;
+
+use super::super::backend::{SwiftParams, no_program};
+use super::super::schedule::Decay;
+use super::super::student::Tuning;
+use super::super::{Keep, TrainParams, Truncation};
+use super::files::Files;
+use crate::model::decoder::{Decoder, Family};
+use crate::program::variable_issues;
+
+/// Flags by name, in alphabetical order.
+pub(super) type Flags = BTreeMap<String, Vec<String>>;
+
+/// Flags that not every training has, and one that ms-swift reads as the beginning of another.
+const HANDLED: [&str; 10] = [
+    "lora_r",
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "model_type",
+    "template",
+    "attn_impl",
+    "max_steps",
+    "early_stop_interval",
+];
+
+/// What cannot be passed on.
+pub(in crate::train) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
+    let mut issues: Vec<ParamIssue> = no_program("backend.swift.program", &own.program).into_iter().collect();
+    issues.extend(variable_issues("backend.swift.environment", &own.environment));
+    let mut demand = |holds: bool, path: &str, message: &str, help: &str| {
+        if !holds {
+            issues.push(ParamIssue::new(path, message).with_help(help));
+        }
+    };
+    let at_least_1 = "must be at least 1";
+    demand(own.per_device_batch_size > 0, "backend.swift.per_device_batch_size", at_least_1, "write 1");
+    demand(own.logging_steps > 0, "backend.swift.logging_steps", at_least_1, "write 1");
+    demand(
+        own.save_steps != Some(0),
+        "backend.swift.save_steps",
+        at_least_1,
+        "leave it out to save at every measurement",
+    );
+    demand(own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2");
+    demand(own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1");
+    demand(
+        params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
+        "batch_size",
+        "is no multiple of `backend.swift.per_device_batch_size`",
+        "the examples of a step are taken in passes of that many",
+    );
+    let saved = own.save_steps.unwrap_or(params.eval_steps);
+    demand(
+        params.keep == Keep::Last || saved.is_multiple_of(params.eval_steps.max(1)),
+        "backend.swift.save_steps",
+        "is no multiple of `eval_steps`",
+        "`keep: best` takes the checkpoint with the lowest loss: save where it is measured",
+    );
+    demand(
+        params.weight_column.is_none(),
+        "weight_column",
+        "ms-swift does not know it",
+        "examples have no weights there; `rebalance` repeats what shall count more",
+    );
+    if let Tuning::Lora(lora) = &params.tuning {
+        demand(
+            lora.alpha.fract() == 0.0,
+            "tuning.lora.alpha",
+            "must be a whole number for ms-swift",
+            "alpha / rank is the factor: both may be doubled",
+        );
+        demand(!lora.merge, "tuning.lora.merge", "ms-swift does not know it", "leave the adapter as it is");
+    }
+    issues.extend(own.flags.iter().filter_map(|(name, value)| flag_issue(name, value, own, params)));
+    issues
+}
+
+fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams) -> Option<ParamIssue> {
+    let path = format!("backend.swift.flags.{name}");
+    if name.is_empty() || name.starts_with('-') || name.contains(['=', ' ']) {
+        return Some(
+            ParamIssue::new(path, "is not the name of a flag").with_help("write it without dashes: `loss_scale`"),
+        );
+    }
+    if value.is_null() {
+        return Some(ParamIssue::new(path, "has no value").with_help("leave the flag out"));
+    }
+    let nowhere = Files::at(Path::new("."));
+    let bare = SwiftParams { flags: BTreeMap::new(), ..own.clone() };
+    let made =
+        flags(&bare, params, &Facts { seed: 0, gpus: 0, held_out: true, family: None }, Path::new("."), &nowhere);
+    let known: BTreeSet<&str> = made.keys().map(String::as_str).chain(HANDLED).collect();
+    known
+        .contains(name)
+        .then(|| ParamIssue::new(path, "is made of other params").with_help("look for the param of that meaning above"))
+}
+
+/// What the flags depend on besides params.
+pub(super) struct Facts {
+    pub(super) seed: u64,
+    pub(super) gpus: u32,
+    /// Is anything held out?
+    pub(super) held_out: bool,
+    pub(super) family: Option<Family>,
+}
+
+impl Facts {
+    pub(super) fn of(model: &Path, held_out: bool, context: &Context) -> Self {
+        let family = Decoder::read_config(model).ok().map(|config| config.model_type);
+        Self { seed: context.seed(), gpus: context.gpus(), held_out, family }
+    }
+}
+
+/// The whole command.
+///
+/// # Errors
+/// When the batch cannot be divided among the GPUs.
+pub(super) fn command(
+    own: &SwiftParams,
+    params: &TrainParams,
+    facts: &Facts,
+    model: &Path,
+    files: &Files,
+) -> Result<Vec<String>, OperatorError> {
+    let at_once = own.per_device_batch_size * (facts.gpus.max(1) as usize);
+    if !params.batch_size.is_multiple_of(at_once) {
+        let message = format!(
+            "batch_size {} is no multiple of {} examples on each of {} GPUs",
+            params.batch_size, own.per_device_batch_size, facts.gpus
+        );
+        return Err(OperatorError::pipeline(message)
+            .with_help("change one of them, so that a step learns from as many examples as written"));
+    }
+    let mut words = own.program.clone();
+    words.push("sft".to_owned());
+    for (name, values) in flags(own, params, facts, model, files) {
+        words.push(format!("--{name}"));
+        words.extend(values);
+    }
+    Ok(words)
+}
+
+/// Collects flags.
+struct Rendering(Flags);
+
+impl Rendering {
+    fn set(&mut self, name: &str, value: impl ToString) {
+        self.0.insert(name.to_owned(), vec![value.to_string()]);
+    }
+
+    fn optional(&mut self, name: &str, value: Option<&impl ToString>) {
+        if let Some(value) = value {
+            self.set(name, value.to_string());
+        }
+    }
+}
+
+/// All flags.
+pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
+    let mut made = Rendering(Flags::new());
+    set_model(&mut made, own, facts, model);
+    set_tuning(&mut made, &params.tuning);
+    set_data(&mut made, own, params, facts, files);
+    set_steps(&mut made, own, params, facts);
+    set_measurements(&mut made, own, params, facts, files);
+    for (name, value) in &own.flags {
+        let words = match value {
+            Value::Array(items) => items.iter().map(word).collect(),
+            other => vec![word(other)],
+        };
+        made.0.insert(name.clone(), words);
+    }
+    made.0
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn set_model(made: &mut Rendering, own: &SwiftParams, facts: &Facts, model: &Path) {
+    made.set("model", model.display());
+    let guessed = facts.family.and_then(|family| match family {
+        Family::Qwen3 => Some("qwen3_nothinking"),
+        Family::Qwen2 => Some("qwen2_5"),
+        Family::Llama => None,
+    });
+    made.optional("model_type", own.model_type.as_deref().or(guessed).map(str::to_owned).as_ref());
+    made.optional("template", own.template.as_ref());
+    made.set("agent_template", &own.agent_template);
+    made.set("torch_dtype", own.torch_dtype.name());
+    made.optional("attn_impl", own.attn_impl.as_ref());
+    made.set("use_liger_kernel", own.use_liger_kernel);
+    made.set("gradient_checkpointing", own.gradient_checkpointing);
+    made.set("gradient_checkpointing_kwargs", r#"{"use_reentrant": false}"#);
+}
+
+fn set_tuning(made: &mut Rendering, tuning: &Tuning) {
+    match tuning {
+        Tuning::Full => made.set("train_type", "full"),
+        Tuning::Lora(lora) => {
+            made.set("train_type", "lora");
+            made.set("lora_rank", lora.rank);
+            made.set("lora_alpha", lora.alpha);
+            made.set("lora_dropout", lora.dropout);
+            made.0.insert("target_modules".to_owned(), lora.target_modules.clone());
+        }
+    }
+}
+
+fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    made.set("dataset", files.examples.display());
+    made.set("split_dataset_ratio", 0);
+    if facts.held_out {
+        made.set("val_dataset", files.held_out.display());
+    }
+    made.set("max_length", params.max_length);
+    let truncation = match params.truncation {
+        Truncation::Delete => "delete",
+        Truncation::Right => "right",
+        Truncation::Left => "left",
+    };
+    made.set("truncation_strategy", truncation);
+    made.set("packing", own.packing);
+    made.set("load_from_cache_file", own.load_from_cache_file);
+    made.set("dataset_num_proc", own.dataset_num_proc);
+    made.set("dataloader_num_workers", own.dataloader_num_workers);
+    // NumPy takes no larger ones.
+    made.set("seed", facts.seed % (1 << 32));
+    made.set("data_seed", facts.seed % (1 << 32));
+}
+
+fn set_steps(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts) {
+    let at_once = own.per_device_batch_size.max(1) * facts.gpus.max(1) as usize;
+    made.set("num_train_epochs", params.epochs);
+    made.optional("max_steps", params.max_steps.as_ref());
+    made.set("per_device_train_batch_size", own.per_device_batch_size);
+    made.set("per_device_eval_batch_size", own.per_device_batch_size);
+    made.set("gradient_accumulation_steps", params.batch_size / at_once);
+    made.set("learning_rate", params.learning_rate);
+    made.set("warmup_ratio", params.warmup_ratio);
+    let schedule = match params.schedule {
+        Decay::Cosine => "cosine",
+        Decay::Linear => "linear",
+        Decay::Constant => "constant_with_warmup",
+    };
+    made.set("lr_scheduler_type", schedule);
+    made.set("weight_decay", params.optimizer.weight_decay);
+    made.set("adam_beta1", params.optimizer.beta1);
+    made.set("adam_beta2", params.optimizer.beta2);
+    made.set("adam_epsilon", params.optimizer.epsilon);
+    // 0 never clips.
+    made.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
+}
+
+fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts: &Facts, files: &Files) {
+    made.set("do_eval", facts.held_out);
+    made.set("eval_strategy", if facts.held_out { "steps" } else { "no" });
+    made.set("eval_steps", params.eval_steps);
+    made.optional("early_stop_interval", params.early_stopping.as_ref());
+    made.set("logging_steps", own.logging_steps);
+    made.set("save_strategy", "steps");
+    made.set("save_steps", own.save_steps.unwrap_or(params.eval_steps));
+    made.set("save_total_limit", own.save_total_limit);
+    made.set("save_only_model", true);
+    made.set("report_to", &own.report_to);
+    made.set("output_dir", files.output.display());
+    // The folder is this run's own: no further one below it.
+    made.set("add_version", false);
+}
+
+/// The checkpoint that is kept, as the last line of the log names it or, where it does not, with the highest step.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> Result<PathBuf, OperatorError> {
+    let key = match keep {
+        Keep::Best => "best_model_checkpoint",
+        Keep::Last => "last_model_checkpoint",
+    };
+    let told = summary.and_then(|summary| summary.get(key)?.as_str());
+    let told = told.and_then(|path| Path::new(path).file_name()).map(|name| output.join(name));
+    if let Some(path) = told.filter(|path| path.is_dir()) {
+        return Ok(path);
+    }
+    if keep == Keep::Best {
+        let message = "swift sft does not say which checkpoint is the best one";
+        return Err(OperatorError::data(message).with_help("hold something out: `eval_share`, or an input `eval`"));
+    }
+    let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
+    let folders = std::fs::read_dir(output)?.filter_map(|entry| Some(entry.ok()?.path()));
+    folders.filter(|path| path.is_dir() && step(path).is_some()).max_by_key(step).ok_or_else(|| {
+        OperatorError::data("swift sft ended well and left no checkpoint").with_help("its log says what it did")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(params: Value, facts: &Facts) -> String {
+        let params: TrainParams = serde_json::from_value(params).unwrap();
+        let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };
+        assert!(issues(own, &params).is_empty());
+        let words = command(own, &params, facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap();
+        words.join(" ")
+    }
+
+    /// The flags of DeepSearch-RL's `train_sft.sh`, each with the value that it has there.
+    #[test]
+    fn every_flag_of_deepsearch_rl_is_rendered() {
+        let params = json!({
+            "tuning": {"lora": {"rank": 64, "alpha": 128, "dropout": 0.05}}, "epochs": 2, "batch_size": 8,
+            "max_length": 32768, "eval_share": 0.05, "eval_steps": 50,
+            "backend": {"swift": {"attn_impl": "flash_attn", "packing": true, "use_liger_kernel": true,
+                "dataloader_num_workers": 4, "dataset_num_proc": 16, "load_from_cache_file": true, "save_total_limit": 3,
+                "report_to": "tensorboard", "flags": {"loss_scale": "hermes", "deepspeed": {"stage": 2}, "freeze": ["a", "b"]}}},
+        });
+        let facts = Facts { seed: (1 << 32) + 7, gpus: 0, held_out: true, family: Some(Family::Qwen3) };
+        let told = shown(params, &facts) + " ";
+        assert!(told.starts_with("swift sft --"), "{told}");
+        for flag in [
+            "--model /m",
+            "--model_type qwen3_nothinking",
+            "--train_type lora",
+            "--lora_rank 64",
+            "--lora_alpha 128",
+            "--lora_dropout 0.05",
+            "--target_modules all-linear",
+            "--dataset /t/examples.jsonl",
+            "--val_dataset /t/held_out.jsonl",
+            "--load_from_cache_file true",
+            "--agent_template hermes",
+            "--torch_dtype bfloat16",
+            "--num_train_epochs 2",
+            "--per_device_train_batch_size 1",
+            "--per_device_eval_batch_size 1",
+            "--learning_rate 0.0001",
+            "--weight_decay 0.1",
+            "--gradient_accumulation_steps 8",
+            "--gradient_checkpointing true",
+            "--gradient_checkpointing_kwargs {\"use_reentrant\": false}",
+            "--report_to tensorboard",
+            "--do_eval true",
+            "--split_dataset_ratio 0",
+            "--eval_steps 50",
+            "--save_steps 50",
+            "--save_strategy steps",
+            "--save_total_limit 3",
+            "--logging_steps 1",
+            "--max_length 32768",
+            "--truncation_strategy delete",
+            "--save_only_model true",
+            "--packing true",
+            "--output_dir /t/output",
+            "--warmup_ratio 0.05",
+            "--lr_scheduler_type cosine",
+            "--attn_impl flash_attn",
+            "--dataloader_num_workers 4",
+            "--dataset_num_proc 16",
+            "--use_liger_kernel true",
+            "--seed 7",
+            "--data_seed 7",
+            "--loss_scale hermes",
+            "--deepspeed {\"stage\":2}",
+            "--freeze a b",
+            "--max_grad_norm 1",
+        ] {
+            assert!(told.contains(&format!(" {flag} ")), "{flag}\n{told}");
+        }
+        assert!(!told.contains("--max_steps"));
+    }
+
+    #[test]
+    fn the_batch_is_the_same_on_any_number_of_gpus() {
+        let params = json!({"batch_size": 8, "backend": {"swift": {"per_device_batch_size": 2}}});
+        let on = |gpus| shown(params.clone(), &Facts { seed: 0, gpus, held_out: false, family: None });
+        assert!(
+            on(0).contains("--gradient_accumulation_steps 4 ") && on(4).contains("--gradient_accumulation_steps 1 ")
+        );
+        assert!(on(1).contains("--eval_strategy no ") && !on(1).contains("--model_type"));
+        let params: TrainParams = serde_json::from_value(params).unwrap();
+        let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };
+        let facts = Facts { seed: 0, gpus: 3, held_out: false, family: None };
+        let failure = command(own, &params, &facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap_err();
+        assert!(failure.message.contains("no multiple of 2 examples on each of 3 GPUs"), "{failure}");
+    }
+}
