@@ -20,8 +20,7 @@ use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
 use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
-use crate::model::decoder::DecoderConfig;
-use crate::model::decoder::Decoder;
+use crate::model::decoder::{Decoder, DecoderConfig};
 use crate::program::{Log, Program, Running};
 
 /// How often the trainer's figures are looked at.
