@@ -30,6 +30,7 @@ pub mod chunking;
 mod conversion;
 mod evaluation;
 pub mod model;
+pub mod probe;
 mod relation;
 pub mod retrieval;
 pub mod row_kind;

@@ -2,7 +2,9 @@
 
 mod bert;
 mod bert_network;
+mod bert_tensors;
 pub(crate) mod decoder;
+pub mod device;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use bert::{BertEncoder, BertParams, Pooling};
 pub use hashing::{HashingEncoder, HashingParams};
 
+use device::Compute;
 use hub::Hub;
 
 /// What turns text into vectors.
@@ -72,7 +75,7 @@ impl EncoderParams {
                     Some(folder) => folder.to_owned(),
                     None => Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?,
                 };
-                Box::new(BertEncoder::open(&folder, params)?)
+                Box::new(BertEncoder::open(&folder, params, &Compute::leased(context, params.dtype)?)?)
             }
         })
     }

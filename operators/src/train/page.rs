@@ -32,6 +32,8 @@ pub(super) struct Report<'a> {
     pub(super) trainable: usize,
     /// Numbers of the model.
     pub(super) parameters: usize,
+    /// Where it was computed, and with what numbers.
+    pub(super) device: String,
 }
 
 /// One row a step.
@@ -63,7 +65,7 @@ impl Report<'_> {
         let whole = json!({
             "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
             "trainable": self.trainable, "kept_step": self.kept, "stopped_early": self.stopped,
-            "params": self.params, "steps": self.steps,
+            "device": self.device, "params": self.params, "steps": self.steps,
         });
         let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
         Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
@@ -87,12 +89,13 @@ impl Report<'_> {
         let loss = |step: Option<&Step>| step.map_or_else(String::new, |step| format!("{:.3}", step.loss));
         let ended = if self.stopped { ", ended early" } else { "" };
         let mut text = format!(
-            "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained\nloss {} → {}",
+            "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained on {}\nloss {} → {}",
             self.steps.len(),
             self.examples,
             self.held_out,
             self.trainable,
             self.parameters,
+            self.device,
             loss(self.steps.first()),
             loss(self.steps.last()),
         );
