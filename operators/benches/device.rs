@@ -115,7 +115,7 @@ fn run(harness: &Harness, name: &str, params: Value, bound: &searchmill_engine::
 impl Small {
     fn new() -> Self {
         let harness = Harness::new();
-        let world = run(&harness, "generate-world", json!({"documents": 60, "questions": 40}), &inputs([]));
+        let world = run(&harness, "generate-world", json!({"documents": 200, "questions": 40}), &inputs([]));
         let rows = |outcome: &Outcome, port: &str, kind: RecordKind| {
             let batch = outcome.batch(port);
             InputArtifact::Rows(RowsInput::from_batches(kind, batch.schema(), vec![batch]))

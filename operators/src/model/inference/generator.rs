@@ -7,7 +7,6 @@ use super::slot::Slot;
 use super::tensor_network::TensorNetwork;
 
 /// A decoder ready to generate.
-#[expect(clippy::large_enum_variant, reason = "there is one a model")]
 pub(super) enum Generator {
     Loops(Network),
     Tensors(TensorNetwork),

@@ -28,7 +28,6 @@ pub(crate) struct Scorer {
 }
 
 /// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
-#[expect(clippy::large_enum_variant, reason = "there is one a model")]
 enum Reader {
     Loops(Network),
     Tensors(Decoder),
