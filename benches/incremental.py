@@ -4,7 +4,7 @@
 `--change` says how: `scattered` (1 % of the rows anywhere, as the peers' `bench_incremental.py`), `appended` (1 % more rows at the
 end) or `one` (a single document). Seconds are those of the whole command and, from its events, those of each node.
 
-    PEERS_DATA=… benches/incremental.py [--bin target/release/searchmill] [--change scattered,appended,one] [--reps 3]
+    PEERS_DATA=… benches/incremental.py [--bin target/release/searchmill] [--change scattered,appended,one] [--reps 3] [--minilm FOLDER --size 2000]
 """
 import argparse, json, os, random, shutil, statistics, subprocess, tempfile, time
 
@@ -12,6 +12,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--bin", default="target/release/searchmill")
 parser.add_argument("--change", default="scattered,appended,one")
 parser.add_argument("--reps", type=int, default=3)
+parser.add_argument("--minilm", help="folder of a BERT encoder: index its vectors instead of the hashing encoder's")
 parser.add_argument("--size", type=int, default=100_000)
 args = parser.parse_args()
 binary, folder = os.path.abspath(args.bin), tempfile.mkdtemp()
@@ -20,9 +21,9 @@ open(f"{folder}/pipeline.yaml", "w").write("""name: incremental
 nodes:
   corpus: {op: read, with: {path: documents.jsonl, as: document}}
   chunks: {op: chunk, from: corpus, with: {size: 100, count: words}}
-  dense: {op: index, from: chunks, with: {kind: {dense: {encoder: hashing}}}}
+  dense: {op: index, from: chunks, with: {kind: {dense: {encoder: ENCODER}}}}
   bm25: {op: index, from: chunks, with: {kind: bm25}}
-""")
+""".replace("ENCODER", "{bert: {model: %s}}" % args.minilm if args.minilm else "hashing"))
 
 
 def write(change, generation):

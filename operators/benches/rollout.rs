@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{
-    Context, ContextParts, Kernel, NoCheckpoint, OperatorEntry, ProgressSink, Registry, RetryPolicy, RowKernel,
-    TreeKind,
+    Context, ContextParts, Kernel, NoCheckpoint, NoPieces, OperatorEntry, ProgressSink, Registry, RetryPolicy,
+    RowKernel, TreeKind,
 };
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};
@@ -204,6 +204,7 @@ fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
         progress: Arc::new(Silent),
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
     })
 }
 

@@ -214,7 +214,8 @@ mod tests {
     use arrow::array::{Int64Array, StringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
     use searchmill_engine::operator::{
-        Blame, ContextParts, InputArtifact, NoCheckpoint, OutputSink, ProgressSink, RetryPolicy, RowsInput, entry,
+        Blame, ContextParts, InputArtifact, NoCheckpoint, NoPieces, OutputSink, ProgressSink, RetryPolicy, RowsInput,
+        entry,
     };
     use searchmill_schemas::Document;
     use serde_json::json;
@@ -368,6 +369,7 @@ mod tests {
             progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
             http: reqwest::Client::new(),
             checkpoint: Arc::new(NoCheckpoint),
+            pieces: Arc::new(NoPieces),
         });
         let script = "echo loading >&2; echo ready >&2; sleep 600 & wait";
         let params = serde_json::from_value(json!({"command": ["/bin/sh", "-c", script]})).unwrap();

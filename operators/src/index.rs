@@ -28,7 +28,7 @@ pub struct Index;
 impl Operator for Index {
     type Params = IndexParams;
     const NAME: &'static str = "index";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes a search index of chunks: by words (BM25) or by vectors (dense).";
     const EXAMPLES: &'static [Example] = &[

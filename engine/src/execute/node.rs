@@ -12,7 +12,7 @@ use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, OperatorError, Outside, Usage};
+use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -156,7 +156,8 @@ fn compute(
         checkpoint.remove()?;
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let parts = ContextParts { checkpoint: checkpoint.clone(), ..parts };
+    let pieces = Arc::new(job.store.pieces(&job.parts.row_base(node), job.recall));
+    let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: pieces.clone(), ..parts };
     // Budget and limits of endpoints are this process's: who asks one stays here.
     let asks = job.outside.gate.is_some();
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources)? };
@@ -166,6 +167,7 @@ fn compute(
     };
     let blocks = std::mem::take(&mut written.blocks);
     let mut result = node_result(job, key, preimage, written, &rows, start);
+    result.memo = result.memo.or_else(|| pieces.base());
     if !job.recall {
         job.store.record_anew(&result)?;
     } else if let Some(first) = job.store.record(&result)? {
@@ -290,6 +292,7 @@ fn context_parts(
         progress: Arc::clone(progress) as Arc<dyn crate::operator::ProgressSink>,
         http: http.clone(),
         checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
     }
 }
 

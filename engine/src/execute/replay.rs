@@ -17,7 +17,7 @@ use crate::lineage::{
     source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, OperatorEntry,
+    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorEntry,
     OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
 };
 use crate::report::{Event, Reporter};
@@ -221,6 +221,7 @@ impl Bench {
             progress: Arc::new(NodeProgress::new(step.name(), Arc::new(Silent))),
             http: self.http.clone(),
             checkpoint: Arc::new(NoCheckpoint),
+            pieces: Arc::new(NoPieces),
         })
     }
 

@@ -58,6 +58,15 @@ pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     RowKey(hash_bytes(&bytes))
 }
 
+/// The key of what a node makes of one piece of its row input: `base` is the node's identity without that input.
+#[must_use]
+pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
+    let mut bytes = b"piece/1".to_vec();
+    bytes.extend(base.as_bytes());
+    bytes.extend(content);
+    RowKey(hash_bytes(&bytes))
+}
+
 /// The key of one call for one row: its place among the row's calls, and what was asked.
 #[must_use]
 pub fn call_key(row: &RowKey, ordinal: u32, request: &[u8]) -> RowKey {

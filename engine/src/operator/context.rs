@@ -88,6 +88,35 @@ impl CheckpointStore for NoCheckpoint {
     }
 }
 
+/// Pieces of a node's work that were computed before, by this run or another: for kernels that make one whole of many
+/// pieces which do not depend on each other, such as the vectors of an index. Implemented by the store, under the node's
+/// identity without its first input: what is kept must depend on that identity and the content alone.
+pub trait Pieces: Send + Sync {
+    /// What was kept for that content.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn find(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError>;
+    /// Keeps what was made of a content: it survives the death of the process.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn keep(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError>;
+}
+
+/// Keeps no pieces.
+pub struct NoPieces;
+
+impl Pieces for NoPieces {
+    fn find(&self, _content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
+        Ok(None)
+    }
+
+    fn keep(&self, _content: &[u8], _made: &[u8]) -> Result<(), OperatorError> {
+        Ok(())
+    }
+}
+
 /// Looks a secret up by name.
 pub type SecretLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
@@ -121,6 +150,8 @@ pub struct ContextParts {
     pub http: reqwest::Client,
     /// Where the node leaves its state while it computes.
     pub checkpoint: Arc<dyn CheckpointStore>,
+    /// Pieces of its work that are known.
+    pub pieces: Arc<dyn Pieces>,
 }
 
 /// The world as an operator sees it. Cheap to clone.
@@ -231,6 +262,12 @@ impl Context {
     #[must_use]
     pub fn checkpoint(&self) -> &dyn CheckpointStore {
         self.0.checkpoint.as_ref()
+    }
+
+    /// Pieces of this node's work that were computed before.
+    #[must_use]
+    pub fn pieces(&self) -> &dyn Pieces {
+        self.0.pieces.as_ref()
     }
 
     /// Progress of this node.

@@ -15,7 +15,8 @@ mod rows;
 pub mod testing;
 
 pub use context::{
-    CheckpointStore, Context, ContextParts, NoCheckpoint, Progress, ProgressSink, RetryPolicy, SecretLookup,
+    CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
+    SecretLookup,
 };
 pub use contract::{Effect, Example, Operator, Source};
 pub use error::{Blame, OperatorError};

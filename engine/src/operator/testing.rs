@@ -13,7 +13,7 @@ use futures::StreamExt;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
-use super::context::{CheckpointStore, Context, ContextParts, ProgressSink, RetryPolicy};
+use super::context::{CheckpointStore, Context, ContextParts, NoPieces, Pieces, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
 use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel};
 use super::money::Usage;
@@ -82,6 +82,8 @@ pub struct Harness {
     pub directory: PathBuf,
     /// Secrets by name.
     pub secrets: BTreeMap<String, String>,
+    /// Pieces of work that are known: none, unless given, so that all is computed.
+    pub pieces: Arc<dyn Pieces>,
 }
 
 impl Default for Harness {
@@ -107,6 +109,7 @@ impl Harness {
             gpus: 0,
             directory: std::env::current_dir().expect("a working directory"),
             secrets: BTreeMap::new(),
+            pieces: Arc::new(NoPieces),
         }
     }
 
@@ -137,6 +140,7 @@ impl Harness {
             progress: Arc::new(Silent),
             http: reqwest::Client::new(),
             checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
+            pieces: Arc::clone(&self.pieces),
         })
     }
 

@@ -1,5 +1,6 @@
 //! BERT encoders (MiniLM, E5, BGE, …): tokenise, run, pool, normalise.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,11 +12,15 @@ use tokenizers::{Encoding, Tokenizer, TruncationParams};
 use super::bert_network::{BertConfig, BertNetwork, Scratch, Text};
 use super::bert_tensors::BertTensors;
 use super::device::{Compute, Precision};
+use super::groups::groups;
 use super::hashing::normalize;
 use super::{Encoder, Role};
 
 /// What a model folder holds.
 pub(super) const FILES: &[&str] = &["config.json", "tokenizer.json", "model.safetensors"];
+
+/// English text in WordPiece: 4 to 5 bytes a token.
+const BYTES_A_TOKEN: usize = 4;
 
 /// Options of a BERT encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +47,9 @@ pub struct BertParams {
     /// Longer texts are cut at so many tokens (never more than the model has positions for).
     #[serde(default = "default_max_length")]
     pub max_length: usize,
-    /// Tokens that a thread runs at once: what fits the processor's caches is fastest.
+    /// About so many tokens (at 4 bytes of text each) are run at once by a thread: what fits the processor's caches is
+    /// fastest. Passages that are run together are computed anew together when one of them changes.
+    /// A GPU wants more at once: 32768.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
     /// The numbers that are computed with. `bf16` is ten times faster on a GPU (`resources: {gpus: 1}`) and moves a
@@ -113,9 +120,6 @@ enum Engine {
     Tensors(BertTensors),
 }
 
-/// Tokens that a GPU runs at once at least.
-const DEVICE_TOKENS: usize = 1 << 15;
-
 fn broken(folder: &Path, file: &str, error: impl std::fmt::Display) -> OperatorError {
     OperatorError::data(format!("{}: {error}", folder.join(file).display()))
 }
@@ -148,8 +152,13 @@ impl BertEncoder {
         Ok(Self { network, tokenizer, dimensions: config.hidden_size, params: params.clone() })
     }
 
+    /// Bytes of text that are about `batch_tokens` tokens.
+    fn bytes(&self) -> usize {
+        self.params.batch_tokens.saturating_mul(BYTES_A_TOKEN)
+    }
+
     /// The vectors of texts, one after the other.
-    fn run(&self, batch: &[&Encoding], scratch: &mut Scratch) -> Result<Vec<f32>, OperatorError> {
+    fn run(&self, batch: &[Encoding], scratch: &mut Scratch) -> Result<Vec<f32>, OperatorError> {
         let texts: Vec<Text<'_>> = batch.iter().map(|text| (text.get_ids(), text.get_type_ids())).collect();
         let network = match &self.network {
             Engine::Loops(network) => network,
@@ -186,15 +195,14 @@ impl BertEncoder {
     }
 
     /// Runs all batches, each with its number, on threads of their own.
-    fn run_all(&self, tokens: &[Encoding], batches: &[&[usize]]) -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
+    fn run_all(&self, tokens: &[Encoding], batches: &[Range<usize>]) -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
             let (mut done, mut scratch) = (Vec::new(), Scratch::default());
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(batch) = batches.get(number) else { return Ok(done) };
-                let batch: Vec<&Encoding> = batch.iter().map(|text| &tokens[*text]).collect();
-                done.push((number, self.run(&batch, &mut scratch)?));
+                done.push((number, self.run(&tokens[batch.clone()], &mut scratch)?));
             }
         };
         let threads = if self.on_gpu() { 1 } else { rayon::current_num_threads() };
@@ -212,21 +220,6 @@ impl BertEncoder {
     fn on_gpu(&self) -> bool {
         matches!(&self.network, Engine::Tensors(network) if !network.device().is_cpu())
     }
-
-    /// Cuts texts, ordered by length, into batches of at most about `batch_tokens` tokens.
-    fn batches<'a>(&self, order: &'a [usize], lengths: &[usize]) -> Vec<&'a [usize]> {
-        let most = if self.on_gpu() { self.params.batch_tokens.max(DEVICE_TOKENS) } else { self.params.batch_tokens };
-        let mut batches = Vec::new();
-        let mut start = 0;
-        for end in 1..=order.len() {
-            let full = end < order.len() && (end - start + 1) * lengths[order[end]] > most;
-            if full || end == order.len() {
-                batches.push(&order[start..end]);
-                start = end;
-            }
-        }
-        batches
-    }
 }
 
 fn read(folder: &Path, file: &str) -> Result<Vec<u8>, OperatorError> {
@@ -243,26 +236,33 @@ impl Encoder for BertEncoder {
             Role::Query => &self.params.query_prefix,
             Role::Passage => &self.params.passage_prefix,
         };
+        let batches = match role {
+            Role::Query => (0..texts.len()).map(|text| text..text + 1).collect(),
+            Role::Passage => groups(texts, self.bytes()),
+        };
         let texts: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
         let tokens = self.tokenizer.encode_batch_fast(texts, true).map_err(failed)?;
-        let lengths: Vec<usize> = tokens.iter().map(Encoding::len).collect();
-        let mut order: Vec<usize> = (0..tokens.len()).collect();
-        order.sort_by_key(|text| lengths[*text]);
-        let batches = match role {
-            Role::Query => order.chunks(1).collect(),
-            Role::Passage => self.batches(&order, &lengths),
-        };
-        let mut vectors = vec![0.0f32; tokens.len() * self.dimensions];
-        for (batch, found) in self.run_all(&tokens, &batches)? {
-            for (text, vector) in batches[batch].iter().zip(found.chunks(self.dimensions)) {
-                vectors[text * self.dimensions..][..self.dimensions].copy_from_slice(vector);
-            }
-        }
+        let mut found = self.run_all(&tokens, &batches)?;
+        found.sort_by_key(|(batch, _)| *batch);
+        let mut vectors: Vec<f32> = found.into_iter().flat_map(|(_, vectors)| vectors).collect();
         if self.params.normalize {
             vectors.chunks_mut(self.dimensions).for_each(normalize);
         }
         Ok(vectors)
     }
+
+    fn group_bytes(&self) -> Option<usize> {
+        Some(self.bytes())
+    }
+}
+
+/// A small random encoder.
+#[cfg(test)]
+pub(crate) fn tiny_bert(batch_tokens: usize) -> BertEncoder {
+    let folder = tempfile::tempdir().expect("a folder");
+    tests::tiny_model(folder.path());
+    let params = tests::params(serde_json::json!({"model": "x", "batch_tokens": batch_tokens}));
+    BertEncoder::open(folder.path(), &params, &Compute::cpu()).expect("an encoder")
 }
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
     const WORDS: &[&str] = &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "river", "flows", "into", "sea", "query", ":"];
 
     /// Writes a small random BERT (2 layers, 2 heads, 16 dimensions) with a word tokenizer.
-    fn tiny_model(folder: &Path) {
+    pub(super) fn tiny_model(folder: &Path) {
         let config = serde_json::json!({
             "vocab_size": WORDS.len(), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
             "intermediate_size": 32, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "max_position_embeddings": 12,
@@ -331,7 +331,7 @@ mod tests {
         weights
     }
 
-    fn params(json: serde_json::Value) -> BertParams {
+    pub(super) fn params(json: serde_json::Value) -> BertParams {
         serde_json::from_value(json).unwrap()
     }
 

@@ -5,6 +5,7 @@ mod bert_network;
 mod bert_tensors;
 pub(crate) mod decoder;
 pub mod device;
+pub(crate) mod groups;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
@@ -17,6 +18,8 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use bert::tiny_bert;
 pub use bert::{BertEncoder, BertParams, Pooling};
 pub use hashing::{HashingEncoder, HashingParams};
 
@@ -60,6 +63,12 @@ pub trait Encoder: Send + Sync {
     /// # Errors
     /// When a text cannot be tokenized or the model fails.
     fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError>;
+
+    /// Bytes of the [`groups`](groups::groups) in which passages are encoded, if that costs more than reading kept
+    /// vectors: a passage's vector depends on its group alone.
+    fn group_bytes(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl EncoderParams {

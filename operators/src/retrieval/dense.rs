@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk_store::ChunkWriter;
 use super::faiss_index::{FaissIndex, Neighbours, probe};
+use super::passages::Passages;
 use super::{Retriever, Row};
 use crate::model::{Encoder, EncoderParams, Role};
 use crate::shorthand::{allow_names, named_or_tagged};
 
 const VECTORS: &str = "vectors.faiss";
 const ENCODER: &str = "encoder";
-/// Chunks encoded at a time, whatever batches they arrive in: an encoder may pad what it encodes together.
+/// Chunks encoded at a time, whatever batches they arrive in.
 const WINDOW: usize = 2048;
 
 /// Options of a dense index.
@@ -30,15 +31,19 @@ pub struct DenseParams {
     /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, ….
     /// `PQ48` is read as `PQ48np`: without `np` Faiss trains an optimisation that takes minutes and is not used here.
     #[serde(default = "default_factory")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
     pub factory: String,
     /// What is near.
     #[serde(default)]
+    #[schemars(extend("x-searchmill-row-key" = false))]
     pub metric: Metric,
     /// Cells of an `IVF…` index that are looked into for a query: more is slower and finds more.
     #[serde(default = "default_nprobe")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
     pub nprobe: u32,
     /// Candidates an `HNSW…` index keeps during a search: more is slower and finds more.
     #[serde(default = "default_ef_search")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
     pub ef_search: u32,
 }
 
@@ -110,34 +115,33 @@ pub(crate) fn build(
     params.encoder.keep(&kept, context)?;
     let encoder = params.encoder.open(Some(&kept), context)?;
     let mut index = FaissIndex::create(&params.factory, encoder.dimensions(), params.metric)?;
-    let mut waiting: Vec<String> = Vec::with_capacity(WINDOW);
     let mut untrained: Vec<f32> = Vec::new();
-    let mut done = 0;
-    let mut add = |waiting: &mut Vec<String>| -> Result<(), OperatorError> {
-        context.check_cancelled()?;
-        let texts: Vec<&str> = waiting.iter().map(String::as_str).collect();
-        let vectors = encoder.encode(&texts, Role::Passage)?;
+    let mut add = |vectors: Vec<f32>| {
         if index.is_trained() {
-            index.add(&vectors)?;
-        } else {
-            untrained.extend(vectors);
+            return index.add(&vectors);
         }
-        done += waiting.len() as u64;
-        context.progress().set(done, rows.rows, "chunks");
-        waiting.clear();
+        untrained.extend(vectors);
         Ok(())
     };
+    let mut passages = Passages { encoder: encoder.as_ref(), context, waiting: Vec::with_capacity(WINDOW), known: 0 };
+    let mut done = 0;
     for batch in rows.batches() {
         let batch = batch?;
         chunks.write(&batch)?;
         for text in text_column(&batch, "contents")?.iter().flatten() {
-            waiting.push(text.to_owned());
-            if waiting.len() == WINDOW {
-                add(&mut waiting)?;
+            passages.waiting.push(text.to_owned());
+            if passages.waiting.len() >= WINDOW {
+                add(passages.encode(false)?)?;
+                context.progress().set(done + 1, rows.rows, "chunks");
             }
+            done += 1;
         }
     }
-    add(&mut waiting)?;
+    add(passages.encode(true)?)?;
+    context.progress().set(done, rows.rows, "chunks");
+    if passages.known > 0 {
+        context.progress().log(&format!("{} of {done} vectors were known", passages.known));
+    }
     if !untrained.is_empty() {
         index.train(&untrained)?;
         index.add(&untrained)?;

@@ -14,6 +14,7 @@ mod faiss_index;
 mod flat;
 mod fuse;
 mod maxscore;
+mod passages;
 mod postings;
 mod search;
 #[cfg(test)]

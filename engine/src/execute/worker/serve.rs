@@ -13,8 +13,8 @@ use crate::execute::kernel::{KernelRun, run_kernel};
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, OperatorEntry, OperatorError, PortType, ProgressSink,
-    Registry, SecretLookup,
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType,
+    ProgressSink, Registry, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -126,7 +126,8 @@ fn run(
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit);
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
-    let context = Context::new(ContextParts { scratch, checkpoint, ..parts });
+    let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
+    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts });
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     drop(run);
@@ -204,6 +205,7 @@ fn context_parts(
         progress: progress(task, parent) as Arc<dyn ProgressSink>,
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use openai_server::{answer, message, search, status, status_retry_after};
 use searchmill_engine::operator::{
-    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, ProgressSink, RetryPolicy, RowKernel,
+    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, ProgressSink, RetryPolicy, RowKernel,
 };
 
 /// Questions that are answered in the end.
@@ -180,5 +180,6 @@ fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Con
         progress: Arc::new(Silent),
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
     })
 }

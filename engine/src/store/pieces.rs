@@ -1,0 +1,109 @@
+//! Pieces: what a node made of parts of its row input that it cuts itself. They are kept like the rows of a memo, under a
+//! key of their content, so that a longer or otherwise changed input costs its new pieces only, and a killed node goes on.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::error::StoreError;
+use super::layout::Store;
+use super::memo::Memo;
+use crate::fingerprint::{Digest, hash_bytes, piece_key};
+use crate::operator::{OperatorError, Pieces};
+
+/// The known pieces of one node identity. Nothing is read before the first question.
+pub struct KeptPieces {
+    store: Store,
+    base: Digest,
+    recall: bool,
+    memo: Mutex<Option<Memo>>,
+}
+
+impl Store {
+    /// Pieces of the nodes that share `row_base`, the identity without the row input; those known before only with
+    /// `recall`.
+    #[must_use]
+    pub fn pieces(&self, row_base: &Digest, recall: bool) -> KeptPieces {
+        // A folder of its own: what lies there is not rows.
+        let base = hash_bytes(&[b"pieces/1".as_slice(), row_base.as_bytes()].concat());
+        KeptPieces { store: self.clone(), base, recall, memo: Mutex::default() }
+    }
+}
+
+impl KeptPieces {
+    /// Names the memo that they lie in, if there are any.
+    #[must_use]
+    pub fn base(&self) -> Option<Digest> {
+        self.store.memo_folder(&self.base).is_dir().then_some(self.base)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Memo) -> Result<R, StoreError>) -> Result<R, OperatorError> {
+        let mut slot = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        let memo = match &mut *slot {
+            Some(memo) => memo,
+            empty => empty.insert(self.open()?),
+        };
+        Ok(work(memo)?)
+    }
+
+    fn open(&self) -> Result<Memo, StoreError> {
+        if !self.recall {
+            return Ok(Memo::empty(&self.store, &self.base));
+        }
+        self.store.tidy_memo(&self.base);
+        Memo::open(&self.store, &self.base)
+    }
+}
+
+impl Pieces for KeptPieces {
+    fn find(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
+        let key = piece_key(&self.base, content);
+        self.with(|memo| Ok(memo.payloads(&key).next()))
+    }
+
+    fn keep(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError> {
+        let key = piece_key(&self.base, content);
+        self.with(|memo| memo.keep(&key, made))
+    }
+}
+
+impl Drop for KeptPieces {
+    /// A shared store learns what was kept; where it cannot be reached, others compute it again.
+    fn drop(&mut self) {
+        if let Some(memo) = self.memo.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            drop(memo.share());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_back_under_the_same_identity_and_content_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let (base, other) = (hash_bytes(b"one"), hash_bytes(b"other"));
+        store.pieces(&base, true).keep(b"text", b"vector").unwrap();
+        let known = store.pieces(&base, true);
+        assert_eq!(known.find(b"text").unwrap().as_deref(), Some(&b"vector"[..]));
+        assert_eq!(known.find(b"another text").unwrap(), None);
+        assert_eq!(store.pieces(&other, true).find(b"text").unwrap(), None);
+        assert_eq!(store.pieces(&base, false).find(b"text").unwrap(), None, "asked to compute everything anew");
+    }
+
+    #[test]
+    fn a_damaged_piece_is_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let base = hash_bytes(b"one");
+        let pieces = store.pieces(&base, true);
+        pieces.keep(b"text", b"vector").unwrap();
+        let memo = store.memo_folder(&pieces.base);
+        drop(pieces);
+        let segment = std::fs::read_dir(memo).unwrap().next().unwrap().unwrap().path();
+        let mut bytes = std::fs::read(&segment).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&segment, bytes).unwrap();
+        assert_eq!(store.pieces(&base, true).find(b"text").unwrap(), None);
+    }
+}
