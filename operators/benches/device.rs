@@ -140,7 +140,7 @@ impl Small {
         use arrow::array::AsArray;
         self.harness.gpus = gpus;
         let bound = inputs([("examples", self.examples.clone()), ("model", tree_input(TreeKind::Model, &self.model))]);
-        let params = json!({"tuning": tuning, "dtype": "f32", "max_steps": 10, "learning_rate": 3e-3, "batch_size": 8});
+        let params = json!({"tuning": tuning, "dtype": "f32", "max_steps": 10, "learning_rate": 3e-3, "batch_size": 1, "max_length": 4096});
         let steps = run(&self.harness, "train", params, &bound).batch("steps");
         let losses = steps.column_by_name("loss").expect("losses");
         losses.as_primitive::<arrow::datatypes::Float64Type>().values().to_vec()
