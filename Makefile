@@ -1,5 +1,5 @@
 # Two commands: `make quickstart` sets up, builds and runs the main job; `make test` sets up and passes the tests.
-.PHONY: quickstart test setup build lint fmt bench-engine clean-store
+.PHONY: quickstart test setup build lint fmt bench-engine cuda-check clean-store
 
 quickstart: setup
 	cargo build --locked
@@ -26,6 +26,10 @@ fmt:
 
 bench-engine: build
 	benches/engine.py
+
+# Does the worker for GPUs compile? Needs nvcc (scripts/build_cuda.sh says how to get one), no GPU.
+cuda-check: setup
+	@scripts/build_cuda.sh check
 
 clean-store:
 	rm -rf .searchmill

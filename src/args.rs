@@ -314,9 +314,21 @@ pub(crate) struct ServeModelArgs {
     /// Threads that compute; by default as many as there are processors.
     #[arg(long)]
     pub(crate) threads: Option<usize>,
-    /// Memory for weights, keys and values, in MiB: a model that needs more is refused.
+    /// Memory for weights, keys and values, in MiB: a model that needs more is refused. On a GPU: what is free there.
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_mib: Option<u64>,
+    /// Compute on the first GPU that CUDA_VISIBLE_DEVICES shows: `searchmill-worker-cuda serve model … --gpu`.
+    #[arg(long)]
+    pub(crate) gpu: bool,
+    /// The numbers that are computed with; by default bf16 on a GPU and f32 on the CPU.
+    #[arg(long)]
+    pub(crate) dtype: Option<DtypeArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum DtypeArg {
+    F32,
+    Bf16,
 }
 
 #[derive(Arguments)]

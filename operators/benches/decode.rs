@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::join_all;
+use searchmill_operators::model::device::Compute;
 use searchmill_operators::model::inference::{Opening, Request, Sampling, TextModel};
 
 fn option(name: &str) -> Option<String> {
@@ -49,7 +50,7 @@ fn main() {
     let mut seconds: Vec<f64> = Vec::new();
     for _ in 0..=number("reps", 5) {
         // Opened anew, so that no prompt has been read before.
-        let opening = Opening { rows: batch, context: None, threads, memory: None };
+        let opening = Opening { rows: batch, context: None, threads, memory: None, compute: Compute::cpu() };
         let model = TextModel::open(&folder, None, opening).expect("a model");
         let started = Instant::now();
         assert_eq!(runtime.block_on(pass(&model, batch, prompt, new)), batch * new);

@@ -16,6 +16,7 @@ use std::time::Instant;
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input};
 use searchmill_engine::operator::{TreeInput, TreeKind, entry};
 use searchmill_operators::index::Index;
+use searchmill_operators::model::device::Compute;
 use searchmill_operators::model::{BertEncoder, Encoder, HashingEncoder, HashingParams, Role};
 use searchmill_operators::retrieval::{FaissIndex, Metric, Search, SearchSettings};
 use searchmill_schemas::Chunk;
@@ -112,7 +113,7 @@ fn recall(found: &[Vec<(u32, f32)>], truth: &[Vec<(u32, f32)>]) -> f64 {
 fn embed(corpus: &[String]) {
     let Some(model) = text_env("MINILM_DIR") else { return };
     let params = serde_json::from_value(json!({"model": model, "max_length": 256})).expect("params");
-    let encoder = BertEncoder::open(Path::new(&model), &params).expect("a model");
+    let encoder = BertEncoder::open(Path::new(&model), &params, &Compute::cpu()).expect("a model");
     let words: Vec<&str> = corpus.iter().flat_map(|text| text.split_whitespace()).take(256 * 145).collect();
     let passages: Vec<String> = words.chunks(145).map(|words| words.join(" ")).collect();
     let passages: Vec<&str> = passages.iter().map(String::as_str).collect();

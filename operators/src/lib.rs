@@ -30,6 +30,7 @@ pub mod chunking;
 mod conversion;
 mod evaluation;
 pub mod model;
+pub mod probe;
 mod program;
 mod relation;
 pub mod retrieval;

@@ -15,6 +15,7 @@ use searchmill_schemas::{RecordKind, Reject, Trajectory, Turn, from_batch};
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::conversation::parse_tools;
+use crate::model::device::{Compute, Precision};
 use crate::model::inference::{Message, ModelSource, Said, Scored, Scorer};
 
 /// Computes how probable a model finds a text after a rollout's conversation: by default the gold answer in place of the
@@ -42,6 +43,8 @@ pub(crate) struct LogprobParams {
     pub(crate) template_options: BTreeMap<String, serde_json::Value>,
     /// Longest conversation in tokens; longer ones are rejected. `null`: what the model has positions for.
     pub(crate) context: Option<usize>,
+    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at.
+    pub(crate) dtype: Precision,
 }
 
 fn main_branch() -> String {
@@ -116,7 +119,9 @@ impl Operator for Logprob {
 
     fn open(params: &LogprobParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let (folder, adapter) = params.source().folders(&inputs.trees("model"), context)?;
-        let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory())?;
+        let compute = Compute::leased(context, params.dtype)?;
+        context.progress().log(&format!("the model computes on {}", compute.name()));
+        let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory(), &compute)?;
         Ok(Kernel::Map(Arc::new(LogprobKernel { scorer, params: params.clone() })))
     }
 }

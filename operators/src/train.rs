@@ -7,6 +7,7 @@ mod gradient;
 mod optimizer;
 mod outside;
 mod page;
+pub(crate) mod probe;
 mod schedule;
 mod state;
 mod student;
@@ -34,6 +35,7 @@ use self::optimizer::AdamParams;
 use self::schedule::{Decay, shuffled};
 use self::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
 use crate::model::decoder::{Decoder, DecoderConfig};
+use crate::model::device::{Compute, Precision};
 use crate::shorthand::{allow_names, named_or_tagged};
 
 /// How the model is taught.
@@ -70,6 +72,9 @@ pub(crate) struct TrainParams {
     pub(crate) method: Method,
     /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
     pub(crate) tuning: Tuning,
+    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at. What
+    /// learns is kept in f32 in any case.
+    pub(crate) dtype: Precision,
     /// Passes over the examples; 2.5 ends in the middle of the third.
     pub(crate) epochs: f64,
     /// Most steps, if that is fewer.
@@ -122,6 +127,7 @@ impl Default for TrainParams {
             backend: Backend::Candle,
             method: Method::Sft,
             tuning: Tuning::default(),
+            dtype: Precision::default(),
             epochs: 3.0,
             max_steps: None,
             batch_size: 16,
@@ -216,8 +222,9 @@ fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
 
 /// Teaches a model what converted examples show: all its weights, or a LoRA adapter. Loss is on what the model wrote
 /// alone (`loss_spans` of `convert-to-swift`), examples are packed without seeing each other, and the loss of a step is
-/// the mean over all its learnt tokens. Everything is computed in f32 on the CPU; the same inputs, params and seed give
-/// the same bytes whatever the number of threads. A killed training goes on from its last saved state, to the same bits.
+/// the mean over all its learnt tokens. On the CPU the same inputs, params and seed give the same bytes whatever the
+/// number of threads; a GPU (`resources: {gpus: 1}`) gives others, and the report says where it was computed. A killed
+/// training goes on from its last saved state, to the same bits.
 ///
 /// With `backend: swift` or `backend: exec` a program of others trains in its own way: its lines go to the node's log, what
 /// it measures becomes the rows of `steps`, its checkpoint the model. Such a training starts over when it was killed, and
@@ -227,7 +234,7 @@ pub(crate) struct Train;
 impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Teaches a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
@@ -313,8 +320,10 @@ impl WholeKernel for Training {
             return Err(nothing_left(&rejects));
         }
         let longest = examples.iter().chain(&held_out).map(|example| example.tokens.len()).max().unwrap_or(0);
-        need(&self.0, &config, longest).check(available(context))?;
-        let mut student = Student::load(&folder, &self.0.tuning, context.seed())?;
+        let compute = Compute::leased(context, self.0.dtype)?;
+        need(&self.0, &config, longest, &compute).check(available(context, &compute))?;
+        context.progress().log(&format!("computes on {}", compute.name()));
+        let mut student = Student::load(&folder, &self.0.tuning, context.seed(), &compute)?;
         let counts = (examples.len(), held_out.len());
         let mut fit = Fit { params: &self.0, student: &mut student, examples: &examples, held_out: &held_out, context };
         let fitted = fit.run()?;
@@ -372,6 +381,7 @@ impl Training {
             held_out: counts.1,
             trainable: student.trainable(),
             parameters: student.decoder.config().parameter_count(),
+            device: student.compute.name(),
         };
         report.write(&outputs.tree("report")?)?;
         outputs.summary(&report.summary());
@@ -410,7 +420,7 @@ fn nothing_left(rejects: &[Reject]) -> OperatorError {
     OperatorError::data(format!("there is no example to train on ({} cannot be used{first})", rejects.len()))
 }
 
-/// What a training takes in memory, in bytes of f32.
+/// What a training takes in memory, in bytes.
 struct Need {
     weights: u64,
     optimizer: u64,
@@ -426,7 +436,7 @@ fn trained_parameters(params: &TrainParams, config: &DecoderConfig) -> u64 {
     config.num_hidden_layers as u64 * layer
 }
 
-fn need(params: &TrainParams, config: &DecoderConfig, longest: usize) -> Need {
+fn need(params: &TrainParams, config: &DecoderConfig, longest: usize, compute: &Compute) -> Need {
     let all = config.parameter_count() as u64;
     let layers = config.num_hidden_layers as u64;
     let trained = trained_parameters(params, config);
@@ -435,9 +445,20 @@ fn need(params: &TrainParams, config: &DecoderConfig, longest: usize) -> Need {
     // What a layer keeps for the way back: its inputs, norms and sums, queries to values twice, and the feed-forward.
     let layer = (6 * config.hidden_size + 3 * heads + 4 * config.intermediate_size) as u64;
     let kept = if params.checkpointing { config.hidden_size as u64 * layers + 2 * layer } else { layers * layer };
-    let chunk = (1_u64 << 22).max(16 * config.vocab_size as u64);
-    Need { weights: 4 * all, optimizer: 4 * 4 * trained, activations: 4 * (tokens * kept + 3 * chunk) }
+    let number = compute.dtype.size_in_bytes() as u64;
+    let chunk = (gradient::logits_at_once(&compute.device) as u64).max(16 * config.vocab_size as u64);
+    let scores = if compute.is_plain() { 0 } else { 5 * tokens * tokens * config.num_attention_heads as u64 };
+    let scores = scores.min(5 * SCORES);
+    Need {
+        // What learns is kept in f32.
+        weights: if params.lora().is_some() { number * all } else { 4 * all },
+        optimizer: 4 * 4 * trained,
+        activations: number * tokens * kept + 4 * (3 * chunk + scores),
+    }
 }
+
+/// Attention scores that lie in memory at once, where it is made of tensor operations.
+const SCORES: u64 = 1 << 27;
 
 impl Need {
     fn check(&self, available: Option<u64>) -> Result<(), OperatorError> {
@@ -461,8 +482,9 @@ impl Need {
 }
 
 /// What the node may use, or what the machine has left.
-fn available(context: &Context) -> Option<u64> {
-    context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"))
+fn available(context: &Context, compute: &Compute) -> Option<u64> {
+    let on_host = || context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"));
+    if compute.device.is_cpu() { on_host() } else { compute.memory(None) }
 }
 
 /// A line `name   123 kB` of a file of the system.

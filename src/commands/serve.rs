@@ -4,11 +4,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::InputArtifact;
+use searchmill_operators::model::device::{Compute, Precision};
 use searchmill_operators::model::inference::{Opening, TextModel};
 
 use super::Session;
 use super::artifact::find;
-use crate::args::{ServeArgs, ServeModelArgs, ServeWhat};
+use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
 use crate::exit::{Failure, OK};
 use crate::serve::model::serve as answer;
 
@@ -26,15 +27,27 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
     let threads =
         args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let opening =
-        Opening { rows: args.rows, context: args.context, threads, memory: args.memory_mib.map(|mib| mib << 20) };
+    let precision = args.dtype.map_or(Precision::F32, DtypeArg::precision);
+    let compute = if args.gpu { Compute::on_gpu(precision)? } else { Compute::on_cpu(precision) };
+    let device = if args.gpu || args.dtype.is_some() { format!(" ({})", compute.name()) } else { String::new() };
+    let memory = args.memory_mib.map(|mib| mib << 20);
+    let opening = Opening { rows: args.rows, context: args.context, threads, memory, compute };
     let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
     let name = args.name.clone().unwrap_or_else(|| args.model.trim_end_matches('/').to_owned());
     let address = listener.local_addr()?;
-    session.terminal.line(&format!("`{name}` answers at http://{address}/v1"));
+    session.terminal.line(&format!("`{name}` answers at http://{address}/v1{device}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(answer(listener, model, name, args.max_tokens, told_to_end()))?;
     Ok(OK)
+}
+
+impl DtypeArg {
+    fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 /// A folder or a `.gguf` file as it stands, or the artifact of that name in the store.

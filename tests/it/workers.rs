@@ -252,3 +252,31 @@ fn doctor_lists_what_is_there() {
     assert!(told.stdout.contains("/nowhere/worker does not start"), "{}", told.stdout);
     assert!(!mill.store_path().exists(), "doctor makes nothing");
 }
+
+/// A program that needs a library which is not there, as the CUDA worker does on a machine without a driver.
+#[test]
+fn a_worker_that_the_loader_refuses_is_told_with_what_it_lacks() {
+    let mill = Mill::new();
+    mill.write("lib.c", "int driver(void) { return 0; }\n");
+    mill.write("main.c", "int driver(void);\nint main(void) { return driver(); }\n");
+    let library = "libsearchmilltestdriver.so";
+    let lines = format!(
+        "cc -shared -fPIC -o {library} lib.c && cc -o worker main.c -L. -lsearchmilltestdriver && rm {library}"
+    );
+    let built = Command::new("sh").args(["-c", &lines]).current_dir(mill.path(".")).status().expect("a compiler");
+    assert!(built.success());
+    let worker = mill.path("worker");
+    mill.write("pipeline.yaml", &passing("cat", "{gpus: 1}"));
+    let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
+    with_devices(&mill, &mut command, &two_devices());
+    let told = Told::new(command.env("SEARCHMILL_WORKER_CUDA", &worker).output().expect("the program")).exit(5);
+    let message = failure(&told);
+    assert!(message.contains("exit code 127") && message.contains(library), "{message}");
+    let help = events(&told, "node_failed")[0]["help"].to_string();
+    assert!(help.contains("libcuda.so.1 comes with NVIDIA's driver") && help.contains("searchmill doctor"), "{help}");
+
+    let mut command = mill.command(&["doctor"]);
+    with_devices(&mill, &mut command, &two_devices());
+    let told = Told::new(command.env("SEARCHMILL_WORKER_CUDA", &worker).output().expect("the program")).exit(1);
+    assert!(told.stdout.contains("does not start") && told.stdout.contains(library), "{}", told.stdout);
+}

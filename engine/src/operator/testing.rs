@@ -76,6 +76,8 @@ pub struct Harness {
     pub concurrency: usize,
     /// Repeats of outside calls.
     pub retry: RetryPolicy,
+    /// GPUs that operators may use.
+    pub gpus: u32,
     /// Relative paths start here.
     pub directory: PathBuf,
     /// Secrets by name.
@@ -104,6 +106,7 @@ impl Harness {
             batch_rows: 8192,
             concurrency: 8,
             retry: RetryPolicy { backoff: std::time::Duration::from_millis(10), ..RetryPolicy::default() },
+            gpus: 0,
             directory: std::env::current_dir().expect("a working directory"),
             secrets: BTreeMap::new(),
             pieces: Arc::new(NoPieces),
@@ -130,7 +133,7 @@ impl Harness {
             threads: 2,
             memory: None,
             concurrency: self.concurrency,
-            gpus: 0,
+            gpus: self.gpus,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
             runtime: self.runtime.handle().clone(),

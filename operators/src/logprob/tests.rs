@@ -40,7 +40,7 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}"));
     let (sums, means) =
         (column("logprob").as_primitive::<Float64Type>(), column("logprob_mean").as_primitive::<Float64Type>());
-    let scorer = Scorer::open(folder.path(), None, None, None).unwrap();
+    let scorer = Scorer::open(folder.path(), None, None, None, &Compute::cpu()).unwrap();
     let decoder = Decoder::load(folder.path(), &Device::Cpu, DType::F32).unwrap();
     let row = 2;
     let messages: Vec<Message> = rows[row].turns[..rows[row].turns.len() - 1].iter().map(message).collect();
@@ -99,4 +99,19 @@ fn what_cannot_be_scored_is_rejected_with_the_reason() {
     let rejects = run(&wide, &rows, 8192, json!({})).rejects();
     let told: Vec<_> = rejects.iter().map(|reject| reject.message.as_str()).collect();
     assert_eq!(told, ["there is no golden answer", "the model said nothing"]);
+}
+
+/// What runs on a GPU: the figures of bf16 are near those of f32.
+#[test]
+fn figures_in_bf16_are_near() {
+    let (folder, rows) = (model_folder(4096), short(2));
+    let mean = |params: Value| -> Vec<f64> {
+        let batch = run(&folder, &rows, 8192, params).batch("trajectories");
+        batch.column_by_name("logprob_mean").unwrap().as_primitive::<Float64Type>().values().to_vec()
+    };
+    let (half, whole) = (mean(json!({"span": "prediction", "dtype": "bf16"})), mean(json!({"span": "prediction"})));
+    for (half, whole) in half.iter().zip(&whole) {
+        assert!((half - whole).abs() < 0.03 * whole.abs(), "{half} {whole}");
+        assert!(half != whole, "it is another computation");
+    }
 }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokenizers::{Encoding, Tokenizer, TruncationParams};
 
 use super::bert_network::{BertConfig, BertNetwork, Scratch, Text};
+use super::bert_tensors::BertTensors;
+use super::device::{Compute, Precision};
 use super::groups::groups;
 use super::hashing::normalize;
 use super::{Encoder, Role};
@@ -47,8 +49,13 @@ pub struct BertParams {
     pub max_length: usize,
     /// About so many tokens (at 4 bytes of text each) are run at once by a thread: what fits the processor's caches is
     /// fastest. Passages that are run together are computed anew together when one of them changes.
+    /// A GPU wants more at once: 32768.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
+    /// The numbers that are computed with. `bf16` is ten times faster on a GPU (`resources: {gpus: 1}`) and moves a
+    /// vector's components by some thousandths; `auto` takes it there.
+    #[serde(default = "default_dtype")]
+    pub dtype: Precision,
 }
 
 /// How a text's vector is made of its tokens' vectors.
@@ -74,6 +81,10 @@ fn default_max_length() -> usize {
     512
 }
 
+fn default_dtype() -> Precision {
+    Precision::F32
+}
+
 fn default_batch_tokens() -> usize {
     1024
 }
@@ -97,10 +108,16 @@ impl BertParams {
 
 /// A loaded model with its tokenizer.
 pub struct BertEncoder {
-    network: BertNetwork,
+    network: Engine,
     tokenizer: Tokenizer,
     dimensions: usize,
     params: BertParams,
+}
+
+/// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
+enum Engine {
+    Loops(BertNetwork),
+    Tensors(BertTensors),
 }
 
 fn broken(folder: &Path, file: &str, error: impl std::fmt::Display) -> OperatorError {
@@ -116,11 +133,16 @@ impl BertEncoder {
     ///
     /// # Errors
     /// When a file is missing, or is not what a BERT model has.
-    pub fn open(folder: &Path, params: &BertParams) -> Result<Self, OperatorError> {
+    pub fn open(folder: &Path, params: &BertParams, compute: &Compute) -> Result<Self, OperatorError> {
         let config: BertConfig = serde_json::from_slice(&read(folder, "config.json")?)
             .map_err(|error| broken(folder, "config.json", error).with_help("the model must be of the BERT family"))?;
         let network = BertNetwork::load(&read(folder, "model.safetensors")?, &config)
             .map_err(|error| broken(folder, "model.safetensors", error))?;
+        let network = if compute.is_plain() {
+            Engine::Loops(network)
+        } else {
+            Engine::Tensors(BertTensors::new(&network, compute).map_err(failed)?)
+        };
         let tokenizer = Tokenizer::from_file(folder.join("tokenizer.json"));
         let mut tokenizer = tokenizer.map_err(|error| broken(folder, "tokenizer.json", error))?;
         let max_length = params.max_length.min(config.max_position_embeddings);
@@ -138,7 +160,11 @@ impl BertEncoder {
     /// The vectors of texts, one after the other.
     fn run(&self, batch: &[Encoding], scratch: &mut Scratch) -> Result<Vec<f32>, OperatorError> {
         let texts: Vec<Text<'_>> = batch.iter().map(|text| (text.get_ids(), text.get_type_ids())).collect();
-        let hidden = self.network.forward(&texts, scratch).map_err(failed)?;
+        let network = match &self.network {
+            Engine::Loops(network) => network,
+            Engine::Tensors(network) => return network.pooled(&texts, self.params.pooling).map_err(failed),
+        };
+        let hidden = network.forward(&texts, scratch).map_err(failed)?;
         let mut pooled = Vec::with_capacity(batch.len() * self.dimensions);
         let mut rest = hidden.as_slice();
         for text in batch {
@@ -179,7 +205,8 @@ impl BertEncoder {
                 done.push((number, self.run(&tokens[batch.clone()], &mut scratch)?));
             }
         };
-        let workers = rayon::current_num_threads().min(batches.len());
+        let threads = if self.on_gpu() { 1 } else { rayon::current_num_threads() };
+        let workers = threads.min(batches.len());
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             let mut all = Vec::with_capacity(batches.len());
@@ -188,6 +215,10 @@ impl BertEncoder {
             }
             Ok(all)
         })
+    }
+
+    fn on_gpu(&self) -> bool {
+        matches!(&self.network, Engine::Tensors(network) if !network.device().is_cpu())
     }
 }
 
@@ -231,14 +262,14 @@ pub(crate) fn tiny_bert(batch_tokens: usize) -> BertEncoder {
     let folder = tempfile::tempdir().expect("a folder");
     tests::tiny_model(folder.path());
     let params = tests::params(serde_json::json!({"model": "x", "batch_tokens": batch_tokens}));
-    BertEncoder::open(folder.path(), &params).expect("an encoder")
+    BertEncoder::open(folder.path(), &params, &Compute::cpu()).expect("an encoder")
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
-    use candle_core::{Device, Tensor};
+    use candle_core::{DType, Device, Tensor};
 
     use super::*;
 
@@ -318,6 +349,7 @@ mod tests {
                 BertEncoder::open(
                     folder.path(),
                     &params(serde_json::json!({"model": "x", "pooling": pooling, "batch_tokens": tokens})),
+                    &Compute::cpu(),
                 )
             };
             let together = open(1000).unwrap().encode(&texts, Role::Passage).unwrap();
@@ -334,9 +366,10 @@ mod tests {
     fn prefixes_and_cuts_are_applied() {
         let folder = tempfile::tempdir().unwrap();
         tiny_model(folder.path());
-        let plain = BertEncoder::open(folder.path(), &params(serde_json::json!({"model": "x"}))).unwrap();
+        let plain =
+            BertEncoder::open(folder.path(), &params(serde_json::json!({"model": "x"})), &Compute::cpu()).unwrap();
         let prefixed = params(serde_json::json!({"model": "x", "query_prefix": "query: "}));
-        let prefixed = BertEncoder::open(folder.path(), &prefixed).unwrap();
+        let prefixed = BertEncoder::open(folder.path(), &prefixed, &Compute::cpu()).unwrap();
         assert_eq!(
             prefixed.encode(&["the sea"], Role::Query).unwrap(),
             plain.encode(&["query: the sea"], Role::Query).unwrap()
@@ -354,7 +387,9 @@ mod tests {
     #[test]
     fn a_folder_that_is_no_model_is_an_error_that_names_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || BertEncoder::open(folder.path(), &params(serde_json::json!({"model": "x"}))).err().unwrap();
+        let open = || {
+            BertEncoder::open(folder.path(), &params(serde_json::json!({"model": "x"})), &Compute::cpu()).err().unwrap()
+        };
         assert!(open().message.contains("config.json"));
         tiny_model(folder.path());
         std::fs::write(folder.path().join("model.safetensors"), b"no weights").unwrap();
@@ -364,7 +399,7 @@ mod tests {
     /// Against candle's own model, text by text.
     #[test]
     fn vectors_equal_candles() {
-        use candle_core::{DType, IndexOp};
+        use candle_core::IndexOp;
         use candle_nn::VarBuilder;
         use candle_transformers::models::bert::{BertModel, Config};
         let folder = tempfile::tempdir().unwrap();
@@ -374,7 +409,7 @@ mod tests {
         let weights = VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu).unwrap();
         let candle = BertModel::load(weights, &config).unwrap();
         let plain = params(serde_json::json!({"model": "x", "pooling": "cls", "normalize": false}));
-        let encoder = BertEncoder::open(folder.path(), &plain).unwrap();
+        let encoder = BertEncoder::open(folder.path(), &plain, &Compute::cpu()).unwrap();
         for text in ["the river flows into the sea", "", "sea", "query : the the unknown river"] {
             let tokens = encoder.tokenizer.encode(text, true).unwrap();
             let tensor = |ids: &[u32]| Tensor::new(ids, &Device::Cpu).unwrap().unsqueeze(0).unwrap();
@@ -382,6 +417,28 @@ mod tests {
             let theirs: Vec<f32> = theirs.i((0, 0)).unwrap().to_vec1().unwrap();
             let ours = encoder.encode(&[text], Role::Passage).unwrap();
             assert!(largest_difference(&ours, &theirs) < 2e-6, "{text}: {}", largest_difference(&ours, &theirs));
+        }
+    }
+
+    /// What runs on a GPU, for texts of different lengths at once: the same vectors.
+    #[test]
+    fn tensors_give_the_same_vectors() {
+        let folder = tempfile::tempdir().unwrap();
+        tiny_model(folder.path());
+        let texts = ["the river flows into the sea", "", "sea", "query : the the unknown river"];
+        for pooling in ["mean", "cls"] {
+            let params = params(serde_json::json!({"model": "x", "pooling": pooling}));
+            let loops = BertEncoder::open(folder.path(), &params, &Compute::cpu()).unwrap();
+            let whole = loops.encode(&texts, Role::Passage).unwrap();
+            for (dtype, most) in [(DType::F32, 2e-6), (DType::BF16, 0.02)] {
+                let Engine::Loops(network) = &loops.network else { panic!("f32 on the CPU is for the loops") };
+                let compute = Compute { dtype, ..Compute::cpu() };
+                let network = Engine::Tensors(BertTensors::new(network, &compute).unwrap());
+                let tensors = BertEncoder { network, ..BertEncoder::open(folder.path(), &params, &compute).unwrap() };
+                let found = tensors.encode(&texts, Role::Passage).unwrap();
+                let apart = largest_difference(&found, &whole);
+                assert!(apart < most, "{pooling} {dtype:?}: {apart}");
+            }
         }
     }
 
@@ -394,7 +451,7 @@ mod tests {
             return;
         };
         let encoder = params(serde_json::json!({"model": folder, "max_length": 256}));
-        let encoder = BertEncoder::open(Path::new(&folder), &encoder).unwrap();
+        let encoder = BertEncoder::open(Path::new(&folder), &encoder, &Compute::cpu()).unwrap();
         let expected: [(&str, [f32; 6]); 5] = [
             ("This is an example sentence", [0.0677, 0.0635, 0.0487, 0.0793, 0.0374, 0.0027]),
             ("", [-0.1188, 0.0483, -0.0025, -0.0110, 0.0520, 0.0103]),

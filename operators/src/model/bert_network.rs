@@ -40,10 +40,10 @@ enum HiddenAct {
 }
 
 /// A linear layer: `weight` is outputs × inputs, row by row.
-struct Dense {
-    weight: Vec<f32>,
-    bias: Vec<f32>,
-    inputs: usize,
+pub(super) struct Dense {
+    pub(super) weight: Vec<f32>,
+    pub(super) bias: Vec<f32>,
+    pub(super) inputs: usize,
 }
 
 impl Dense {
@@ -58,31 +58,31 @@ impl Dense {
     }
 }
 
-struct Norm {
-    scale: Vec<f32>,
-    shift: Vec<f32>,
+pub(super) struct Norm {
+    pub(super) scale: Vec<f32>,
+    pub(super) shift: Vec<f32>,
 }
 
-struct Layer {
-    query_key_value: Dense,
-    attention_output: Dense,
-    attention_norm: Norm,
-    intermediate: Dense,
-    output: Dense,
-    output_norm: Norm,
+pub(super) struct Layer {
+    pub(super) query_key_value: Dense,
+    pub(super) attention_output: Dense,
+    pub(super) attention_norm: Norm,
+    pub(super) intermediate: Dense,
+    pub(super) output: Dense,
+    pub(super) output_norm: Norm,
 }
 
 /// A loaded network.
 pub(super) struct BertNetwork {
-    words: Vec<f32>,
-    positions: Vec<f32>,
-    types: Vec<f32>,
-    norm: Norm,
-    layers: Vec<Layer>,
-    hidden: usize,
-    heads: usize,
-    activation: Activation,
-    eps: f32,
+    pub(super) words: Vec<f32>,
+    pub(super) positions: Vec<f32>,
+    pub(super) types: Vec<f32>,
+    pub(super) norm: Norm,
+    pub(super) layers: Vec<Layer>,
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    pub(super) activation: Activation,
+    pub(super) eps: f32,
 }
 
 /// Buffers of one thread, used again from batch to batch.

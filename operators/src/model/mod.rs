@@ -2,7 +2,9 @@
 
 mod bert;
 mod bert_network;
+mod bert_tensors;
 pub(crate) mod decoder;
+pub mod device;
 pub(crate) mod gguf;
 pub(crate) mod groups;
 mod hashing;
@@ -22,6 +24,7 @@ pub(crate) use bert::tiny_bert;
 pub use bert::{BertEncoder, BertParams, Pooling};
 pub use hashing::{HashingEncoder, HashingParams};
 
+use device::Compute;
 use hub::Hub;
 
 /// What turns text into vectors.
@@ -82,7 +85,7 @@ impl EncoderParams {
                     Some(folder) => folder.to_owned(),
                     None => Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?,
                 };
-                Box::new(BertEncoder::open(&folder, params)?)
+                Box::new(BertEncoder::open(&folder, params, &Compute::leased(context, params.dtype)?)?)
             }
         })
     }

@@ -8,10 +8,12 @@ use super::example::Example;
 use super::optimizer::Gradients;
 use super::schedule::Pass;
 use super::student::Student;
-use crate::model::decoder::{Dropout, Layout, log_probabilities};
+use crate::model::decoder::{Dropout, Layout, log_probabilities, product};
 
-/// Logits that lie in memory at a time.
-const LOGITS: usize = 1 << 22;
+/// Logits that lie in memory at a time: on the CPU what its caches take, elsewhere enough to keep the device busy.
+pub(super) fn logits_at_once(device: &Device) -> usize {
+    if device.is_cpu() { 1 << 22 } else { 1 << 28 }
+}
 
 /// What a forward pass came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +33,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(pass: &Pass, examples: &[Example]) -> Result<Self> {
+    fn new(pass: &Pass, examples: &[Example], device: &Device) -> Result<Self> {
         let length = |row: &Vec<usize>| row.iter().map(|example| examples[*example].tokens.len()).sum();
         let columns: usize = pass.iter().map(length).max().unwrap_or(0);
         let (mut tokens, mut segments, mut targets) = (Vec::new(), Vec::new(), Vec::new());
@@ -48,7 +50,7 @@ impl Batch {
             segments.resize((number + 1) * columns, 0);
         }
         let layout = Layout::packed(&segments, columns);
-        Ok(Self { tokens: Tensor::from_vec(tokens, (pass.len(), columns), &Device::Cpu)?, layout, targets })
+        Ok(Self { tokens: Tensor::from_vec(tokens, (pass.len(), columns), device)?, layout, targets })
     }
 }
 
@@ -65,14 +67,14 @@ pub(super) struct Settings {
 
 /// The loss of a pass without gradients.
 pub(super) fn evaluate(student: &Student, pass: &Pass, examples: &[Example]) -> Result<Outcome> {
-    let batch = Batch::new(pass, examples)?;
+    let batch = Batch::new(pass, examples, &student.compute.device)?;
     let hidden = student.decoder.hidden(&batch.tokens, &batch.layout, None)?.detach();
     let hidden = hidden.flatten_to(1)?;
     let head = student.decoder.head_weight().detach();
     let mut outcome = Outcome::default();
     for chunk in batch.targets.chunks(chunk_rows(&head)?) {
         let piece = Piece::of(&hidden, chunk)?;
-        piece.judge(&piece.rows.matmul(&head.t()?)?, chunk, &mut outcome)?;
+        piece.judge(&product(&piece.rows, &head)?, chunk, &mut outcome)?;
     }
     Ok(outcome)
 }
@@ -85,7 +87,7 @@ pub(super) fn pass(
     settings: Settings,
     gradients: &mut Gradients,
 ) -> Result<Outcome> {
-    let mut batch = Batch::new(pass, examples)?;
+    let mut batch = Batch::new(pass, examples, &student.compute.device)?;
     if let Some(dropout) = settings.dropout {
         batch.layout = batch.layout.training(dropout);
     }
@@ -153,7 +155,7 @@ fn head(
     for chunk in targets.chunks(chunk_rows(&weight)?) {
         let piece = Piece::of(&flat, chunk)?;
         let rows = Var::from_tensor(&piece.rows)?;
-        let logits = rows.matmul(&weight.t()?)?;
+        let logits = product(&rows, &weight)?;
         let losses = piece.judge(&logits, chunk, &mut outcome)?;
         let grads = (losses.sum_all()? * scale)?.backward()?;
         gradient = gradient.index_add(&piece.places, &of(&grads, &rows)?, 0)?;
@@ -164,7 +166,7 @@ fn head(
 
 /// Tokens whose logits are made at once.
 fn chunk_rows(head: &Tensor) -> Result<usize> {
-    Ok((LOGITS / head.dim(0)?).max(16))
+    Ok((logits_at_once(head.device()) / head.dim(0)?).max(16))
 }
 
 /// Some of the tokens that are predicted.
@@ -178,8 +180,9 @@ struct Piece {
 impl Piece {
     fn of(hidden: &Tensor, chunk: &[(u32, u32, f32)]) -> Result<Self> {
         let column = |place: fn(&(u32, u32, f32)) -> u32| chunk.iter().map(place).collect::<Vec<u32>>();
-        let places = Tensor::from_vec(column(|target| target.0), chunk.len(), &Device::Cpu)?;
-        let weights = Tensor::from_vec(chunk.iter().map(|target| target.2).collect(), chunk.len(), &Device::Cpu)?;
+        let device = hidden.device();
+        let places = Tensor::from_vec(column(|target| target.0), chunk.len(), device)?;
+        let weights = Tensor::from_vec(chunk.iter().map(|target| target.2).collect(), chunk.len(), device)?;
         Ok(Self { rows: hidden.index_select(&places, 0)?, places, tokens: column(|target| target.1), weights })
     }
 

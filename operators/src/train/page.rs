@@ -32,6 +32,8 @@ pub(super) struct Report<'a> {
     pub(super) trainable: usize,
     /// Numbers of the model.
     pub(super) parameters: usize,
+    /// Where it was computed, and with what numbers.
+    pub(super) device: String,
 }
 
 /// One row a step.
@@ -68,7 +70,7 @@ impl Report<'_> {
         let whole = json!({
             "examples": self.examples, "held_out": self.held_out, "parameters": self.parameters,
             "trainable": self.trainable, "kept_step": self.kept, "stopped_early": self.stopped,
-            "params": self.params, "steps": self.steps,
+            "device": self.device, "params": self.params, "steps": self.steps,
         });
         let text = serde_json::to_string_pretty(&whole).map_err(|error| OperatorError::engine(error.to_string()))?;
         Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
@@ -102,12 +104,13 @@ impl Report<'_> {
         let loss = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
         let ended = if self.stopped { ", ended early" } else { "" };
         let mut text = format!(
-            "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained\nloss {} → {}",
+            "{} steps{ended} on {} examples, {} held out; {} of {} parameters trained ({})\nloss {} → {}",
             self.taken(),
             self.examples,
             self.held_out,
             self.trainable,
             self.parameters,
+            self.device,
             loss(self.losses().next()),
             loss(self.losses().next_back()),
         );

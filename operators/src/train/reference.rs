@@ -11,6 +11,7 @@ use super::optimizer::{AdamParams, AdamW, Gradients, norm};
 use super::schedule::{Decay, Rate, pack};
 use super::state;
 use super::student::{LoraParams, Student, Tuning};
+use crate::model::device::{Compute, Precision};
 
 fn reference(name: &str) -> BTreeMap<String, Tensor> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/training").join(name);
@@ -81,7 +82,7 @@ fn model() -> std::path::PathBuf {
 fn twenty_steps_of_all_weights_are_those_of_torch() {
     let reference = reference("full.safetensors");
     for most in [10_000, 50] {
-        check(&Student::load(&model(), &Tuning::Full, 0).unwrap(), &reference, most);
+        check(&Student::load(&model(), &Tuning::Full, 0, &Compute::cpu()).unwrap(), &reference, most);
     }
 }
 
@@ -89,10 +90,29 @@ fn twenty_steps_of_all_weights_are_those_of_torch() {
 fn twenty_steps_of_an_adapter_are_those_of_peft() {
     let reference = reference("lora.safetensors");
     let lora = LoraParams { rank: 4, alpha: 8.0, dropout: 0.0, ..LoraParams::default() };
-    let student = Student::load(&model(), &Tuning::Lora(lora), 0).unwrap();
+    let student = Student::load(&model(), &Tuning::Lora(lora), 0, &Compute::cpu()).unwrap();
     for (name, var) in &student.weights {
         let start = reference[&format!("start/{name}")].flatten_all().unwrap().to_vec1::<f32>().unwrap();
         state::set(var, start).unwrap();
     }
     check(&student, &reference, 10_000);
+}
+
+/// What runs on a GPU: bf16 over f32 weights, and an adapter on a bf16 model. Losses stay near those of torch in f32.
+#[test]
+fn twenty_steps_in_bf16_stay_near() {
+    let lora = LoraParams { rank: 4, alpha: 8.0, dropout: 0.0, ..LoraParams::default() };
+    for (name, tuning) in [("full.safetensors", Tuning::Full), ("lora.safetensors", Tuning::Lora(lora))] {
+        let reference = reference(name);
+        let student = Student::load(&model(), &tuning, 0, &Compute::on_cpu(Precision::Bf16)).unwrap();
+        assert!(student.weights.values().all(|var| var.dtype() == DType::F32), "what learns is kept in f32");
+        for (name, var) in student.weights.iter().filter(|_| matches!(tuning, Tuning::Lora(_))) {
+            let start = reference[&format!("start/{name}")].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            state::set(var, start).unwrap();
+        }
+        let (losses, _) = train(&student, &examples(&reference), 10_000);
+        for (found, wanted) in losses.iter().zip(numbers(&reference["losses"])) {
+            assert!((found - wanted).abs() < 0.05 * wanted, "{name}: {losses:.3?}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{Tensor, Var};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use searchmill_engine::operator::OperatorError;
@@ -126,7 +126,7 @@ pub(super) fn save(
         let numbers = var.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(unwritable)?;
         parts.insert(format!("weight/{name}"), bytes(&numbers));
     }
-    for (name, moments) in &adam.moments {
+    for (name, moments) in adam.moments().map_err(unwritable)? {
         parts.insert(format!("mean/{name}"), bytes(&moments.mean));
         parts.insert(format!("square/{name}"), bytes(&moments.square));
     }
@@ -178,7 +178,7 @@ pub(super) fn restore(
     }
     for (name, (weight, moments)) in taken {
         set(&weights[&name], weight)?;
-        adam.moments.insert(name, moments);
+        adam.go_on(&weights[&name], name, moments).map_err(super::student::failed)?;
     }
     adam.steps = head.taken;
     let (steps, rest) = figures.as_chunks::<FIGURES>();
@@ -189,7 +189,7 @@ pub(super) fn restore(
 
 /// Writes numbers into a weight.
 pub(super) fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
-    let tensor = Tensor::from_vec(numbers, var.shape(), &Device::Cpu);
+    let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
     tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
 }
 
@@ -201,6 +201,8 @@ pub(super) fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    use candle_core::Device;
+
     use super::super::optimizer::AdamParams;
     use super::*;
 
@@ -222,7 +224,7 @@ mod tests {
             (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
         let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
         assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
-        assert_eq!((other.steps, &other.moments), (1, &adam.moments));
+        assert_eq!((other.steps, other.moments().unwrap()), (1, adam.moments().unwrap()));
         assert_eq!(back.steps, progressed.steps);
         let best = back.best.expect("a best");
         assert_eq!((best.loss, back.stale, best.weights), (0.1 + 0.2, 2, copied(&weights).unwrap()));

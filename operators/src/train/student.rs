@@ -12,6 +12,7 @@ use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
 use crate::model::decoder::{Adapter, AdapterConfig, Decoder, DecoderConfig, Tensors, adapter_tensor_name};
+use crate::model::device::Compute;
 
 /// Which weights learn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,6 +69,7 @@ pub(super) struct Student {
     /// What learns, by its name in the file that is written.
     pub(super) weights: BTreeMap<String, Var>,
     adapter: Option<(AdapterConfig, bool)>,
+    pub(super) compute: Compute,
 }
 
 pub(super) fn failed(error: candle_core::Error) -> OperatorError {
@@ -75,36 +77,44 @@ pub(super) fn failed(error: candle_core::Error) -> OperatorError {
 }
 
 impl Student {
-    /// Loads the model of a folder in f32.
-    pub(super) fn load(folder: &Path, tuning: &Tuning, seed: u64) -> Result<Self, OperatorError> {
-        let decoder = Decoder::load(folder, &Device::Cpu, DType::F32)?;
+    /// Loads the model of a folder. What learns is kept in f32, whatever is computed with; what does not is kept in the
+    /// precision of the computation.
+    pub(super) fn load(folder: &Path, tuning: &Tuning, seed: u64, compute: &Compute) -> Result<Self, OperatorError> {
+        let load = |dtype| Decoder::load(folder, &compute.device, dtype);
         match tuning {
-            Tuning::Full => Self::full(&decoder),
-            Tuning::Lora(params) => Self::adapted(decoder, params, seed),
+            Tuning::Full => Self::full(&load(DType::F32)?, compute),
+            Tuning::Lora(params) => Self::adapted(load(compute.dtype)?, params, seed, compute),
         }
     }
 
-    fn full(decoder: &Decoder) -> Result<Self, OperatorError> {
+    fn full(decoder: &Decoder, compute: &Compute) -> Result<Self, OperatorError> {
         let vars = decoder.parameters().into_iter().map(|(name, tensor)| Ok((name, Var::from_tensor(&tensor)?)));
         let weights: BTreeMap<String, Var> = vars.collect::<candle_core::Result<_>>().map_err(failed)?;
         let tensors: Tensors = weights.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect();
-        let decoder = Decoder::from_weights(decoder.config().clone(), tensors)?;
-        Ok(Self { decoder, weights, adapter: None })
+        let decoder = Decoder::from_weights(decoder.config().clone(), tensors)?.computing_in(compute.dtype);
+        Ok(Self { decoder, weights, adapter: None, compute: compute.clone() })
     }
 
-    fn adapted(mut decoder: Decoder, params: &LoraParams, seed: u64) -> Result<Self, OperatorError> {
+    /// Puts a new adapter on a model.
+    pub(super) fn adapted(
+        mut decoder: Decoder,
+        params: &LoraParams,
+        seed: u64,
+        compute: &Compute,
+    ) -> Result<Self, OperatorError> {
         let targets = params.targets();
         let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &targets, None);
         let mut adapter = Adapter { config: config.clone(), modules: BTreeMap::new() };
         let mut weights = BTreeMap::new();
         for (number, (module, outputs, inputs)) in modules(decoder.config(), &targets).into_iter().enumerate() {
-            let (a, b) = pair(params.rank, outputs, inputs, seed, number as u64).map_err(failed)?;
+            let shape = (params.rank, outputs, inputs);
+            let (a, b) = pair(shape, seed, number as u64, &compute.device).map_err(failed)?;
             adapter.modules.insert(module.clone(), (a.as_tensor().clone(), b.as_tensor().clone()));
             weights.insert(adapter_tensor_name(&module, "lora_A"), a);
             weights.insert(adapter_tensor_name(&module, "lora_B"), b);
         }
         decoder.attach(&adapter)?;
-        Ok(Self { decoder, weights, adapter: Some((config, params.merge)) })
+        Ok(Self { decoder, weights, adapter: Some((config, params.merge)), compute: compute.clone() })
     }
 
     /// Do the weights that make logits learn?
@@ -150,7 +160,7 @@ impl Student {
                 all.insert(format!("model.layers.{layer}.{name}.weight"), linear.merged()?);
             }
         }
-        Ok(all)
+        all.into_iter().map(|(name, tensor)| Ok((name, tensor.to_dtype(DType::F32)?))).collect()
     }
 }
 
@@ -165,13 +175,18 @@ fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usiz
 }
 
 /// A new adapter of one module, as PEFT makes it: `a` (rank × inputs) evenly distributed up to 1/√inputs, `b` 0.
-fn pair(rank: usize, outputs: usize, inputs: usize, seed: u64, number: u64) -> candle_core::Result<(Var, Var)> {
+fn pair(
+    (rank, outputs, inputs): (usize, usize, usize),
+    seed: u64,
+    number: u64,
+    device: &Device,
+) -> candle_core::Result<(Var, Var)> {
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     chance.set_stream(number);
     let bound = 1.0 / (inputs as f32).sqrt();
     let numbers: Vec<f32> = (0..rank * inputs).map(|_| chance.random_range(-bound..bound)).collect();
-    let a = Var::from_vec(numbers, (rank, inputs), &Device::Cpu)?;
-    Ok((a, Var::from_tensor(&Tensor::zeros((outputs, rank), DType::F32, &Device::Cpu)?)?))
+    let a = Var::from_vec(numbers, (rank, inputs), device)?;
+    Ok((a, Var::from_tensor(&Tensor::zeros((outputs, rank), DType::F32, device)?)?))
 }
 
 fn copy(from: &Path, to: &Path, name: &str) -> Result<(), OperatorError> {

@@ -17,6 +17,7 @@ use super::*;
 use crate::convert_to_swift::ConvertToSwift;
 use crate::init_model::InitModel;
 use crate::model::decoder::Decoder;
+use crate::model::device::Compute;
 use crate::relation::testing::trajectories;
 
 /// A harness that lives as long as the test, rows to train on, and a model.
@@ -127,7 +128,7 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     let examples = bench.examples();
     let (train, held_out) = Training(trained.clone()).split(examples, Vec::new(), 3);
     let cut = TrainParams { max_steps: Some(10), ..trained };
-    let mut student = Student::load(&bench.model, &cut.tuning, 3).unwrap();
+    let mut student = Student::load(&bench.model, &cut.tuning, 3, &Compute::cpu()).unwrap();
     let context = bench.harness.context();
     Fit { params: &cut, student: &mut student, examples: &train, held_out: &held_out, context: &context }
         .run()
@@ -159,7 +160,7 @@ fn gradients_do_not_depend_on_how_they_are_computed() {
     let bench = bench(json!({"family": "qwen2"}));
     for tuning in [json!("full"), json!({"lora": {"rank": 3, "dropout": 0.0}})] {
         let tuning: Tuning = serde_json::from_value(tuning).unwrap();
-        let student = Student::load(&bench.model, &tuning, 1).unwrap();
+        let student = Student::load(&bench.model, &tuning, 1, &Compute::cpu()).unwrap();
         let (loss, whole) = gradients(&bench, &student, 100_000, false);
         assert!(whole.len() >= student.weights.len() / 2, "{:?}", whole.keys());
         for (most, checkpointing) in [(1, false), (500, true), (100_000, true)] {
@@ -249,7 +250,7 @@ fn a_tokenizer_of_another_model_and_too_little_memory_are_told_before_the_start(
         "Qwen3-4B",
     )
     .unwrap();
-    let full = need(&TrainParams::default(), &config, 1000).check(Some(24 << 30)).unwrap_err();
+    let full = need(&TrainParams::default(), &config, 1000, &Compute::cpu()).check(Some(24 << 30)).unwrap_err();
     assert!(
         full.message.contains("needs about") && full.message.contains("24576 MiB are available"),
         "{}",

@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(5);
 /// A worker that beats every second and is not heard for so long is not coming back.
 const SILENCE: Duration = Duration::from_mins(5);
+/// What helps a worker whose libraries the system does not find.
+const UNLINKED: &str = "it did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
+                        was built with (put their folder on LD_LIBRARY_PATH); `searchmill doctor` tells what it lacks";
 /// How often a worker that died is started anew.
 const STARTS: u32 = 2;
 
@@ -266,6 +269,8 @@ impl<'a> Supervised<'a> {
             Ok(status) => how(*status),
             Err(error) => (format!("is lost: {error}"), None),
         };
+        let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
+        let help = if unlinked { Some(UNLINKED) } else { help };
         let memory = format!("; it held {} MiB of memory", self.memory >> 20);
         let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
         let error = help.map_or(error.clone(), |help| error.with_help(help));

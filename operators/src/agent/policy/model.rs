@@ -12,13 +12,15 @@ use searchmill_schemas::{Author, Question, ToolCall, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, Offer, Policy, Reply};
+use crate::model::device::{Compute, Precision};
 use crate::model::inference::{
     Completion, Finish, Message, ModelSource, Opening, Request, Said, Sampling, TextModel, parse_calls,
 };
 
 /// A decoder run in this process: from a folder, the Hugging Face hub, or another node (`from: {model: …}`; an adapter of
-/// `train` together with its base: `model: [base, adapter]`). Tool calls are read as Hermes models write them. A row's
-/// tokens depend on its seed and on nothing else in the batch.
+/// `train` together with its base: `model: [base, adapter]`). Tool calls are read as Hermes models write them. On the CPU in
+/// f32 a row's tokens depend on its seed and on nothing else in the batch; on a GPU they may differ where two tokens are
+/// equally likely.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelParams {
@@ -48,6 +50,8 @@ pub struct ModelParams {
     pub resend_reasoning: bool,
     /// Longest conversation in tokens, answer included; `null`: what the model has positions for.
     pub context: Option<usize>,
+    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at.
+    pub dtype: Precision,
 }
 
 impl Default for ModelParams {
@@ -65,6 +69,7 @@ impl Default for ModelParams {
             template_options: BTreeMap::new(),
             resend_reasoning: false,
             context: None,
+            dtype: Precision::default(),
         }
     }
 }
@@ -110,14 +115,22 @@ impl LocalModel {
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let (folder, adapter) = params.source().folders(trees, context)?;
+        let compute = Compute::leased(context, params.dtype)?;
+        context.progress().log(&format!("the model computes on {}", compute.name()));
+        let (plain, device) = (compute.is_plain(), compute.name());
         let opening = Opening {
             rows: context.concurrency(),
             context: params.context,
             threads: context.threads(),
             memory: context.memory(),
+            compute,
         };
         let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
-        let (name, params) = (name(params, trees), params.clone());
+        let (mut name, params) = (name(params, trees), params.clone());
+        if !plain {
+            // Other bytes than those of the CPU: the rows say where they come from.
+            name = format!("{name} ({device})");
+        }
         Ok(Self { model, name, params, tools: tools.to_owned(), tool_name: tool_name.to_owned() })
     }
 

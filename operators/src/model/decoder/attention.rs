@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp3, D, DType, Layout as Place, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp3, Layout as Place, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::layout::{Layout, Span};
-use super::loops;
 use super::ops::{is_plain, like, operand, with_numbers};
+use super::{loops, tensor_attention};
 use crate::model::matrix::{View, multiply};
 
 /// Queries whose scores are held at once.
@@ -21,57 +21,33 @@ pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &
         let attention = Attention { spans: Arc::clone(&layout.spans), shape: Heads::of(queries, keys)? };
         return queries.contiguous()?.apply_op3(&keys.contiguous()?, &values.contiguous()?, attention);
     }
-    attend_by_tensors(queries, keys, values, layout)
-}
-
-/// The same made of plain tensor operations, for other devices and precisions.
-fn attend_by_tensors(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &Layout) -> Result<Tensor> {
-    let shape = Heads::of(queries, keys)?;
-    let spread = |tensor: &Tensor| {
-        let (rows, count, heads, size) = tensor.dims4()?;
-        let spread = tensor.unsqueeze(3)?.expand((rows, count, heads, shape.group(), size))?;
-        spread.reshape((rows, count, shape.heads, size))?.transpose(1, 2)?.contiguous()
-    };
-    let scores = queries.transpose(1, 2)?.contiguous()?.matmul(&spread(keys)?.transpose(2, 3)?)?;
-    let scores = (scores.to_dtype(DType::F32)? * f64::from(shape.scale()))?;
-    let scores = scores.broadcast_add(&mask(layout, shape.keys, queries)?)?;
-    let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?.detach())?.exp()?;
-    let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?.to_dtype(queries.dtype())?;
-    shares.matmul(&spread(values)?)?.transpose(1, 2)?.contiguous()
-}
-
-/// 0 where a token sees a key, minus infinity where it does not: rows × 1 × columns × keys.
-fn mask(layout: &Layout, keys: usize, like: &Tensor) -> Result<Tensor> {
-    let sees = |span: &Span, key: u32| if (span.start..span.end).contains(&key) { 0.0 } else { f32::NEG_INFINITY };
-    let numbers: Vec<f32> =
-        layout.spans.iter().flat_map(|span| (0..keys as u32).map(move |key| sees(span, key))).collect();
-    Tensor::from_vec(numbers, (layout.rows, 1, layout.columns, keys), like.device())
+    tensor_attention::attend(queries, keys, values, layout)
 }
 
 #[expect(clippy::struct_field_names, reason = "rows, columns and heads of a tensor")]
 #[derive(Clone, Copy)]
-struct Heads {
-    rows: usize,
-    columns: usize,
-    heads: usize,
-    size: usize,
-    keys: usize,
-    shared: usize,
+pub(super) struct Heads {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) heads: usize,
+    pub(super) size: usize,
+    pub(super) keys: usize,
+    pub(super) shared: usize,
 }
 
 impl Heads {
-    fn of(queries: &Tensor, keys: &Tensor) -> Result<Self> {
+    pub(super) fn of(queries: &Tensor, keys: &Tensor) -> Result<Self> {
         let (rows, columns, heads, size) = queries.dims4()?;
         let (_, keys, shared, _) = keys.dims4()?;
         Ok(Self { rows, columns, heads, size, keys, shared })
     }
 
     /// Query heads that share a head of keys.
-    fn group(&self) -> usize {
+    pub(super) fn group(&self) -> usize {
         self.heads / self.shared
     }
 
-    fn scale(&self) -> f32 {
+    pub(super) fn scale(&self) -> f32 {
         1.0 / (self.size as f32).sqrt()
     }
 
@@ -258,7 +234,7 @@ mod tests {
         assert!(difference < 2e-5, "{difference}");
     }
 
-    /// The fused attention and the one of plain tensor operations agree, gradients too.
+    /// The loops and the tensor operations (in blocks of some queries) agree, gradients too.
     #[test]
     fn both_ways_agree() {
         let (queries, keys, values) = (random((2, 150, 4, 8), 1), random((2, 150, 2, 8), 2), random((2, 150, 2, 8), 3));
@@ -268,7 +244,7 @@ mod tests {
             [Layout::padded(&[150, 90], 150, Side::Left), Layout::packed(&segments, 150), Layout::whole(2, 150)];
         for layout in layouts {
             let fused = attend(&queries, &keys, &values, &layout).unwrap();
-            let plain = attend_by_tensors(&queries, &keys, &values, &layout).unwrap();
+            let plain = tensor_attention::attend_in_blocks(&queries, &keys, &values, &layout, 70_000).unwrap();
             close(&fused, &plain);
             let backward = |out: Tensor| (out * weight.as_tensor()).unwrap().sum_all().unwrap().backward().unwrap();
             let (fused, plain) = (backward(fused), backward(plain));

@@ -3,7 +3,9 @@
 //! What a token sees is always a run of consecutive keys: causal, cut at the start of its text. So padding on either
 //! side, packed texts and caches of any length are all one pair of numbers a token.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use candle_core::{Device, Result, Tensor};
 
 use super::cache::KvCache;
 use super::dropout::Dropout;
@@ -28,6 +30,8 @@ pub(crate) struct Layout {
     pub(super) kept: Vec<usize>,
     /// Junk keys before each row's text: what padding on the left puts there.
     pub(super) starts: Vec<usize>,
+    /// The spans on a device.
+    seen: Arc<OnceLock<(Tensor, Tensor)>>,
     /// Given in training: dropout is on.
     pub(crate) dropout: Option<Dropout>,
 }
@@ -99,7 +103,21 @@ impl Layout {
     fn of(tokens: Vec<(u32, Span)>, columns: usize, kept: Vec<usize>) -> Self {
         let (positions, spans): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
         let (rows, starts) = (kept.len(), vec![0; kept.len()]);
-        Self { rows, columns, positions: positions.into(), spans: spans.into(), kept, starts, dropout: None }
+        let (seen, dropout) = (Arc::default(), None);
+        Self { rows, columns, positions: positions.into(), spans: spans.into(), kept, starts, seen, dropout }
+    }
+
+    /// First keys and ends of what the tokens see, rows × columns each, on a device (the same one every time).
+    pub(super) fn seen(&self, device: &Device) -> Result<&(Tensor, Tensor)> {
+        if self.seen.get().is_none() {
+            let table = |of: fn(&Span) -> u32| {
+                let numbers: Vec<u32> = self.spans.iter().map(of).collect();
+                Tensor::from_vec(numbers, (self.rows, self.columns), device)
+            };
+            // Another thread may have been faster: its tables are as good.
+            drop(self.seen.set((table(|span| span.start)?, table(|span| span.end)?)));
+        }
+        self.seen.get().ok_or_else(|| candle_core::Error::Msg("the spans are gone".to_owned()))
     }
 
     /// With dropout, for a training step.

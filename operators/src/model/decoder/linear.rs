@@ -1,11 +1,9 @@
 //! Linear maps, plain or with a low-rank adapter.
 
-use std::sync::{Mutex, PoisonError};
-
-use candle_core::{CpuStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
-use super::ops::is_plain;
+use super::made::Made;
 
 /// `x · weightᵀ + bias`, and what an adapter adds.
 #[derive(Clone)]
@@ -35,7 +33,7 @@ impl Linear {
     pub(crate) fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
         let mut out = product(rows, &self.weight)?;
         if let Some(bias) = &self.bias {
-            out = out.broadcast_add(bias)?;
+            out = out.broadcast_add(&bias.to_dtype(out.dtype())?)?;
         }
         match &self.adapter {
             Some(adapter) => out + adapter.forward(rows, dropout)?,
@@ -56,22 +54,21 @@ impl Linear {
     }
 }
 
-/// `rows · weightᵀ`. Where the rows have a gradient and the weight has none, none is computed for it either (candle's
-/// own product would: a third of the work of training an adapter).
-pub(super) fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    if !is_plain(rows) || weight.track_op() || !rows.track_op() {
+/// `rows · weightᵀ`, in the precision of the rows. Where the rows have a gradient and the weight has none, none is
+/// computed for it either (candle's own product would: a third of the work of training an adapter).
+pub(crate) fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let weight = weight.to_dtype(rows.dtype())?;
+    if weight.track_op() || !rows.track_op() {
         return rows.matmul(&weight.t()?);
     }
-    let out = rows.detach().matmul(&weight.t()?)?;
-    let shape = out.shape().clone();
-    let out = Mutex::new(Some((out.flatten_all()?.to_vec1()?, shape)));
-    rows.apply_op1(Frozen { weight: weight.clone(), out })
+    let out = Made::new(rows.detach().matmul(&weight.t()?)?);
+    rows.apply_op1(Frozen { weight, out })
 }
 
 /// A product with a weight that is not trained; its result is there already.
 struct Frozen {
     weight: Tensor,
-    out: Mutex<Option<(Vec<f32>, Shape)>>,
+    out: Made,
 }
 
 impl CustomOp1 for Frozen {
@@ -80,9 +77,11 @@ impl CustomOp1 for Frozen {
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some((numbers, shape)) = out else { candle_core::bail!("the product was taken before") };
-        Ok((CpuStorage::F32(numbers), shape))
+        self.out.on_cpu()
+    }
+
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.out.on_cuda()
     }
 
     fn bwd(&self, _: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
@@ -91,13 +90,13 @@ impl CustomOp1 for Frozen {
 }
 
 impl LowRank {
-    /// Computed in the adapter's own precision (f32 adapters on a bf16 model), given back in that of the rows.
+    /// Computed in the precision of the rows (an f32 adapter on a bf16 model too: its gradients come out in f32).
     fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
-        let mut kept = rows.to_dtype(self.a.dtype())?;
+        let mut kept = rows.clone();
         if let Some(dropout) = dropout.filter(|_| self.dropout > 0.0) {
             kept = dropout.apply(&kept, self.dropout, self.number)?;
         }
-        let added = kept.matmul(&self.a.t()?)?.matmul(&self.b.t()?)?;
-        (added * self.scale)?.to_dtype(rows.dtype())
+        let of = |part: &Tensor| part.to_dtype(rows.dtype())?.t();
+        kept.matmul(&of(&self.a)?)?.matmul(&of(&self.b)?)? * self.scale
     }
 }

@@ -21,10 +21,12 @@ mod layout;
 mod linear;
 mod llama;
 pub(crate) mod loops;
+mod made;
 mod ops;
 mod qwen2;
 mod qwen3;
 mod rope;
+mod tensor_attention;
 mod weights;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -44,7 +46,7 @@ pub(crate) use dropout::Dropout;
 pub(crate) use layout::Layout;
 #[cfg(test)]
 pub(crate) use layout::Side;
-pub(crate) use linear::{Linear, LowRank};
+pub(crate) use linear::{Linear, LowRank, product};
 pub(crate) use ops::log_probabilities;
 pub(crate) use rope::{Angles, Rope};
 pub(crate) use weights::Tensors;
@@ -59,6 +61,8 @@ pub(crate) struct Decoder {
     /// None: the embedding's weights are used (tied).
     head: Option<Linear>,
     rope: Arc<Rope>,
+    /// What is computed with; the weights may be more precise.
+    dtype: DType,
 }
 
 /// What a model takes in memory.
@@ -146,7 +150,14 @@ impl Decoder {
         let layers = 0..config.num_hidden_layers;
         let blocks =
             layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
-        Ok(Self { rope: Arc::new(Rope::new(&config)), config: Arc::new(config), embedding, blocks, norm, head })
+        let (rope, dtype) = (Arc::new(Rope::new(&config)), embedding.dtype());
+        Ok(Self { rope, config: Arc::new(config), embedding, blocks, norm, head, dtype })
+    }
+
+    /// Computes in this precision, whatever that of the weights is: gradients come out in that of the weights.
+    #[must_use]
+    pub(crate) fn computing_in(self, dtype: DType) -> Self {
+        Self { dtype, ..self }
     }
 
     pub(crate) fn config(&self) -> &DecoderConfig {
@@ -196,7 +207,7 @@ impl Decoder {
     pub(crate) fn embed(&self, tokens: &Tensor) -> Computed<Tensor> {
         let (rows, columns) = tokens.dims2()?;
         let vectors = self.embedding.index_select(&tokens.flatten_all()?, 0)?;
-        vectors.reshape((rows, columns, self.config.hidden_size))
+        vectors.to_dtype(self.dtype)?.reshape((rows, columns, self.config.hidden_size))
     }
 
     /// The angles of a layout's positions, needed by every layer.

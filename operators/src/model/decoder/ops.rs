@@ -52,7 +52,7 @@ pub(crate) fn rms_norm(rows: &Tensor, weight: &Tensor, eps: f64) -> Result<Tenso
     }
     let wide = rows.to_dtype(DType::F32)?;
     let root = (wide.sqr()?.mean_keepdim(D::Minus1)? + eps)?.sqrt()?;
-    wide.broadcast_div(&root)?.to_dtype(rows.dtype())?.broadcast_mul(weight)
+    wide.broadcast_div(&root)?.to_dtype(rows.dtype())?.broadcast_mul(&weight.to_dtype(rows.dtype())?)
 }
 
 struct RmsNorm {
@@ -151,11 +151,9 @@ pub(crate) fn rotate(heads: &Tensor, angles: &Arc<Angles>) -> Result<Tensor> {
         return heads.contiguous()?.apply_op1(Rotation { angles: Arc::clone(angles), back: false });
     }
     let (rows, columns, _, size) = heads.dims4()?;
-    let table = |numbers: &[f32]| {
-        let table = Tensor::from_slice(numbers, (rows, columns, 1, size / 2), heads.device())?;
-        table.to_dtype(heads.dtype())
-    };
-    let (cosines, sines) = (table(&angles.cosines)?, table(&angles.sines)?);
+    let (cosines, sines) = angles.tables(heads.device(), heads.dtype())?;
+    let spread = |table: Tensor| table.reshape((rows, columns, 1, size / 2));
+    let (cosines, sines) = (spread(cosines)?, spread(sines)?);
     let (left, right) = (heads.narrow(D::Minus1, 0, size / 2)?, heads.narrow(D::Minus1, size / 2, size / 2)?);
     let turned_left = (left.broadcast_mul(&cosines)? - right.broadcast_mul(&sines)?)?;
     let turned_right = (right.broadcast_mul(&cosines)? + left.broadcast_mul(&sines)?)?;

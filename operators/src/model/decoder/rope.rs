@@ -1,6 +1,9 @@
 //! Rotary positions (Su et al. 2021, arXiv:2104.09864), and the ways to stretch them over longer texts.
 
 use std::f64::consts::PI;
+use std::sync::OnceLock;
+
+use candle_core::{DType, Device, Tensor};
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +66,21 @@ pub(crate) struct Angles {
     pub(crate) cosines: Vec<f32>,
     pub(crate) sines: Vec<f32>,
     pub(crate) half: usize,
+    /// Both on a device, in f32.
+    tables: OnceLock<(Tensor, Tensor)>,
+}
+
+impl Angles {
+    /// Cosines and sines on a device (the same one every time): positions × half, in `dtype`.
+    pub(crate) fn tables(&self, device: &Device, dtype: DType) -> candle_core::Result<(Tensor, Tensor)> {
+        if self.tables.get().is_none() {
+            let table = |numbers: &[f32]| Tensor::from_slice(numbers, (numbers.len() / self.half, self.half), device);
+            // Another thread may have been faster: its tables are as good.
+            drop(self.tables.set((table(&self.cosines)?, table(&self.sines)?)));
+        }
+        let Some((cosines, sines)) = self.tables.get() else { candle_core::bail!("the angles are gone") };
+        Ok((cosines.to_dtype(dtype)?, sines.to_dtype(dtype)?))
+    }
 }
 
 impl Rope {
@@ -91,7 +109,7 @@ impl Rope {
                 sines.push(sine * self.amplitude);
             }
         }
-        Angles { cosines, sines, half }
+        Angles { cosines, sines, half, tables: OnceLock::new() }
     }
 }
 

@@ -12,10 +12,12 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use candle_core::Tensor;
 use candle_core::quantized::gguf_file::{Content, Value};
 use searchmill_engine::operator::OperatorError;
 
 use super::decoder::{Decoder, DecoderConfig};
+use super::device::Compute;
 
 /// How the files' names end.
 const ENDING: &str = "gguf";
@@ -94,9 +96,12 @@ impl Gguf {
     ///
     /// # Errors
     /// When a tensor is missing, cut short, or of the wrong shape.
-    pub(crate) fn decoder(&self) -> Result<Decoder, OperatorError> {
+    pub(crate) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
         let config = self.config()?;
-        let tensors = weights::read(self, &config)?;
+        let moved = |tensor: Tensor| tensor.to_device(&compute.device)?.to_dtype(compute.dtype);
+        let tensors = weights::read(self, &config)?.into_iter().map(|(name, tensor)| Ok((name, moved(tensor)?)));
+        let tensors = tensors.collect::<candle_core::Result<_>>();
+        let tensors = tensors.map_err(|error| OperatorError::machine(format!("the model does not fit: {error}")))?;
         Decoder::from_checked(config, tensors, &self.path.display().to_string())
     }
 

@@ -125,7 +125,7 @@ impl Made {
 
     fn told(&self, name: &str, metadata: &[(String, Value)], tensors: &[(String, QTensor)]) -> String {
         let opened = Gguf::open(self.file(name, metadata, tensors));
-        opened.and_then(|gguf| gguf.decoder().map(drop)).unwrap_err().message
+        opened.and_then(|gguf| gguf.decoder(&Compute::cpu()).map(drop)).unwrap_err().message
     }
 }
 
@@ -157,7 +157,7 @@ fn logits_are_those_of_the_safetensors() {
             [(GgmlDType::F32, 0.0), (GgmlDType::F16, 2e-3), (GgmlDType::Q8_0, 5e-2), (GgmlDType::Q4K, 0.5)]
         {
             let gguf = Gguf::open(made.written(&format!("{kind:?}"), kind)).unwrap();
-            let difference = apart(&expected, &logits(&gguf.decoder().unwrap()));
+            let difference = apart(&expected, &logits(&gguf.decoder(&Compute::cpu()).unwrap()));
             assert!(difference <= bound, "{family} {kind:?}: {difference}");
             assert!(kind == GgmlDType::F32 || difference > 0.0, "{family} {kind:?}: nothing was quantised");
         }
@@ -177,7 +177,7 @@ fn the_tokenizer_and_the_template_of_the_file_are_the_folders() {
         assert_eq!(ids(&tokenizer), ids(&expected), "{text}");
         assert_eq!(tokenizer.decode(&ids(&tokenizer), false).unwrap(), text);
     }
-    let [one, two] = [&made.folder, &path].map(|place| Scorer::open(place, None, None, None).unwrap());
+    let [one, two] = [&made.folder, &path].map(|place| Scorer::open(place, None, None, None, &Compute::cpu()).unwrap());
     let user =
         Message { role: "user".to_owned(), content: "Who?".to_owned(), reasoning: None, calls: vec![], call_id: None };
     let prompt =
@@ -233,7 +233,7 @@ fn llama_3_scaling_is_read_from_its_factors() {
         let mut metadata = made.metadata.clone();
         metadata.retain(|(name, _)| name != "llama.rope.freq_base");
         metadata.push(("llama.rope.freq_base".to_owned(), Value::F32(500_000.0)));
-        Gguf::open(made.file(name, &metadata, &tensors)).unwrap().decoder()
+        Gguf::open(made.file(name, &metadata, &tensors)).unwrap().decoder(&Compute::cpu())
     };
     let gguf = write("scaled", factors.clone()).unwrap();
     assert!(apart(&logits(&expected), &logits(&gguf)) < 1e-6);
@@ -250,7 +250,7 @@ fn what_is_broken_is_told() {
     let bytes = std::fs::read(&path).unwrap();
     let open = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        Gguf::open(path.clone()).and_then(|gguf| gguf.decoder().map(drop)).unwrap_err().message
+        Gguf::open(path.clone()).and_then(|gguf| gguf.decoder(&Compute::cpu()).map(drop)).unwrap_err().message
     };
     for (cut, told) in
         [(3, "no whole GGUF file"), (100, "no whole GGUF file"), (bytes.len() - 40_000, "cannot be read: tensor needs")]

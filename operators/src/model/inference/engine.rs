@@ -9,13 +9,11 @@ use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::network::{Network, Piece, Scratch};
+use super::generator::Generator;
+use super::network::{Piece, Scratch};
 use super::sampling::{Sampling, draw, log_probability};
 use super::slot::Slot;
 use super::text::Writer;
-
-/// Prompt tokens that are read in one step at most, so that rows that write do not wait long for rows that read.
-const PROMPT_TOKENS: usize = 512;
 
 /// A text to go on with.
 #[derive(Clone, Debug)]
@@ -84,6 +82,10 @@ pub(crate) struct Limits {
     pub(crate) context: usize,
     /// Tokens that all rows may take together.
     pub(crate) tokens: usize,
+    /// Rows that have left whose tokens are kept: they may come again.
+    pub(crate) kept: usize,
+    /// Prompt tokens that are read in one step at most, so that rows that write do not wait long for rows that read.
+    pub(crate) prompt_tokens: usize,
 }
 
 struct Job {
@@ -110,7 +112,7 @@ struct Row {
 
 /// What turns tokens into text, kept by the thread that does it.
 pub(super) struct Worker {
-    network: Network,
+    network: Generator,
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     waiting: Vec<Job>,
@@ -123,7 +125,7 @@ pub(super) struct Worker {
 
 /// Starts the thread; it ends when the sender is dropped.
 pub(super) fn start(
-    network: Network,
+    network: Generator,
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     threads: usize,
@@ -198,8 +200,10 @@ impl Worker {
                 break;
             }
             self.make_room(taken + planned);
-            let row = self.row(job, planned);
-            self.rows.push(row);
+            match self.slot(&job.request.prompt) {
+                Ok(slot) => self.rows.push(self.row(job, slot, planned)),
+                Err(error) => drop(job.reply.send(Event::Done(Err(broken(&error))))),
+            }
         }
         self.waiting.extend(waiting);
     }
@@ -220,7 +224,7 @@ impl Worker {
     /// Forgets the oldest slots that no row uses until `taken` tokens and what is kept fit.
     fn make_room(&mut self, taken: usize) {
         let mut kept: usize = self.left.iter().map(|slot| slot.tokens.len()).sum();
-        while kept + taken > self.limits.tokens || self.left.len() > self.limits.rows {
+        while kept + taken > self.limits.tokens || self.left.len() > self.limits.kept {
             if self.left.is_empty() {
                 return;
             }
@@ -228,8 +232,7 @@ impl Worker {
         }
     }
 
-    fn row(&mut self, job: Job, planned: usize) -> Row {
-        let slot = self.slot(&job.request.prompt);
+    fn row(&self, job: Job, slot: Slot, planned: usize) -> Row {
         let reused = slot.tokens.len();
         Row {
             queue: job.request.prompt[reused..].to_vec(),
@@ -247,9 +250,9 @@ impl Worker {
     }
 
     /// A slot that has read as much of the prompt as any (at least one token must be left to read).
-    fn slot(&mut self, prompt: &[u32]) -> Slot {
+    fn slot(&mut self, prompt: &[u32]) -> candle_core::Result<Slot> {
         let most = prompt.len().saturating_sub(1);
-        let shape = self.network.shape;
+        let shape = self.network.shape();
         let best = |slots: &mut dyn Iterator<Item = &Slot>| {
             slots
                 .enumerate()
@@ -261,15 +264,17 @@ impl Worker {
         match (of_left, of_rows) {
             (Some((shared, at)), other) if other.is_none_or(|(more, _)| shared >= more) => {
                 // A conversation that goes on takes its own slot; a beginning in common is copied.
-                if shared * 2 > self.left[at].tokens.len() && shared + PROMPT_TOKENS > self.left[at].tokens.len() {
+                if shared * 2 > self.left[at].tokens.len()
+                    && shared + self.limits.prompt_tokens > self.left[at].tokens.len()
+                {
                     let mut slot = self.left.remove(at);
                     slot.truncate(&shape, shared);
-                    return slot;
+                    return Ok(slot);
                 }
-                self.left[at].beginning(&shape, shared)
+                self.network.beginning(&self.left[at], shared)
             }
-            (_, Some((shared, at))) => self.rows[at].slot.beginning(&shape, shared),
-            _ => Slot::new(&shape),
+            (_, Some((shared, at))) => self.network.beginning(&self.rows[at].slot, shared),
+            _ => self.network.empty(),
         }
     }
 
@@ -279,7 +284,7 @@ impl Worker {
         if self.rows.is_empty() {
             return;
         }
-        let counts = shares(&self.rows);
+        let counts = shares(&self.rows, self.limits.prompt_tokens);
         let mut pieces = Vec::with_capacity(self.rows.len());
         for (row, count) in self.rows.iter_mut().zip(&counts) {
             if *count > 0 {
@@ -287,8 +292,10 @@ impl Worker {
                 pieces.push(Piece { slot: &mut row.slot, tokens: &row.queue[..*count], wanted });
             }
         }
-        self.network.read(&mut pieces, &mut self.scratch, &mut self.logits);
-        let mut logits = self.logits.chunks_exact(self.network.shape.vocabulary);
+        if let Err(error) = self.network.read(&mut pieces, &mut self.scratch, &mut self.logits) {
+            return self.give_up(&error);
+        }
+        let mut logits = self.logits.chunks_exact(self.network.shape().vocabulary);
         let mut going = Vec::with_capacity(self.rows.len());
         for (mut row, count) in std::mem::take(&mut self.rows).into_iter().zip(counts) {
             row.queue.drain(..count);
@@ -304,9 +311,23 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Ends all rows: what the device holds is of no use any more.
+    fn give_up(&mut self, error: &candle_core::Error) {
+        for row in std::mem::take(&mut self.rows) {
+            drop(row.end(Err(broken(error))));
+        }
+        self.left.clear();
+    }
+}
+
+fn broken(error: &candle_core::Error) -> String {
+    format!("the model failed: {error}")
+}
+
 /// Tokens that each row reads in this step: one for those that write, and what is left of the step for the others.
-fn shares(rows: &[Row]) -> Vec<usize> {
-    let mut left = PROMPT_TOKENS;
+fn shares(rows: &[Row], prompt_tokens: usize) -> Vec<usize> {
+    let mut left = prompt_tokens;
     let share = |row: &Row| {
         let count = if row.queue.len() == 1 { 1 } else { row.queue.len().min(left) };
         left -= count.min(left);

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Device};
 use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
 use super::{fitting, read_tokenizer, source};
 use crate::model::decoder::{Decoder, DecoderConfig};
+use crate::model::device::Compute;
 use crate::model::gguf::{self, Gguf};
 
 /// The files of a model.
@@ -34,11 +34,11 @@ impl Files {
         }
     }
 
-    /// The weights, in f32 on the CPU.
-    pub(super) fn decoder(&self) -> Result<Decoder, OperatorError> {
+    /// The weights, where they are computed with.
+    pub(super) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
         match self {
-            Self::Folder(folder) => Decoder::load(folder, &Device::Cpu, DType::F32),
-            Self::Gguf(gguf) => gguf.decoder(),
+            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype),
+            Self::Gguf(gguf) => gguf.decoder(compute),
         }
     }
 

@@ -1,16 +1,23 @@
 //! Text from a decoder: a thread that serves many rows at once, each as if it were alone.
 
 mod chat;
+mod device_cache;
 mod engine;
 mod files;
+mod generator;
 mod hermes;
 mod network;
+pub(crate) mod probe;
 mod product;
 mod sampling;
 mod scorer;
 mod slot;
 mod source;
+mod step_plan;
+mod tensor_network;
 mod text;
+#[cfg(test)]
+mod tensor_tests;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -18,7 +25,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{DType, Device};
 use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -35,9 +41,12 @@ pub use source::ModelSource;
 use crate::conversion::conversation::parse_tools;
 
 use super::decoder::{Adapter, DecoderConfig, inference_need};
+use super::device::Compute;
 use engine::JobSender;
 use files::Files;
+use generator::Generator;
 use network::Network;
+use tensor_network::TensorNetwork;
 
 /// A model that is ready to write. Cheap to clone; its thread ends with the last clone.
 #[derive(Clone)]
@@ -50,7 +59,7 @@ pub struct TextModel {
 }
 
 /// How a model is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Opening {
     /// Rows in the batch at most.
     pub rows: usize,
@@ -58,8 +67,10 @@ pub struct Opening {
     pub context: Option<usize>,
     /// Threads that compute.
     pub threads: usize,
-    /// Bytes that weights, keys and values may take, where that is known.
+    /// Bytes that weights, keys and values may take, where that is known (on a GPU: what is free there).
     pub memory: Option<u64>,
+    /// Where it computes.
+    pub compute: Compute,
 }
 
 /// What a model folder must hold besides its weights.
@@ -95,16 +106,26 @@ impl TextModel {
         let config = files.config()?;
         let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let rows = opening.rows.max(1);
-        let limits = Limits { rows, context, tokens: planned_tokens(&config, rows, context, opening.memory)? };
-        let mut decoder = files.decoder()?;
+        let (compute, memory) = (&opening.compute, opening.compute.memory(opening.memory));
+        let limits = if compute.is_plain() {
+            let tokens = planned_tokens(&config, rows, context, memory)?;
+            Limits { rows, context, tokens, kept: rows, prompt_tokens: 512 }
+        } else {
+            planned_places(&config, (rows, context), memory, compute)?
+        };
+        let mut decoder = files.decoder(compute)?;
         if let Some(adapter) = adapter {
-            decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
+            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
         }
         let tokenizer = Arc::new(files.tokenizer(&config)?);
         let template = Arc::new(files.template()?);
         let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
-        let network =
-            Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let network = if compute.is_plain() {
+            Network::new(&decoder).map(Generator::Loops)
+        } else {
+            TensorNetwork::new(&decoder, limits.rows + limits.kept, context).map(Generator::Tensors)
+        };
+        let network = network.map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
         drop(decoder);
         let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
@@ -198,4 +219,29 @@ fn planned_tokens(
     let token = config.cache_bytes_per_token(size_of::<f32>()) as u64;
     let fitting = (memory - one.weights - one.activations) / token.max(1);
     Ok(rows.saturating_mul(context).min(usize::try_from(fitting).unwrap_or(usize::MAX)))
+}
+
+/// Rows that have left whose tokens are kept on a device.
+const KEPT: usize = 4;
+/// Prompt tokens that a device reads in one step.
+const DEVICE_PROMPT_TOKENS: usize = 4096;
+
+/// Rows that a device has places for: all that are wanted if they fit, else as many as do, one at least. A place is as
+/// long as the context.
+fn planned_places(
+    config: &DecoderConfig,
+    (rows, context): (usize, usize),
+    memory: Option<u64>,
+    compute: &Compute,
+) -> Result<Limits, OperatorError> {
+    let number = compute.dtype.size_in_bytes();
+    let mut limits = Limits { rows, context, tokens: usize::MAX, kept: KEPT, prompt_tokens: DEVICE_PROMPT_TOKENS };
+    let Some(memory) = memory else { return Ok(limits) };
+    let least = inference_need(config, 1, context, number);
+    least.check(memory)?;
+    let place = (config.cache_bytes_per_token(number) * context).max(1) as u64;
+    let places = usize::try_from((memory - least.weights - least.activations) / place).unwrap_or(usize::MAX);
+    limits.kept = KEPT.min(places / 8);
+    limits.rows = rows.min(places - limits.kept);
+    Ok(limits)
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::product::{Matrix, multiply, project};
 use super::slot::Slot;
 use crate::model::decoder::loops::{attend_one, rms_norm, rotate, silu_product};
-use crate::model::decoder::{Angles, Block, Decoder, Linear, Rope};
+use crate::model::decoder::{Angles, Block, Decoder, DecoderConfig, Linear, Rope};
 use candle_core::{DType, Result, Tensor};
 
 /// Sizes of a network.
@@ -20,6 +20,20 @@ pub(super) struct Shape {
     pub(super) hidden: usize,
     pub(super) wide: usize,
     pub(super) vocabulary: usize,
+}
+
+impl Shape {
+    pub(super) fn of(config: &DecoderConfig) -> Self {
+        Self {
+            layers: config.num_hidden_layers,
+            heads: config.num_attention_heads,
+            shared: config.key_value_heads(),
+            size: config.head_dimensions(),
+            hidden: config.hidden_size,
+            wide: config.intermediate_size,
+            vocabulary: config.vocab_size,
+        }
+    }
 }
 
 /// Several linear maps of the same inputs, one below the other.
@@ -130,15 +144,7 @@ impl Network {
     /// When the device fails.
     pub(super) fn new(decoder: &Decoder) -> Result<Self> {
         let config = decoder.config();
-        let shape = Shape {
-            layers: config.num_hidden_layers,
-            heads: config.num_attention_heads,
-            shared: config.key_value_heads(),
-            size: config.head_dimensions(),
-            hidden: config.hidden_size,
-            wide: config.intermediate_size,
-            vocabulary: config.vocab_size,
-        };
+        let shape = Shape::of(config);
         let head = (!config.tie_word_embeddings).then(|| numbers(decoder.head_weight())).transpose()?;
         Ok(Self {
             shape,

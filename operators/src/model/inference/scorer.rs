@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use candle_core::{DType, Device};
+use candle_core::Tensor;
 use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 
@@ -12,7 +12,8 @@ use super::files::Files;
 use super::network::{Network, Piece, Scratch};
 use super::sampling::log_probability;
 use super::slot::Slot;
-use crate::model::decoder::{Adapter, inference_need};
+use crate::model::decoder::{Adapter, Decoder, Layout, inference_need, log_probabilities};
+use crate::model::device::Compute;
 
 /// Tokens that are read at once.
 const TOKENS: usize = 512;
@@ -20,10 +21,16 @@ const TOKENS: usize = 512;
 /// A model that says how probable texts are. Any number of threads may ask at once; a text's figures do not depend on
 /// the others, to the last bit.
 pub(crate) struct Scorer {
-    network: Network,
+    reader: Reader,
     tokenizer: Tokenizer,
     template: ChatTemplate,
     context: usize,
+}
+
+/// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
+enum Reader {
+    Loops(Network),
+    Tensors(Decoder),
 }
 
 /// The tokens of a part of a text.
@@ -55,19 +62,24 @@ impl Scorer {
         adapter: Option<&Path>,
         context: Option<usize>,
         memory: Option<u64>,
+        compute: &Compute,
     ) -> Result<Self, OperatorError> {
         let files = Files::open(folder)?;
         let config = files.config()?;
         let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
-        memory.map_or(Ok(()), |memory| inference_need(&config, 1, context, size_of::<f32>()).check(memory))?;
-        let mut decoder = files.decoder()?;
+        let need = inference_need(&config, 1, context, compute.dtype.size_in_bytes());
+        compute.memory(memory).map_or(Ok(()), |memory| need.check(memory))?;
+        let mut decoder = files.decoder(compute)?;
         if let Some(adapter) = adapter {
-            decoder.attach(&Adapter::load(adapter, &config, &Device::Cpu, DType::F32)?)?;
+            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
         }
-        let network =
-            Network::new(&decoder).map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        let reader = if compute.is_plain() {
+            Reader::Loops(Network::new(&decoder).map_err(|error| OperatorError::machine(broken(&error)))?)
+        } else {
+            Reader::Tensors(decoder)
+        };
         let (tokenizer, template) = (files.tokenizer(&config)?, files.template()?);
-        Ok(Self { network, tokenizer, template, context })
+        Ok(Self { reader, tokenizer, template, context })
     }
 
     /// The chat template.
@@ -97,25 +109,47 @@ impl Scorer {
 
     /// The log-probabilities of `tokens[first..]`.
     fn read(&self, tokens: &[u32], first: usize) -> Result<Scored, String> {
-        let (mut slot, mut scratch, mut logits) = (Slot::new(&self.network.shape), Scratch::default(), Vec::new());
-        let mut scored = Scored::default();
-        let mut at = 0;
-        // The last token's own logits say nothing about it.
-        let end = tokens.len() - 1;
-        while at < end {
-            let count = TOKENS.min(end - at);
-            let wanted = (at + count + 1).saturating_sub(first).min(count);
-            let mut pieces = [Piece { slot: &mut slot, tokens: &tokens[at..at + count], wanted }];
-            self.network.read(&mut pieces, &mut scratch, &mut logits);
-            at += count;
-            for (row, logits) in logits.chunks_exact(self.network.shape.vocabulary).enumerate() {
-                let number = log_probability(logits, tokens[at - wanted + row + 1]);
-                if !number.is_finite() {
-                    return Err("the model's logits are not numbers: its weights are broken".to_owned());
-                }
-                scored.log_probabilities.push(number);
-            }
+        let numbers = match &self.reader {
+            Reader::Loops(network) => by_loops(network, tokens, first),
+            Reader::Tensors(decoder) => by_tensors(decoder, tokens, first).map_err(|error| broken(&error))?,
+        };
+        if numbers.iter().any(|number| !number.is_finite()) {
+            return Err("the model's logits are not numbers: its weights are broken".to_owned());
         }
-        Ok(scored)
+        Ok(Scored { log_probabilities: numbers })
     }
+}
+
+fn broken(error: &candle_core::Error) -> String {
+    format!("the model failed: {error}")
+}
+
+fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
+    let (mut slot, mut scratch, mut logits) = (Slot::new(&network.shape), Scratch::default(), Vec::new());
+    let (mut numbers, mut at) = (Vec::new(), 0);
+    // The last token's own logits say nothing about it.
+    let end = tokens.len() - 1;
+    while at < end {
+        let count = TOKENS.min(end - at);
+        let wanted = (at + count + 1).saturating_sub(first).min(count);
+        let mut pieces = [Piece { slot: &mut slot, tokens: &tokens[at..at + count], wanted }];
+        network.read(&mut pieces, &mut scratch, &mut logits);
+        at += count;
+        let rows = logits.chunks_exact(network.shape.vocabulary).enumerate();
+        numbers.extend(rows.map(|(row, logits)| log_probability(logits, tokens[at - wanted + row + 1])));
+    }
+    numbers
+}
+
+fn by_tensors(decoder: &Decoder, tokens: &[u32], first: usize) -> candle_core::Result<Vec<f32>> {
+    let count = tokens.len() - 1;
+    let read = Tensor::from_slice(&tokens[..count], (1, count), decoder.embedding().device())?;
+    let hidden = decoder.hidden(&read, &Layout::whole(1, count), None)?.squeeze(0)?;
+    let mut numbers = Vec::new();
+    for start in (first - 1..count).step_by(TOKENS) {
+        let length = TOKENS.min(count - start);
+        let logits = decoder.logits(&hidden.narrow(0, start, length)?)?;
+        numbers.extend(log_probabilities(&logits, &tokens[start + 1..=start + length])?.to_vec1::<f32>()?);
+    }
+    Ok(numbers)
 }

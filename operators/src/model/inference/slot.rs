@@ -1,13 +1,18 @@
 //! What a row has read so far: its tokens, and their keys and values in every layer.
 
+use candle_core::Result;
+
+use super::device_cache::Place;
 use super::network::Shape;
 
 /// One row's share of the cache. It grows with the row; what it may grow to is planned before the row is let in.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Slot {
     pub(super) tokens: Vec<u32>,
-    /// For each layer and head: tokens × size, keys and values apart.
+    /// For each layer and head: tokens × size, keys and values apart. None where they lie on a device.
     heads: Vec<Head>,
+    /// Where they lie on a device.
+    place: Option<Place>,
 }
 
 #[derive(Clone, Default)]
@@ -18,7 +23,18 @@ pub(super) struct Head {
 
 impl Slot {
     pub(super) fn new(shape: &Shape) -> Self {
-        Self { tokens: Vec::new(), heads: vec![Head::default(); shape.layers * shape.shared] }
+        Self { heads: vec![Head::default(); shape.layers * shape.shared], ..Self::default() }
+    }
+
+    /// An empty slot on a device.
+    pub(super) fn at(place: Place) -> Self {
+        Self { place: Some(place), ..Self::default() }
+    }
+
+    /// Its place on the device.
+    pub(super) fn place(&self) -> Result<usize> {
+        let place = self.place.as_ref().map(Place::number);
+        place.ok_or_else(|| candle_core::Error::Msg("the slot is not on a device".to_owned()))
     }
 
     pub(super) fn head(&self, shape: &Shape, layer: usize, head: usize) -> &Head {
@@ -53,6 +69,6 @@ impl Slot {
     pub(super) fn beginning(&self, shape: &Shape, count: usize) -> Self {
         let numbers = count * shape.size;
         let part = |head: &Head| Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() };
-        Self { tokens: self.tokens[..count].to_vec(), heads: self.heads.iter().map(part).collect() }
+        Self { tokens: self.tokens[..count].to_vec(), heads: self.heads.iter().map(part).collect(), place: None }
     }
 }

@@ -70,11 +70,12 @@ fn both_paths_agree() {
 }
 
 fn started(family: &str, rows: usize, threads: usize) -> JobSender {
-    let limits = Limits { rows, context: 64, tokens: rows * 64 };
-    engine::start(Network::new(&decoder(family)).unwrap(), Arc::new(byte_tokenizer()), limits, threads).unwrap()
+    let limits = Limits { rows, context: 64, tokens: rows * 64, kept: rows, prompt_tokens: 512 };
+    let network = Generator::Loops(Network::new(&decoder(family)).unwrap());
+    engine::start(network, Arc::new(byte_tokenizer()), limits, threads).unwrap()
 }
 
-fn request(prompt: &[u32], seed: u64, max_tokens: usize) -> Request {
+pub(super) fn request(prompt: &[u32], seed: u64, max_tokens: usize) -> Request {
     Request {
         prompt: prompt.to_vec(),
         sampling: Sampling { temperature: 1.0, top_k: 0, top_p: 0.95 },
@@ -87,7 +88,7 @@ fn request(prompt: &[u32], seed: u64, max_tokens: usize) -> Request {
     }
 }
 
-fn finished(mut events: UnboundedReceiver<Event>) -> Completion {
+pub(super) fn finished(mut events: UnboundedReceiver<Event>) -> Completion {
     loop {
         match events.blocking_recv().expect("an event") {
             Event::Done(done) => return done.unwrap(),
@@ -111,7 +112,7 @@ fn greedy_continuations_are_those_of_transformers() {
 }
 
 /// Prompts of different lengths, some with a beginning in common.
-fn prompt(number: usize) -> Vec<u32> {
+pub(super) fn prompt(number: usize) -> Vec<u32> {
     let shared = (0..20).map(|n| n % 90 + 3);
     let own = (0..=number % 9).map(|n| ((n * 31 + number * 17) % 90 + 3) as u32);
     if number.is_multiple_of(2) { shared.chain(own).collect() } else { own.collect() }
@@ -217,15 +218,15 @@ pub(crate) fn model_folder(positions: usize) -> tempfile::TempDir {
 #[test]
 fn folders_are_opened_and_what_does_not_fit_is_refused() {
     let made = model_folder(64);
-    let opening = Opening { rows: 4, context: None, threads: 1, memory: None };
-    let model = TextModel::open(made.path(), None, opening).unwrap();
+    let opening = Opening { rows: 4, context: None, threads: 1, memory: None, compute: Compute::cpu() };
+    let model = TextModel::open(made.path(), None, opening.clone()).unwrap();
     assert_eq!(model.tokens("a<|im_end|>").unwrap(), [97, 258]);
     assert_eq!(model.stop_tokens().as_ref(), [1, 258]);
     let told = |prompt: Vec<u32>| model.start(Request { prompt, ..request(&[], 0, 5) }).err().unwrap();
     assert_eq!(told(vec![]), "the prompt is empty");
     assert_eq!(told(vec![3; 64]), "the prompt has 64 tokens, the model's context 64");
     assert_eq!(told(vec![3, 5000]), "the model has no token 5000");
-    let small = Opening { memory: Some(100_000), ..opening };
+    let small = Opening { memory: Some(100_000), ..opening.clone() };
     let error = TextModel::open(made.path(), None, small).err().unwrap().message;
     assert!(error.starts_with("the model needs 1 MiB"), "{error}");
     std::fs::write(

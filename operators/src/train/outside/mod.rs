@@ -243,8 +243,10 @@ fn publish(
     let steps = &metrics.steps;
     outputs.write("steps", &page::table(steps)?)?;
     let config = Decoder::read_config(model).ok();
+    let trainer = if matches!(params.backend, Backend::Swift(_)) { "ms-swift" } else { "a program of its own" };
     let report = page::Report {
         params,
+        device: trainer.to_owned(),
         steps,
         kept: kept(params, metrics),
         stopped: metrics.total.is_some_and(|total| metrics.at < total),

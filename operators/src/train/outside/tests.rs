@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Outcome, inputs};
 use searchmill_engine::operator::{
-    Blame, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, Operator, OperatorError, OutputSink, Outputs, ProgressSink,
-    RetryPolicy,
+    Blame, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, Operator, OperatorError, OutputSink, Outputs,
+    ProgressSink, RetryPolicy,
 };
 use serde_json::{Value, json};
 

@@ -1,0 +1,63 @@
+//! What reads tokens for the engine: loops over numbers (f32 on the CPU), or tensor operations (everything else).
+
+use candle_core::Result;
+
+use super::network::{Network, Piece, Scratch, Shape};
+use super::slot::Slot;
+use super::tensor_network::TensorNetwork;
+
+/// A decoder ready to generate.
+pub(super) enum Generator {
+    Loops(Network),
+    Tensors(TensorNetwork),
+}
+
+impl Generator {
+    pub(super) fn shape(&self) -> Shape {
+        match self {
+            Self::Loops(network) => network.shape,
+            Self::Tensors(network) => network.shape,
+        }
+    }
+
+    /// A slot that has read nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn empty(&self) -> Result<Slot> {
+        match self {
+            Self::Loops(network) => Ok(Slot::new(&network.shape)),
+            Self::Tensors(network) => network.empty(),
+        }
+    }
+
+    /// A slot that has read the first `count` tokens of another one.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn beginning(&self, slot: &Slot, count: usize) -> Result<Slot> {
+        match self {
+            Self::Loops(network) => Ok(slot.beginning(&network.shape, count)),
+            Self::Tensors(network) => network.beginning(slot, count),
+        }
+    }
+
+    /// As [`Network::read`].
+    ///
+    /// # Errors
+    /// When the device fails; the slots are of no use then.
+    pub(super) fn read(
+        &mut self,
+        pieces: &mut [Piece<'_>],
+        scratch: &mut Scratch,
+        logits: &mut Vec<f32>,
+    ) -> Result<()> {
+        match self {
+            Self::Loops(network) => {
+                network.read(pieces, scratch, logits);
+                Ok(())
+            }
+            Self::Tensors(network) => network.read(pieces, logits),
+        }
+    }
+}
