@@ -73,7 +73,7 @@ impl Bench {
                     self.say(line);
                 }
                 Err(error) => {
-                    self.say(json!({"task": "decode", "model": name, "batch": batch, "failed": error.message}))
+                    self.say(json!({"task": "decode", "model": name, "batch": batch, "failed": error.message}));
                 }
             }
         }

@@ -177,3 +177,41 @@ fn ops_tell_the_effect_as_it_is() {
     assert!(sample.contains("\nOne of `n` and `fraction` must be given.\n"), "{sample}");
     assert!(lines.len() > 20 && lines.iter().all(|line| line["effect"].is_string()));
 }
+
+#[test]
+fn a_reference_to_a_split_names_its_part() {
+    let mill = mill();
+    let pipeline = |from: &str| {
+        format!(
+            "name: parts\nnodes:\n  corpus: {{op: read, with: {{path: documents.jsonl, as: document}}}}\n  parts: {{op: split, \
+             from: corpus, with: {{parts: {{train: 0.8, test: 0.2}}}}}}\n  some: {{op: sample, from: {from}, with: {{n: 2}}}}\n"
+        )
+    };
+    mill.write("parts.yaml", &pipeline("parts"));
+    let told = mill.call(&["validate", "parts.yaml"]).exit(2);
+    for words in ["error[unnamed-port]", "parts.yaml:5:28", "write `parts.test` or `parts.train`"] {
+        assert!(told.stderr.contains(words) || told.stdout.contains(words), "{}{}", told.stdout, told.stderr);
+    }
+    mill.write("parts.yaml", &pipeline("parts.train"));
+    mill.call(&["validate", "parts.yaml"]).exit(0);
+}
+
+#[test]
+fn rejects_stand_in_the_last_line_and_show_says_whose_run_it_shows() {
+    let mill = mill();
+    let documents = std::fs::read_to_string(mill.path("documents.jsonl")).unwrap();
+    mill.write("documents.jsonl", &format!("{documents}broken\n{{\n"));
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(0);
+    assert!(told.stdout.contains("2 rows rejected"), "{}", told.stdout);
+    mill.write(
+        "other.yaml",
+        "name: other\nnodes:\n  world: {op: generate-world, with: {documents: 100, questions: 2}}\n",
+    );
+    mill.call(&["run", "other.yaml"]).exit(0);
+    let told = mill.call(&["show", "kept"]).exit(0);
+    assert!(told.stderr.contains("of `commands`: the last run has no such node"), "{}", told.stderr);
+    let told = mill.call(&["show", "kept", "--run", "nothing"]).exit(2);
+    assert!(told.stderr.contains("there is no run `nothing`"), "{}", told.stderr);
+    let told = mill.call(&["diff", "previous", "latest"]).exit(2);
+    assert!(told.stderr.contains("there is no earlier run of the pipeline `other`"), "{}", told.stderr);
+}
