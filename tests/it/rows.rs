@@ -235,7 +235,7 @@ fn the_text_of_a_run_says_how_many_rows_failed_and_where_they_are() {
     let bench = Bench::new(&script(&[("good", vec![answer("Rome")]), ("bad", vec![status(400)])]));
     let told = bench.call(&["run", "pipeline.yaml"]).exit(3);
     let words = format!("{}{}", told.stdout, told.stderr);
-    assert!(words.contains("1 rows failed") && words.contains("show NODE --rejects"), "{words}");
+    assert!(words.contains("1 row failed") && words.contains("show NODE --rejects"), "{words}");
     let shown = bench.mill.call(&["show", "answers", "--rejects"]).exit(0).stdout;
     assert!(shown.contains("refused") && shown.contains("400"), "{shown}");
 }

@@ -140,5 +140,10 @@ fn what_cannot_be_answered_is_refused_in_words() {
 fn a_model_that_is_not_there_is_a_usage_error() {
     let mill = Mill::new();
     let told = mill.call(&["serve", "model", "./nowhere", "--listen", "127.0.0.1:0"]);
-    assert!(told.code == 2 && told.stderr.contains("there is no folder ./nowhere"), "{} {}", told.code, told.stderr);
+    assert!(
+        told.code == 2 && told.stderr.contains("there is no folder or file ./nowhere"),
+        "{} {}",
+        told.code,
+        told.stderr
+    );
 }

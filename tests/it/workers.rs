@@ -17,6 +17,14 @@ fn passing(line: &str, resources: &str) -> String {
     )
 }
 
+/// The same with a node that computes itself, so that it needs the CUDA worker where it asks for a GPU.
+fn computing(resources: &str) -> String {
+    format!(
+        "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 0}}}}\n  \
+         node:\n    op: filter\n    from: world.documents\n    with: {{where: 'true'}}\n    resources: {resources}\n"
+    )
+}
+
 fn events(told: &Told, kind: &str) -> Vec<Value> {
     let all = told.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|event| event["event"] == kind).collect()
@@ -186,6 +194,7 @@ fn gpus_that_are_not_there_are_said_before_anything_runs() {
     }
     assert!(mill.store().run_ids().is_empty(), "nothing ran");
 
+    mill.write("pipeline.yaml", &computing("{gpus: 1}"));
     let mut command = mill.command(&["run", "pipeline.yaml"]);
     with_devices(&mill, &mut command, &two_devices());
     let told = Told::new(command.output().expect("the program")).exit(2);
@@ -266,7 +275,7 @@ fn a_worker_that_the_loader_refuses_is_told_with_what_it_lacks() {
     let built = Command::new("sh").args(["-c", &lines]).current_dir(mill.path(".")).status().expect("a compiler");
     assert!(built.success());
     let worker = mill.path("worker");
-    mill.write("pipeline.yaml", &passing("cat", "{gpus: 1}"));
+    mill.write("pipeline.yaml", &computing("{gpus: 1}"));
     let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
     with_devices(&mill, &mut command, &two_devices());
     let told = Told::new(command.env("SEARCHMILL_WORKER_CUDA", &worker).output().expect("the program")).exit(5);
