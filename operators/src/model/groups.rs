@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use crate::text::fnv::{OFFSET, fnv1a};
+
 /// Cuts texts into groups of about `bytes` bytes: a group ends after a text that its own hash picks once half of that is
 /// there (each byte is as likely to be picked), and at the latest once it is there twice. Every cut depends on the texts
 /// since the last one alone. The last group may be one that more texts would go on.
@@ -28,10 +30,9 @@ fn ends(text: &str, size: usize, bytes: usize) -> bool {
     size >= bytes * 2 || (size >= bytes / 2 && picked())
 }
 
-/// FNV-1a of 64 bits with a last stir (Fowler, Noll and Vo, RFC 9923): the same on every machine.
+/// FNV-1a with a last stir.
 fn hash(text: &str) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = fnv1a(OFFSET, text.as_bytes());
     hash ^ (hash >> 32)
 }
 

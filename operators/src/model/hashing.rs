@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Encoder, Role};
 use crate::retrieval::{Analyzers, Language};
+use crate::text::fnv::{OFFSET, fnv1a};
 
 /// Options of the hashing encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -145,8 +146,7 @@ fn add(vector: &mut [f32], feature: u64, weight: f32) {
 
 /// FNV-1a with a final mix (the finaliser of SplitMix64): FNV alone leaves the high bits of short words alike.
 fn feature(kind: u8, bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = bytes.iter().fold(step(0xcbf2_9ce4_8422_2325, &kind), step);
+    let hash = fnv1a(fnv1a(OFFSET, &[kind]), bytes);
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

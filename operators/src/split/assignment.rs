@@ -4,6 +4,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::PartSize;
+use crate::text::fnv::{OFFSET, fnv1a};
 
 /// Rows that stay together.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ impl Unit {
     /// with the seed, the name's length and two 64-bit FNV-1a sums of the name.
     pub(super) fn new(seed: u64, name: &str, linked: bool) -> Self {
         let mut key = [0; 32];
-        let words = [seed, name.len() as u64, fnv(FNV_OFFSET, name), fnv(!FNV_OFFSET, name)];
+        let words = [seed, name.len() as u64, fnv1a(OFFSET, name.as_bytes()), fnv1a(!OFFSET, name.as_bytes())];
         for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
@@ -29,14 +30,6 @@ impl Unit {
         let rank = stream.next_u64();
         Self { rows: 0, linked, rank, share: (stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 }
     }
-}
-
-/// Offset basis and prime of 64-bit FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv).
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-fn fnv(offset: u64, text: &str) -> u64 {
-    text.bytes().fold(offset, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
 }
 
 /// Each unit by its own place: numbers of rows take the units of lowest rank that fit, shares cut the unit interval.
