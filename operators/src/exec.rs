@@ -207,19 +207,15 @@ fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Operato
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use arrow::array::{Int64Array, StringArray};
     use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
-    use searchmill_engine::operator::{
-        Blame, ContextParts, InputArtifact, NoCheckpoint, NoPieces, OutputSink, ProgressSink, RetryPolicy, RowsInput,
-        entry,
-    };
+    use searchmill_engine::operator::{Blame, InputArtifact, OutputSink, RowsInput, entry};
     use searchmill_schemas::Document;
     use serde_json::json;
 
     use super::*;
+    use crate::program::testing::listened;
 
     fn run(params: Value, input: Option<InputArtifact>) -> Result<Outcome, OperatorError> {
         let bound = input.map_or_else(Inputs::new, |input| inputs([("input", input)]));
@@ -317,21 +313,6 @@ mod tests {
         assert!(failure.message.contains("stopped after 1 seconds"), "{failure}");
     }
 
-    /// Collects log lines, and cancels the run at the first one that says so.
-    struct Listener {
-        lines: Mutex<Vec<String>>,
-        cancelled: Arc<AtomicBool>,
-    }
-
-    impl ProgressSink for Listener {
-        fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-
-        fn log(&self, line: &str) {
-            self.lines.lock().unwrap().push(line.to_owned());
-            self.cancelled.fetch_or(line == "ready", Ordering::Relaxed);
-        }
-    }
-
     struct Nowhere;
 
     impl OutputSink for Nowhere {
@@ -350,26 +331,8 @@ mod tests {
 
     #[test]
     fn cancelling_the_run_stops_the_program_and_stderr_is_logged() {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let listener = Arc::new(Listener { lines: Mutex::default(), cancelled: Arc::clone(&cancelled) });
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let context = Context::new(ContextParts {
-            seed: 0,
-            cancelled,
-            scratch: std::env::temp_dir(),
-            directory: std::env::temp_dir(),
-            memory: None,
-            threads: 1,
-            gpus: 0,
-            concurrency: 1,
-            retry: RetryPolicy::default(),
-            secrets: Arc::new(|_| None),
-            runtime: runtime.handle().clone(),
-            progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
-            http: reqwest::Client::new(),
-            checkpoint: Arc::new(NoCheckpoint),
-            pieces: Arc::new(NoPieces),
-        });
+        let (context, listener) = listened(&std::env::temp_dir(), 0, "ready", &runtime);
         let script = "echo loading >&2; echo ready >&2; sleep 600 & wait";
         let params = serde_json::from_value(json!({"command": ["/bin/sh", "-c", script]})).unwrap();
         let Kernel::Whole(kernel) = Exec::open(&params, &Inputs::new(), &context).unwrap() else {

@@ -330,6 +330,62 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// What tests of programs share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use searchmill_engine::operator::{ContextParts, NoCheckpoint, NoPieces, ProgressSink, RetryPolicy};
+
+    use super::{AtomicBool, Context, Mutex, Ordering};
+
+    /// Keeps what is logged, and cancels the run at the line that says so.
+    pub(crate) struct Listener {
+        pub(crate) lines: Mutex<Vec<String>>,
+        cancels: &'static str,
+        cancelled: Arc<AtomicBool>,
+    }
+
+    impl ProgressSink for Listener {
+        fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
+
+        fn log(&self, line: &str) {
+            self.lines.lock().unwrap().push(line.to_owned());
+            self.cancelled.fetch_or(line == self.cancels, Ordering::Relaxed);
+        }
+    }
+
+    /// A context in that folder whose log a listener hears.
+    pub(crate) fn listened(
+        folder: &Path,
+        seed: u64,
+        cancels: &'static str,
+        runtime: &tokio::runtime::Runtime,
+    ) -> (Context, Arc<Listener>) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let listener = Arc::new(Listener { lines: Mutex::default(), cancels, cancelled: Arc::clone(&cancelled) });
+        let context = Context::new(ContextParts {
+            seed,
+            cancelled,
+            scratch: folder.join("listened"),
+            directory: folder.to_owned(),
+            memory: None,
+            threads: 1,
+            gpus: 0,
+            concurrency: 1,
+            retry: RetryPolicy::default(),
+            secrets: Arc::new(|_| None),
+            runtime: runtime.handle().clone(),
+            progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
+            http: reqwest::Client::new(),
+            checkpoint: Arc::new(NoCheckpoint),
+            pieces: Arc::new(NoPieces),
+        });
+        (context, listener)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

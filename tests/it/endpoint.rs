@@ -40,6 +40,16 @@ pub(crate) fn patient(count: usize, wait: Duration) -> Vec<(String, Vec<Step>)> 
 }
 
 impl Bench {
+    /// Adds a second rollout of the same questions with the same endpoint.
+    pub(crate) fn twice(&self) {
+        let text = self.mill.read("pipeline.yaml");
+        let start = text.find("  answers:").expect("the node");
+        let end = text.find("  scores:").expect("the node");
+        let second =
+            text[start..end].replace("answers:", "others:").replace("samples: 1", "samples: 1\n      tool_name: look");
+        self.mill.write("pipeline.yaml", &format!("{}{second}{}", &text[..end], &text[end..]));
+    }
+
     /// A server that says this, a project that asks all of it in this order.
     pub(crate) fn new(script: &[(String, Vec<Step>)]) -> Self {
         let mill = Mill::new();

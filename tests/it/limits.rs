@@ -9,24 +9,14 @@ fn set(bench: &Bench, params: &str) {
     bench.replace("timeout_seconds: 2", &format!("timeout_seconds: 20, {params}"));
 }
 
-/// A second rollout of the same questions with the same endpoint.
-fn twice(bench: &Bench) {
-    let text = bench.mill.read("pipeline.yaml");
-    let start = text.find("  answers:").expect("the node");
-    let end = text.find("  scores:").expect("the node");
-    let second =
-        text[start..end].replace("answers:", "others:").replace("samples: 1", "samples: 1\n      tool_name: look");
-    bench.mill.write("pipeline.yaml", &format!("{}{second}{}", &text[..end], &text[end..]));
-}
-
 #[test]
 fn nodes_share_the_places_at_an_endpoint() {
     let bench = Bench::new(&patient(12, Duration::from_millis(30)));
-    twice(&bench);
+    bench.twice();
     bench.run(&["-j", "2", "--limit", "6"]).exit(0);
     assert!(bench.server.open().1 > 3, "without a limit, {} at once", bench.server.open().1);
     let bench = Bench::new(&patient(12, Duration::from_millis(30)));
-    twice(&bench);
+    bench.twice();
     set(&bench, "limits: {concurrency: 3}");
     bench.run(&["-j", "2"]).exit(0);
     assert_eq!((bench.server.count(), bench.server.open().1), (24, 3));
@@ -35,7 +25,7 @@ fn nodes_share_the_places_at_an_endpoint() {
 #[test]
 fn requests_a_minute_are_spread_over_all_nodes() {
     let bench = Bench::new(&patient(15, Duration::ZERO));
-    twice(&bench);
+    bench.twice();
     // Ten a second, of which ten may come at once.
     set(&bench, "limits: {requests_per_minute: 600}");
     bench.run(&["-j", "2"]).exit(0);

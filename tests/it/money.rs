@@ -71,12 +71,7 @@ fn budgets_of_tokens_and_cost_stop_with_what_was_in_flight() {
 #[test]
 fn the_budget_is_the_runs_and_not_each_nodes() {
     let bench = bench(6);
-    let text = bench.mill.read("pipeline.yaml");
-    let start = text.find("  answers:").expect("the node");
-    let end = text.find("  scores:").expect("the node");
-    let second =
-        text[start..end].replace("answers:", "others:").replace("samples: 1", "samples: 1\n      tool_name: look");
-    bench.mill.write("pipeline.yaml", &format!("{}{second}{}", &text[..end], &text[end..]));
+    bench.twice();
     bench.replace("name: endpoint\n", "name: endpoint\nbudget: {calls: 4}\n");
     bench.run(&["-j", "2"]).exit(4);
     assert_eq!(bench.server.count(), 4);

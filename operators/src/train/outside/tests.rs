@@ -2,21 +2,17 @@
 //! fails, one that hangs, and one with a protocol of its own.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Outcome, inputs};
-use searchmill_engine::operator::{
-    Blame, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, Operator, OperatorError, OutputSink, Outputs,
-    ProgressSink, RetryPolicy,
-};
+use searchmill_engine::operator::{Blame, Kernel, Operator, OperatorError, OutputSink, Outputs};
 use serde_json::{Value, json};
 
 use super::super::Train;
 use super::super::tests::{Bench, bench, column};
 use crate::model::decoder::{Adapter, Decoder};
+use crate::program;
 
 /// Takes the flags as argparse does, does what `mode` says, and leaves a log and checkpoints.
 const SWIFT: &str = r#"#!/usr/bin/env python3
@@ -192,22 +188,6 @@ fn a_log_without_a_summary_still_leads_to_the_last_checkpoint() {
     Decoder::load(&outcome.trees["model"], &Device::Cpu, DType::F32).expect("a model");
 }
 
-/// Keeps what is logged, and cancels the run once the trainer hangs.
-#[derive(Default)]
-struct Listener {
-    lines: Mutex<Vec<String>>,
-    cancelled: Arc<AtomicBool>,
-}
-
-impl ProgressSink for Listener {
-    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-
-    fn log(&self, line: &str) {
-        self.lines.lock().unwrap().push(line.to_owned());
-        self.cancelled.fetch_or(line == "hanging", Ordering::Relaxed);
-    }
-}
-
 struct Folders(PathBuf);
 
 impl OutputSink for Folders {
@@ -228,25 +208,8 @@ impl OutputSink for Folders {
 
 /// Runs with a listener; gives what came of it and the lines of the log.
 fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<String>) {
-    let listener = Arc::new(Listener::default());
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let context = Context::new(ContextParts {
-        seed: 3,
-        cancelled: Arc::clone(&listener.cancelled),
-        scratch: bench.harness.path().join("listened"),
-        directory: bench.harness.path().to_owned(),
-        memory: None,
-        threads: 1,
-        gpus: 0,
-        concurrency: 1,
-        retry: RetryPolicy::default(),
-        secrets: Arc::new(|_| None),
-        runtime: runtime.handle().clone(),
-        progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
-        http: reqwest::Client::new(),
-        checkpoint: Arc::new(NoCheckpoint),
-        pieces: Arc::new(NoPieces),
-    });
+    let (context, listener) = program::testing::listened(bench.harness.path(), 3, "hanging", &runtime);
     let params = serde_json::from_value(params).unwrap();
     let Kernel::Whole(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
     let mut folders = Folders(bench.harness.path().join("trees"));
