@@ -320,12 +320,12 @@ pub(crate) struct ServeModelArgs {
     /// Compute on the first GPU that CUDA_VISIBLE_DEVICES shows: `searchmill-worker-cuda serve model … --gpu`.
     #[arg(long)]
     pub(crate) gpu: bool,
-    /// The numbers that are computed with; by default bf16 on a GPU and f32 on the CPU.
-    #[arg(long)]
-    pub(crate) dtype: Option<DtypeArg>,
+    /// The numbers that are computed with; bf16 is what a GPU is best at.
+    #[arg(long, value_enum, default_value = "f32")]
+    pub(crate) dtype: DtypeArg,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DtypeArg {
     F32,
     Bf16,

@@ -27,9 +27,9 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
     let threads =
         args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let precision = args.dtype.map_or(Precision::F32, DtypeArg::precision);
+    let precision = args.dtype.precision();
     let compute = if args.gpu { Compute::on_gpu(precision)? } else { Compute::on_cpu(precision) };
-    let device = if args.gpu || args.dtype.is_some() { format!(" ({})", compute.name()) } else { String::new() };
+    let device = if args.gpu || args.dtype != DtypeArg::F32 { format!(" ({})", compute.name()) } else { String::new() };
     let memory = args.memory_mib.map(|mib| mib << 20);
     let opening = Opening { rows: args.rows, context: args.context, threads, memory, compute };
     let model = TextModel::open(&folder, adapter.as_deref(), opening)?;

@@ -26,13 +26,12 @@ impl Passages<'_> {
     /// The vectors of what waits, in order; what more passages would still belong to waits on unless this is the `end`.
     pub(super) fn encode(&mut self, end: bool) -> Result<Vec<f32>, OperatorError> {
         self.context.check_cancelled()?;
+        let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
         let Some(bytes) = self.encoder.group_bytes() else {
-            let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
             let vectors = self.encoder.encode(&texts, Role::Passage)?;
             self.waiting.clear();
             return Ok(vectors);
         };
-        let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
         let mut ranges = groups(&texts, bytes);
         if !end && ranges.len() > 1 {
             ranges.pop();
