@@ -7,6 +7,7 @@ mod gradient;
 mod optimizer;
 mod outside;
 mod page;
+mod plain;
 pub(crate) mod probe;
 mod schedule;
 mod state;

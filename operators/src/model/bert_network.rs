@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Tensor};
 use serde::Deserialize;
 
-use super::matrix::{View, multiply};
-use super::vectorized::{Activation, activate, add_and_normalize, softmax_rows};
+use searchmill_kernels::matrix::{View, multiply};
+use searchmill_kernels::vectorized::{Activation, activate, add_and_normalize, softmax_rows};
 
 /// What `config.json` says.
 #[derive(Clone, Debug, Deserialize)]

@@ -7,7 +7,7 @@ use candle_nn::ops::{layer_norm, softmax_last_dim};
 use super::bert::Pooling;
 use super::bert_network::{BertNetwork, Dense, Norm, Text};
 use super::device::Compute;
-use super::vectorized::Activation;
+use searchmill_kernels::vectorized::Activation;
 
 struct Linear {
     weight: Tensor,

@@ -10,8 +10,6 @@ pub(crate) mod groups;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
-pub(crate) mod matrix;
-mod vectorized;
 
 use std::path::Path;
 

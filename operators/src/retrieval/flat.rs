@@ -7,7 +7,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use crate::model::matrix::{View, multiply};
+use searchmill_kernels::matrix::{View, multiply};
 
 /// Rows whose products with all queries are in the processor's cache at once.
 const TILE: usize = 2048;

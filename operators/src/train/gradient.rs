@@ -1,4 +1,4 @@
-//! Forward and backward passes of a batch. What lies in memory is bounded: a pass holds so many tokens, the logits of so
+//! Forward and backward passes of a batch: by tensor operations here, by the loops of [`super::plain`] in f32 on the CPU. What lies in memory is bounded: a pass holds so many tokens, the logits of so
 //! many tokens lie there at a time, and with `checkpointing` the activations of one layer at a time.
 
 use candle_core::backprop::GradStore;
@@ -6,6 +6,7 @@ use candle_core::{Device, Result, Tensor, Var};
 
 use super::example::Example;
 use super::optimizer::Gradients;
+use super::plain;
 use super::schedule::Pass;
 use super::student::Student;
 use crate::model::decoder::{Dropout, Layout, log_probabilities, product};
@@ -25,15 +26,16 @@ pub(super) struct Outcome {
 }
 
 /// Tokens of a pass as the decoder takes them, and what is to be predicted.
-struct Batch {
-    tokens: Tensor,
-    layout: Layout,
+pub(super) struct Batch {
+    /// Row by row.
+    pub(super) tokens: Vec<u32>,
+    pub(super) layout: Layout,
     /// Places (row × columns + column) from which a token is predicted, the token, and its weight.
-    targets: Vec<(u32, u32, f32)>,
+    pub(super) targets: Vec<(u32, u32, f32)>,
 }
 
 impl Batch {
-    fn new(pass: &Pass, examples: &[Example], device: &Device) -> Result<Self> {
+    pub(super) fn new(pass: &Pass, examples: &[Example]) -> Self {
         let length = |row: &Vec<usize>| row.iter().map(|example| examples[*example].tokens.len()).sum();
         let columns: usize = pass.iter().map(length).max().unwrap_or(0);
         let (mut tokens, mut segments, mut targets) = (Vec::new(), Vec::new(), Vec::new());
@@ -50,7 +52,17 @@ impl Batch {
             segments.resize((number + 1) * columns, 0);
         }
         let layout = Layout::packed(&segments, columns);
-        Ok(Self { tokens: Tensor::from_vec(tokens, (pass.len(), columns), device)?, layout, targets })
+        Self { tokens, layout, targets }
+    }
+
+    /// Rows × columns.
+    fn tensor(&self, device: &Device) -> Result<Tensor> {
+        Tensor::from_slice(&self.tokens, (self.layout.rows, self.layout.columns), device)
+    }
+
+    /// The tokens that are predicted, and their weights.
+    pub(super) fn wanted(&self) -> (Vec<u32>, Vec<f32>) {
+        self.targets.iter().map(|target| (target.1, target.2)).unzip()
     }
 }
 
@@ -67,8 +79,12 @@ pub(super) struct Settings {
 
 /// The loss of a pass without gradients.
 pub(super) fn evaluate(student: &Student, pass: &Pass, examples: &[Example]) -> Result<Outcome> {
-    let batch = Batch::new(pass, examples, &student.compute.device)?;
-    let hidden = student.decoder.hidden(&batch.tokens, &batch.layout, None)?.detach();
+    let batch = Batch::new(pass, examples);
+    if student.compute.is_plain() {
+        return plain::evaluate(student, &batch);
+    }
+    let tokens = batch.tensor(&student.compute.device)?;
+    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?.detach();
     let hidden = hidden.flatten_to(1)?;
     let head = student.decoder.head_weight().detach();
     let mut outcome = Outcome::default();
@@ -87,15 +103,29 @@ pub(super) fn pass(
     settings: Settings,
     gradients: &mut Gradients,
 ) -> Result<Outcome> {
-    let mut batch = Batch::new(pass, examples, &student.compute.device)?;
+    let mut batch = Batch::new(pass, examples);
     if let Some(dropout) = settings.dropout {
         batch.layout = batch.layout.training(dropout);
     }
-    let mut sums = Sums { student, gradients };
-    if settings.checkpointing {
-        return by_layers(student, &batch, settings.scale, &mut sums);
+    if student.compute.is_plain() {
+        return plain::pass(student, &batch, settings, gradients);
     }
-    let hidden = student.decoder.hidden(&batch.tokens, &batch.layout, None)?;
+    by_tensors(student, &batch, settings, gradients)
+}
+
+/// The same by tensor operations, on any device and in any precision.
+pub(super) fn by_tensors(
+    student: &Student,
+    batch: &Batch,
+    settings: Settings,
+    gradients: &mut Gradients,
+) -> Result<Outcome> {
+    let mut sums = Sums { student, gradients };
+    let tokens = batch.tensor(&student.compute.device)?;
+    if settings.checkpointing {
+        return by_layers(student, (&tokens, batch), settings.scale, &mut sums);
+    }
+    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?;
     let (outcome, gradient) = head(student, &hidden.detach(), &batch.targets, settings.scale, &mut sums)?;
     sums.add(&backward(&hidden, &gradient)?)?;
     Ok(outcome)
@@ -107,10 +137,15 @@ fn backward(out: &Tensor, gradient: &Tensor) -> Result<GradStore> {
 }
 
 /// One layer at a time: forwards only the layers' inputs are kept.
-fn by_layers(student: &Student, batch: &Batch, scale: f64, sums: &mut Sums<'_>) -> Result<Outcome> {
+fn by_layers(
+    student: &Student,
+    (tokens, batch): (&Tensor, &Batch),
+    scale: f64,
+    sums: &mut Sums<'_>,
+) -> Result<Outcome> {
     let decoder = &student.decoder;
     let angles = decoder.angles(&batch.layout);
-    let embedded = decoder.embed(&batch.tokens)?;
+    let embedded = decoder.embed(tokens)?;
     let mut inputs = vec![embedded.detach()];
     for layer in 0..decoder.blocks().len() {
         let next = decoder.layer(layer, &inputs[layer], &batch.layout, &angles, None)?.detach();

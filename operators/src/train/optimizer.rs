@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use candle_core::{DType, Result, Tensor, Var};
 use rayon::prelude::*;
 use schemars::JsonSchema;
+use searchmill_kernels::adamw::{Factors, update};
 use serde::{Deserialize, Serialize};
 
 /// Numbers that one thread takes at once. Fixed, so that sums do not depend on the number of threads.
@@ -80,18 +81,6 @@ fn sum_of_squares(numbers: &[f32]) -> f64 {
         }
     }
     lanes.iter().sum::<f64>() + rest.iter().map(|number| f64::from(*number) * f64::from(*number)).sum::<f64>()
-}
-
-/// One step's factors.
-#[derive(Clone, Copy)]
-struct Factors {
-    keep: f32,
-    beta1: f32,
-    beta2: f32,
-    step: f32,
-    root: f32,
-    epsilon: f32,
-    scale: f32,
 }
 
 impl AdamW {
@@ -185,18 +174,6 @@ fn step_on_device(
     let number = ((var.detach() * f(factors.keep))? - ((&mean * f(factors.step))? / root)?)?;
     var.set(&number)?;
     Ok((mean, square))
-}
-
-fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32], f: Factors) {
-    pulp::Arch::new().dispatch(|| {
-        let state = mean.iter_mut().zip(square.iter_mut());
-        for ((number, gradient), (mean, square)) in numbers.iter_mut().zip(gradient).zip(state) {
-            let slope = gradient * f.scale;
-            *mean = *mean * f.beta1 + slope * (1.0 - f.beta1);
-            *square = *square * f.beta2 + slope * slope * (1.0 - f.beta2);
-            *number = *number * f.keep - f.step * *mean / (square.sqrt() / f.root + f.epsilon);
-        }
-    });
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
 use super::example::{Example, Reader, Truncation};
-use super::gradient::{self, Settings};
+use super::gradient::{self, Batch, Settings};
 use super::optimizer::Gradients;
 use super::schedule::pack;
 use super::student::{Student, Tuning};
@@ -166,13 +166,48 @@ fn gradients_do_not_depend_on_how_they_are_computed() {
         for (most, checkpointing) in [(1, false), (500, true), (100_000, true)] {
             let (other_loss, other) = gradients(&bench, &student, most, checkpointing);
             assert!((loss - other_loss).abs() < 1e-5 * loss, "{loss} {other_loss}");
-            assert_eq!(whole.len(), other.len());
-            for (name, gradient) in &whole {
-                let difference = (gradient - &other[name]).unwrap().abs().unwrap().max_all().unwrap();
-                let scale = gradient.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-                let difference = difference.to_scalar::<f32>().unwrap();
-                assert!(difference <= 2e-5 * scale.max(1e-3), "{name}: {difference} of {scale}");
-            }
+            assert_near(&whole, &other, 2e-5);
+        }
+    }
+}
+
+fn assert_near(one: &Gradients, other: &Gradients, share: f32) {
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    for (name, gradient) in one {
+        let difference = (gradient - &other[name]).unwrap().abs().unwrap().max_all().unwrap();
+        let scale = gradient.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        let difference = difference.to_scalar::<f32>().unwrap();
+        assert!(difference <= share * scale.max(1e-3), "{name}: {difference} of {scale}");
+    }
+}
+
+/// The loops that train on a CPU and the tensor operations that train elsewhere give the same gradients.
+#[test]
+fn loops_and_tensors_agree() {
+    let lora = json!({"lora": {"rank": 3, "dropout": 0.3, "target_modules": ["q_proj", "v_proj", "down_proj"]}});
+    let cases = [
+        (json!({"family": "qwen2"}), json!("full")),
+        (json!({"family": "qwen3"}), json!("full")),
+        (json!({"family": "llama", "tie_embeddings": false}), json!("full")),
+        (json!({"family": "qwen3"}), lora),
+    ];
+    for (model, tuning) in cases {
+        let bench = bench(model.clone());
+        let student =
+            Student::load(&bench.model, &serde_json::from_value(tuning).unwrap(), 1, &Compute::cpu()).unwrap();
+        let examples = bench.examples();
+        let all: Vec<usize> = (0..examples.len()).collect();
+        for pass in pack(&gradient::lengths(&all, &examples), 700).iter().take(2) {
+            let dropout = crate::model::decoder::Dropout { seed: 5 };
+            let settings = Settings { checkpointing: false, dropout: Some(dropout), scale: 1e-3 };
+            let (mut loops, mut tensors) = (Gradients::new(), Gradients::new());
+            let found = gradient::pass(&student, pass, &examples, settings, &mut loops).unwrap();
+            let mut batch = Batch::new(pass, &examples);
+            batch.layout = batch.layout.training(dropout);
+            let expected = gradient::by_tensors(&student, &batch, settings, &mut tensors).unwrap();
+            assert!((found.loss - expected.loss).abs() < 1e-5 * expected.loss, "{model}: {found:?} {expected:?}");
+            assert_eq!(found.right, expected.right, "{model}");
+            assert_near(&tensors, &loops, 5e-5);
         }
     }
 }

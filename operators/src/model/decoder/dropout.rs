@@ -19,12 +19,16 @@ impl Dropout {
         if !rows.device().is_cpu() {
             return self.on_device(rows, share, place);
         }
+        let mask = self.mask(rows.elem_count(), share, place);
+        rows * Tensor::from_vec(mask, rows.shape(), rows.device())?.to_dtype(rows.dtype())?
+    }
+
+    /// What `count` numbers are multiplied by.
+    pub(crate) fn mask(self, count: usize, share: f64, place: u64) -> Vec<f32> {
         let mut chance = ChaCha8Rng::seed_from_u64(self.seed);
         chance.set_stream(place);
         let scale = (1.0 / (1.0 - share)) as f32;
-        let mask: Vec<f32> =
-            (0..rows.elem_count()).map(|_| if chance.random::<f64>() < share { 0.0 } else { scale }).collect();
-        rows * Tensor::from_vec(mask, rows.shape(), rows.device())?.to_dtype(rows.dtype())?
+        (0..count).map(|_| if chance.random::<f64>() < share { 0.0 } else { scale }).collect()
     }
 
     /// The same with the device's own numbers: drawing them here would take longer than the network.

@@ -9,13 +9,7 @@ use candle_core::{Device, Result, Tensor};
 
 use super::cache::KvCache;
 use super::dropout::Dropout;
-
-/// The keys that a token sees: `start..end` of its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) start: u32,
-    pub(crate) end: u32,
-}
+use searchmill_kernels::attention::Span;
 
 /// Where the tokens of a batch of `rows` × `columns` stand.
 #[derive(Clone, Debug)]

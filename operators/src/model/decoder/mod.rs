@@ -20,7 +20,6 @@ mod dropout;
 mod layout;
 mod linear;
 mod llama;
-pub(crate) mod loops;
 mod made;
 mod ops;
 mod qwen2;
@@ -41,7 +40,7 @@ use searchmill_engine::operator::OperatorError;
 pub(crate) use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub(crate) use block::Block;
 pub(crate) use cache::KvCache;
-pub(crate) use config::{DecoderConfig, Family};
+pub(crate) use config::{DecoderConfig, Family, layer_name};
 pub(crate) use dropout::Dropout;
 pub(crate) use layout::Layout;
 #[cfg(test)]

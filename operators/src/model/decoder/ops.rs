@@ -8,8 +8,8 @@ use std::sync::Arc;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, D, DType, Layout, Result, Shape, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::loops;
 use super::rope::Angles;
+use searchmill_kernels::loops;
 
 /// Rows that one thread takes at once. Fixed, so that sums over rows do not depend on the number of threads.
 const ROWS: usize = 32;
@@ -176,7 +176,7 @@ impl CustomOp1 for Rotation {
         let width = dims[dims.len() - 2] * dims[dims.len() - 1];
         let (mut out, block) = (vec![0.0; heads.len()], ROWS * width);
         out.par_chunks_mut(block).zip(heads.par_chunks(block)).enumerate().for_each(|(number, (out, heads))| {
-            loops::rotate(heads, (width, number * ROWS), &self.angles, self.back, out);
+            loops::rotate(heads, (width, number * ROWS), self.angles.turns(), self.back, out);
         });
         Ok((CpuStorage::F32(out), layout.shape().clone()))
     }

@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::config::DecoderConfig;
+use searchmill_kernels::loops::Turns;
 
 /// `rope_scaling` of a configuration (`rope_parameters` in newer ones).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,11 @@ pub(crate) struct Angles {
 }
 
 impl Angles {
+    /// As the loops take them.
+    pub(crate) fn turns(&self) -> Turns<'_> {
+        Turns { cosines: &self.cosines, sines: &self.sines, half: self.half }
+    }
+
     /// Cosines and sines on a device (the same one every time): positions × half, in `dtype`.
     pub(crate) fn tables(&self, device: &Device, dtype: DType) -> candle_core::Result<(Tensor, Tensor)> {
         if self.tables.get().is_none() {

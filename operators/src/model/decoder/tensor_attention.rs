@@ -3,9 +3,10 @@
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place, Result, Shape, Tensor};
 
-use super::attention::Heads;
+use super::attention::heads_of;
 use super::layout::Layout;
 use super::made::Made;
+use searchmill_kernels::attention::Heads;
 
 /// Scores that lie in memory at once.
 const SCORES: usize = 1 << 27;
@@ -22,7 +23,7 @@ pub(super) fn attend_in_blocks(
     layout: &Layout,
     scores: usize,
 ) -> Result<Tensor> {
-    let shape = Heads::of(queries, keys)?;
+    let shape = heads_of(queries, keys)?;
     let width = (shape.rows * shape.heads * shape.keys).max(1);
     let block = (scores / width).clamp(1, shape.columns.max(1));
     let attention = TensorAttention { layout: layout.clone(), shape, block };

@@ -8,7 +8,6 @@ mod generator;
 mod hermes;
 mod network;
 pub(crate) mod probe;
-mod product;
 mod sampling;
 mod scorer;
 mod slot;

@@ -3,11 +3,11 @@
 
 use rayon::prelude::*;
 
-use super::product::{Matrix, multiply, project};
 use super::slot::Slot;
-use crate::model::decoder::loops::{attend_one, rms_norm, rotate, silu_product};
 use crate::model::decoder::{Angles, Block, Decoder, DecoderConfig, Linear, Rope};
 use candle_core::{DType, Result, Tensor};
+use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
+use searchmill_kernels::product::{Matrix, multiply, project};
 
 /// Sizes of a network.
 #[derive(Clone, Copy, Debug)]
@@ -228,7 +228,7 @@ impl Network {
             }
         }
         scratch.turned.resize(tokens * both, 0.0);
-        rotate(&scratch.wide[..tokens * both], (both, 0), angles, false, &mut scratch.turned[..tokens * both]);
+        rotate(&scratch.wide[..tokens * both], (both, 0), angles.turns(), false, &mut scratch.turned[..tokens * both]);
     }
 
     /// What each token hears from those before it, head by head.

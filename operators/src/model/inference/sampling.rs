@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::model::decoder::loops::{log_of_sum, powers};
+use searchmill_kernels::loops::{log_of_sum, powers};
 
 /// How the next token is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,12 +3,11 @@
 
 use pulp::Arch;
 
-use super::layout::Span;
-use super::rope::Angles;
-use crate::model::vectorized::{exp, fold, sum, sum_of_squares};
+use crate::attention::Span;
+use crate::vectorized::{exp, fold, sum, sum_of_squares};
 
 /// Root-mean-square norm of each row (Zhang and Sennrich 2019, arXiv:1910.07467).
-pub(crate) fn rms_norm(rows: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+pub fn rms_norm(rows: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let width = weight.len();
     Arch::new().dispatch(|| {
         for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
@@ -26,7 +25,7 @@ fn inverse_root(row: &[f32], eps: f32) -> f32 {
 }
 
 /// Gradients of [`rms_norm`]: of the rows into `row_gradients`, of the weight added to `weight_gradient`.
-pub(super) fn rms_norm_backward(
+pub fn rms_norm_backward(
     (rows, weight, eps): (&[f32], &[f32], f32),
     gradients: &[f32],
     row_gradients: &mut [f32],
@@ -57,7 +56,7 @@ fn silu(x: f32) -> f32 {
 }
 
 /// SiLU of the gate, times the other branch (Shazeer 2020, arXiv:2002.05202).
-pub(crate) fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
+pub fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
     Arch::new().dispatch(|| {
         for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
             *out = silu(*gate) * up;
@@ -66,7 +65,7 @@ pub(crate) fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// Gradients of [`silu_product`].
-pub(super) fn silu_product_backward(
+pub fn silu_product_backward(
     (gate, up): (&[f32], &[f32]),
     gradient: &[f32],
     gate_gradient: &mut [f32],
@@ -84,9 +83,20 @@ pub(super) fn silu_product_backward(
     });
 }
 
+/// Cosines and sines of the angles of some tokens: `half` numbers for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns<'a> {
+    /// Tokens × half.
+    pub cosines: &'a [f32],
+    /// Tokens × half.
+    pub sines: &'a [f32],
+    /// Half of a head's size.
+    pub half: usize,
+}
+
 /// Turns the two halves of every head against each other by the angle of its token; `back` turns the other way.
 /// `tokens` holds the heads of tokens `first`, `first + 1`, … of the angles, `width` numbers each.
-pub(crate) fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: &Angles, back: bool, out: &mut [f32]) {
+pub fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: Turns<'_>, back: bool, out: &mut [f32]) {
     let half = angles.half;
     let sign = if back { -1.0 } else { 1.0 };
     Arch::new().dispatch(|| {
@@ -111,7 +121,7 @@ pub(crate) fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: &An
 
 /// Softmax of each row of `width` scores over the keys that its token sees; the other numbers become 0. The scores are
 /// of keys `first`, `first + 1`, ….
-pub(super) fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u32) {
+pub fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u32) {
     Arch::new().dispatch(|| {
         for (row, span) in scores.chunks_exact_mut(width).zip(spans) {
             let (start, end) = ((span.start - first) as usize, (span.end - first) as usize);
@@ -135,7 +145,7 @@ fn softmax(row: &mut [f32]) {
 }
 
 /// From a softmax's result and the gradient of it to that of the scores, times `scale`, in place of the gradient.
-pub(super) fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, scale: f32) {
+pub fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, scale: f32) {
     Arch::new().dispatch(|| {
         for (shares, gradients) in shares.chunks_exact(width).zip(gradients.chunks_exact_mut(width)) {
             let mut whole = 0.0;
@@ -157,8 +167,19 @@ fn log_sum_exp(row: &[f32]) -> f32 {
     highest + whole.ln()
 }
 
+/// For each row of logits, where its highest number stands (the first of them).
+pub fn highest(logits: &[f32], out: &mut [u32]) {
+    let width = logits.len() / out.len().max(1);
+    Arch::new().dispatch(|| {
+        for (row, out) in logits.chunks_exact(width.max(1)).zip(out) {
+            let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
+            *out = row.iter().position(|number| *number == highest).unwrap_or(0) as u32;
+        }
+    });
+}
+
 /// For each row of logits, the log-probability of its target.
-pub(super) fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
+pub fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     Arch::new().dispatch(|| {
         for ((row, target), out) in logits.chunks_exact(width).zip(targets).zip(out) {
@@ -168,7 +189,7 @@ pub(super) fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]
 }
 
 /// Gradients of [`log_probabilities`].
-pub(super) fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[f32], out: &mut [f32]) {
+pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[f32], out: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     Arch::new().dispatch(|| {
         let rows = logits.chunks_exact(width).zip(targets).zip(gradients);
@@ -188,7 +209,7 @@ pub(super) fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradie
 
 /// From the scores (as many a query as there are values) of some queries to what they hear: the scores become shares (scaled by one over the root of the size),
 /// and the values are summed by them in their order.
-pub(crate) fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f32]) {
+pub fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f32]) {
     let count = values.len() / size;
     let scale = 1.0 / (size as f32).sqrt();
     Arch::new().dispatch(|| {
@@ -207,7 +228,7 @@ pub(crate) fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &
 }
 
 /// e to the power of each number less `highest`, times `scale`.
-pub(crate) fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32]) {
+pub fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32]) {
     Arch::new().dispatch(|| {
         for (out, number) in out.iter_mut().zip(numbers) {
             *out = exp((number - highest) * scale);
@@ -216,6 +237,6 @@ pub(crate) fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32])
 }
 
 /// The natural logarithm of the sum of e to the power of each number.
-pub(crate) fn log_of_sum(numbers: &[f32]) -> f32 {
+pub fn log_of_sum(numbers: &[f32]) -> f32 {
     Arch::new().dispatch(|| log_sum_exp(numbers))
 }

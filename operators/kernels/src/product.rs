@@ -15,9 +15,9 @@ const MANY_ROWS: usize = 48;
 
 /// A matrix of outputs × inputs, row by row.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<'a> {
-    pub(super) numbers: &'a [f32],
-    pub(super) inputs: usize,
+pub struct Matrix<'a> {
+    pub numbers: &'a [f32],
+    pub inputs: usize,
 }
 
 impl Matrix<'_> {
@@ -31,7 +31,7 @@ impl Matrix<'_> {
 }
 
 /// Rows × inputs to rows × outputs, on the threads of the current pool.
-pub(super) fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
+pub fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
     let (count, outputs) = (rows.len() / matrix.inputs, matrix.outputs());
     out.clear();
     out.resize(count * outputs, 0.0);
@@ -69,7 +69,7 @@ fn project_few(rows: &[f32], matrix: Matrix<'_>, count: usize, out: &mut [f32]) 
 }
 
 /// The same on one thread; rows of the result begin `stride` numbers apart.
-pub(super) fn multiply(rows: &[f32], matrix: Matrix<'_>, out: &mut [f32], stride: usize) {
+pub fn multiply(rows: &[f32], matrix: Matrix<'_>, out: &mut [f32], stride: usize) {
     Arch::new().dispatch(Multiply { rows, matrix, out, stride });
 }
 

@@ -1,8 +1,8 @@
 //! Products of matrices that lie in slices, on one thread.
 
 /// A matrix within a slice.
-#[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
     data: &'a [f32],
     rows: usize,
     columns: usize,
@@ -12,18 +12,26 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// A whole slice, row by row.
-    pub(crate) fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
     /// Part of a slice: rows begin `stride` numbers apart, the first one at `offset`.
-    pub(super) fn strided(data: &'a [f32], offset: usize, (rows, columns): (usize, usize), stride: usize) -> Self {
+    pub fn strided(data: &'a [f32], offset: usize, (rows, columns): (usize, usize), stride: usize) -> Self {
         Self { data: &data[offset..], rows, columns, row_stride: stride, column_stride: 1 }
     }
 
-    pub(crate) fn transposed(self) -> Self {
+    pub fn transposed(self) -> Self {
         let (rows, columns) = (self.columns, self.rows);
         Self { rows, columns, row_stride: self.column_stride, column_stride: self.row_stride, ..self }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
     }
 
     /// Numbers of the slice that the matrix reaches over.
@@ -37,7 +45,7 @@ impl<'a> View<'a> {
 
 /// `left × right × scale` into `out`, whose rows begin `stride` numbers apart from `offset` on; added to what is there
 /// if `add`.
-pub(crate) fn multiply(
+pub fn multiply(
     out: &mut [f32],
     (stride, offset): (usize, usize),
     left: &View<'_>,

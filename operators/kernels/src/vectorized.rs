@@ -8,7 +8,7 @@ const LANES: usize = 16;
 
 /// What stands between the two layers of a feed-forward block.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Activation {
+pub enum Activation {
     /// x · Φ(x), with the error function (Hendrycks and Gimpel 2016, arXiv:1606.08415).
     Gelu,
     /// Its approximation by the hyperbolic tangent.
@@ -18,7 +18,7 @@ pub(super) enum Activation {
 }
 
 /// Applies the activation to every number.
-pub(super) fn activate(activation: Activation, numbers: &mut [f32]) {
+pub fn activate(activation: Activation, numbers: &mut [f32]) {
     let arch = Arch::new();
     match activation {
         Activation::Gelu => arch.dispatch(|| numbers.iter_mut().for_each(|number| *number = gelu(*number))),
@@ -28,7 +28,7 @@ pub(super) fn activate(activation: Activation, numbers: &mut [f32]) {
 }
 
 /// Makes each row of `width` numbers sum to 1: e to the power of each, over the sum of them.
-pub(super) fn softmax_rows(numbers: &mut [f32], width: usize) {
+pub fn softmax_rows(numbers: &mut [f32], width: usize) {
     Arch::new().dispatch(|| {
         for row in numbers.chunks_exact_mut(width) {
             let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
@@ -45,7 +45,7 @@ pub(super) fn softmax_rows(numbers: &mut [f32], width: usize) {
 
 /// Adds `more` to `rows`, and brings each row (as long as `scale`) to mean 0 and variance 1, then scales and shifts it
 /// (Ba et al. 2016, arXiv:1607.06450).
-pub(super) fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], shift: &[f32], eps: f32) {
+pub fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], shift: &[f32], eps: f32) {
     let width = scale.len();
     Arch::new().dispatch(|| {
         for (row, more) in rows.chunks_exact_mut(width).zip(more.chunks_exact(width)) {
@@ -67,7 +67,7 @@ pub(super) fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], s
 
 /// Folds each of [`LANES`] lanes by `step`, then joins the lanes.
 #[inline(always)]
-pub(super) fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+pub fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
     let (whole, rest) = numbers.as_chunks::<LANES>();
     for chunk in whole {
@@ -82,12 +82,12 @@ pub(super) fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, 
 }
 
 #[inline(always)]
-pub(super) fn sum(numbers: &[f32]) -> f32 {
+pub fn sum(numbers: &[f32]) -> f32 {
     fold(numbers, 0.0, |sum, number| sum + number, |a, b| a + b)
 }
 
 #[inline(always)]
-pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
+pub fn sum_of_squares(numbers: &[f32]) -> f32 {
     fold(numbers, 0.0, |sum, number| sum + number * number, |a, b| a + b)
 }
 
@@ -116,7 +116,7 @@ fn erf(x: f32) -> f32 {
 /// e to the power of x, to two units in the last place: 2ⁿ · e^r with |r| ≤ ln 2 / 2, and a polynomial for e^r (the
 /// coefficients of Moshier's Cephes library). Powers beyond ±87 are cut there.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 87.0);
     // Adding 1.5 · 2²³ rounds to a whole number and leaves it in the low bits.
     let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;

@@ -1,0 +1,33 @@
+//! One step of AdamW over a block of numbers (Loshchilov and Hutter 2019, arXiv:1711.05101).
+
+/// One step's factors.
+#[derive(Clone, Copy, Debug)]
+pub struct Factors {
+    /// What the number is multiplied by first: 1 − learning rate × weight decay.
+    pub keep: f32,
+    /// Decay of the mean of gradients.
+    pub beta1: f32,
+    /// Decay of the mean of squared gradients.
+    pub beta2: f32,
+    /// Learning rate / (1 − beta1ᵗ).
+    pub step: f32,
+    /// √(1 − beta2ᵗ).
+    pub root: f32,
+    /// Added to the denominator.
+    pub epsilon: f32,
+    /// What the gradient is multiplied by (clipping).
+    pub scale: f32,
+}
+
+/// Updates `numbers` and the running means of their gradients and squared gradients.
+pub fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32], f: Factors) {
+    pulp::Arch::new().dispatch(|| {
+        let state = mean.iter_mut().zip(square.iter_mut());
+        for ((number, gradient), (mean, square)) in numbers.iter_mut().zip(gradient).zip(state) {
+            let slope = gradient * f.scale;
+            *mean = *mean * f.beta1 + slope * (1.0 - f.beta1);
+            *square = *square * f.beta2 + slope * slope * (1.0 - f.beta2);
+            *number = *number * f.keep - f.step * *mean / (square.sqrt() / f.root + f.epsilon);
+        }
+    });
+}

@@ -1,0 +1,197 @@
+//! Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over runs of keys, without ever holding all scores:
+//! they are made block by block, and made again on the way back.
+
+use rayon::prelude::*;
+
+use crate::loops;
+use crate::matrix::{View, multiply};
+
+/// Queries whose scores are held at once.
+const BLOCK: usize = 64;
+
+/// The keys that a token sees: `start..end` of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start: u32,
+    pub end: u32,
+}
+
+/// Sizes of an attention: `rows` texts of `columns` queries and `keys` keys.
+#[expect(clippy::struct_field_names, reason = "rows, columns and heads of a tensor")]
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    pub rows: usize,
+    /// Queries of a row.
+    pub columns: usize,
+    /// Heads of queries.
+    pub heads: usize,
+    /// Numbers of a head.
+    pub size: usize,
+    /// Keys of a row.
+    pub keys: usize,
+    /// Heads of keys and values.
+    pub shared: usize,
+}
+
+impl Heads {
+    /// Query heads that share a head of keys.
+    pub fn group(&self) -> usize {
+        self.heads / self.shared
+    }
+
+    /// What scores are multiplied by.
+    pub fn scale(&self) -> f32 {
+        1.0 / (self.size as f32).sqrt()
+    }
+
+    /// Row and key head of each task.
+    fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> + use<> {
+        let shared = self.shared;
+        (0..self.rows * shared).into_par_iter().map(move |task| (task / shared, task % shared))
+    }
+
+    /// `count` queries of a head from `first` on.
+    fn queries<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
+        let width = self.heads * self.size;
+        View::strided(numbers, (row * self.columns + first) * width + head * self.size, (count, self.size), width)
+    }
+
+    /// `count` keys or values of a head from `first` on.
+    fn keys<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
+        let width = self.shared * self.size;
+        View::strided(numbers, (row * self.keys + first) * width + head * self.size, (count, self.size), width)
+    }
+
+    /// Puts the numbers of heads, each `count` × size, side by side: rows × count × heads × size.
+    fn weave(&self, parts: &[Vec<f32>], heads: usize, count: usize) -> Vec<f32> {
+        let width = heads * self.size;
+        let mut out = vec![0.0; self.rows * count * width];
+        if out.is_empty() {
+            return out;
+        }
+        out.par_chunks_mut(count * width).enumerate().for_each(|(row, out)| {
+            let parts = &parts[row * self.shared..(row + 1) * self.shared];
+            let each = parts.iter().flat_map(|part| part.chunks_exact(count * self.size)).enumerate();
+            for (head, part) in each {
+                for (token, numbers) in part.chunks_exact(self.size).enumerate() {
+                    out[token * width + head * self.size..][..self.size].copy_from_slice(numbers);
+                }
+            }
+        });
+        out
+    }
+}
+
+/// An attention of those sizes, in which each query sees a run of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// What each query sees, row by row.
+    pub spans: &'a [Span],
+    pub shape: Heads,
+}
+
+/// A block of queries and the keys that any of them sees.
+struct Block<'a> {
+    first: usize,
+    count: usize,
+    spans: &'a [Span],
+    start: usize,
+    width: usize,
+}
+
+impl Attention<'_> {
+    /// What each query hears: queries (rows × columns × heads × size), keys and values (rows × keys × shared × size) to
+    /// rows × columns × heads × size.
+    pub fn forward(&self, queries: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
+        let given = [queries, keys, values];
+        let parts: Vec<_> = self.shape.tasks().map(|task| self.forward_one(task, given)).collect();
+        self.shape.weave(&parts, self.shape.heads, self.shape.columns)
+    }
+
+    /// Gradients of queries, keys and values, from that of [`Self::forward`]'s result.
+    pub fn backward(&self, queries: &[f32], keys: &[f32], values: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
+        let given = [queries, keys, values, gradient];
+        let parts: Vec<[Vec<f32>; 3]> = self.shape.tasks().map(|task| self.backward_one(task, given)).collect();
+        let (mut of_queries, mut of_keys, mut of_values) = (Vec::new(), Vec::new(), Vec::new());
+        for [one, two, three] in parts {
+            of_queries.push(one);
+            of_keys.push(two);
+            of_values.push(three);
+        }
+        let shape = &self.shape;
+        [
+            shape.weave(&of_queries, shape.heads, shape.columns),
+            shape.weave(&of_keys, shape.shared, shape.keys),
+            shape.weave(&of_values, shape.shared, shape.keys),
+        ]
+    }
+
+    fn blocks(&self, row: usize) -> impl Iterator<Item = Block<'_>> {
+        let columns = self.shape.columns;
+        self.spans[row * columns..(row + 1) * columns].chunks(BLOCK).enumerate().map(|(number, spans)| {
+            let start = spans.iter().map(|span| span.start).min().unwrap_or(0) as usize;
+            let end = spans.iter().map(|span| span.end).max().unwrap_or(0) as usize;
+            Block { first: number * BLOCK, count: spans.len(), spans, start, width: end - start }
+        })
+    }
+
+    /// How much each query of a block heeds each key.
+    fn shares(&self, block: &Block<'_>, queries: &View<'_>, keys: &View<'_>, scores: &mut Vec<f32>) {
+        scores.clear();
+        scores.resize(block.count * block.width, 0.0);
+        multiply(scores, (block.width, 0), queries, &keys.transposed(), self.shape.scale(), false);
+        loops::masked_softmax(scores, block.width, block.spans, block.start as u32);
+    }
+
+    /// One key head's part of the result: for each of its query heads, columns × size.
+    fn forward_one(&self, (row, shared): (usize, usize), [queries, keys, values]: [&[f32]; 3]) -> Vec<f32> {
+        let shape = &self.shape;
+        let head_numbers = shape.columns * shape.size;
+        let mut out = vec![0.0; shape.group() * head_numbers];
+        let mut scores = Vec::new();
+        for block in self.blocks(row) {
+            let seen = shape.keys(keys, row, shared, block.start, block.width);
+            let said = shape.keys(values, row, shared, block.start, block.width);
+            for member in 0..shape.group() {
+                let head = shared * shape.group() + member;
+                let asked = shape.queries(queries, row, head, block.first, block.count);
+                self.shares(&block, &asked, &seen, &mut scores);
+                let shares = View::new(&scores, block.count, block.width);
+                let place = member * head_numbers + block.first * shape.size;
+                multiply(&mut out, (shape.size, place), &shares, &said, 1.0, false);
+            }
+        }
+        out
+    }
+
+    /// The gradients of one key head: of its queries (as in [`Self::forward_one`]), keys and values (keys × size).
+    fn backward_one(&self, (row, shared): (usize, usize), given: [&[f32]; 4]) -> [Vec<f32>; 3] {
+        let [queries, keys, values, gradients] = given;
+        let shape = &self.shape;
+        let (size, head_numbers) = (shape.size, shape.columns * shape.size);
+        let mut out =
+            [shape.group() * head_numbers, shape.keys * size, shape.keys * size].map(|count| vec![0.0; count]);
+        let [of_queries, of_keys, of_values] = &mut out;
+        let (mut shares, mut inner) = (Vec::new(), Vec::new());
+        for block in self.blocks(row) {
+            let seen = shape.keys(keys, row, shared, block.start, block.width);
+            let said = shape.keys(values, row, shared, block.start, block.width);
+            for member in 0..shape.group() {
+                let head = shared * shape.group() + member;
+                let asked = shape.queries(queries, row, head, block.first, block.count);
+                let gradient = shape.queries(gradients, row, head, block.first, block.count);
+                self.shares(&block, &asked, &seen, &mut shares);
+                let view = View::new(&shares, block.count, block.width);
+                multiply(of_values, (size, block.start * size), &view.transposed(), &gradient, 1.0, true);
+                inner.clear();
+                inner.resize(shares.len(), 0.0);
+                multiply(&mut inner, (block.width, 0), &gradient, &said.transposed(), 1.0, false);
+                loops::softmax_backward(&shares, &mut inner, block.width, shape.scale());
+                let inner = View::new(&inner, block.count, block.width);
+                multiply(of_queries, (size, member * head_numbers + block.first * size), &inner, &seen, 1.0, false);
+                multiply(of_keys, (size, block.start * size), &inner.transposed(), &asked, 1.0, true);
+            }
+        }
+        out
+    }
+}

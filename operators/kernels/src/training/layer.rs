@@ -1,0 +1,154 @@
+//! One layer: attention and a gated feed-forward network, each behind a norm and around a residual.
+
+use super::add;
+use super::linear::{Map, MapGradients};
+use super::rows::{norm, norm_backward, rotate, silu_product, silu_product_backward};
+use crate::attention::Attention;
+use crate::loops::Turns;
+
+/// Linear maps of a layer.
+pub const MAPS: usize = 7;
+/// Their places in [`Layer::maps`].
+pub const QUERY: usize = 0;
+pub const KEY: usize = 1;
+pub const VALUE: usize = 2;
+pub const OUTPUT: usize = 3;
+pub const GATE: usize = 4;
+pub const UP: usize = 5;
+pub const DOWN: usize = 6;
+
+/// A layer's weights.
+#[derive(Clone, Debug)]
+pub struct Layer<'a> {
+    pub input_norm: &'a [f32],
+    pub feed_norm: &'a [f32],
+    /// Weights of the queries' and keys' own norms, as long as a head.
+    pub head_norms: Option<(&'a [f32], &'a [f32])>,
+    pub maps: [Map<'a>; MAPS],
+    pub sizes: Sizes,
+}
+
+/// Sizes of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Heads of queries × numbers of a head.
+    pub queries: usize,
+    /// Heads of keys × numbers of a head.
+    pub keys: usize,
+    /// Added to the mean of squares in norms.
+    pub eps: f32,
+}
+
+/// Where the tokens stand, and what each of them sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    pub attention: Attention<'a>,
+    pub turns: Turns<'a>,
+}
+
+/// What the way back needs of the way forth.
+#[derive(Clone, Debug)]
+pub struct Activations {
+    input: Vec<f32>,
+    normed: Vec<f32>,
+    /// Queries and keys before their norms, where they have some.
+    unnormed: Option<(Vec<f32>, Vec<f32>)>,
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    heard: Vec<f32>,
+    middle: Vec<f32>,
+    fed: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    inner: Vec<f32>,
+}
+
+/// Gradients of a layer's weights, added up; an empty one is not wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LayerGradients {
+    pub input_norm: Vec<f32>,
+    pub feed_norm: Vec<f32>,
+    pub query_norm: Vec<f32>,
+    pub key_norm: Vec<f32>,
+    pub maps: [MapGradients; MAPS],
+}
+
+impl Layer<'_> {
+    /// Tokens × dimensions to the same, and what [`Self::backward`] needs.
+    pub fn forward(&self, input: Vec<f32>, place: Place<'_>) -> (Vec<f32>, Activations) {
+        let (maps, eps) = (&self.maps, self.sizes.eps);
+        let normed = norm(&input, self.input_norm, eps);
+        let (queries, keys, values) =
+            (maps[QUERY].forward(&normed), maps[KEY].forward(&normed), maps[VALUE].forward(&normed));
+        let (queries, keys, unnormed) = match self.head_norms {
+            None => (queries, keys, None),
+            Some((of_queries, of_keys)) => {
+                (norm(&queries, of_queries, eps), norm(&keys, of_keys, eps), Some((queries, keys)))
+            }
+        };
+        let queries = rotate(&queries, self.sizes.queries, place.turns, false);
+        let keys = rotate(&keys, self.sizes.keys, place.turns, false);
+        let heard = place.attention.forward(&queries, &keys, &values);
+        let mut middle = input.clone();
+        maps[OUTPUT].forward_onto(&heard, &mut middle, true);
+        let fed = norm(&middle, self.feed_norm, eps);
+        let (gate, up) = (maps[GATE].forward(&fed), maps[UP].forward(&fed));
+        let inner = silu_product(&gate, &up);
+        let mut out = middle.clone();
+        maps[DOWN].forward_onto(&inner, &mut out, true);
+        let kept = Activations { input, normed, unnormed, queries, keys, values, heard, middle, fed, gate, up, inner };
+        (out, kept)
+    }
+
+    /// The gradient of the layer's input from that of its output; those of its weights are added to `sums`.
+    pub fn backward(
+        &self,
+        kept: &Activations,
+        place: Place<'_>,
+        mut gradient: Vec<f32>,
+        sums: &mut LayerGradients,
+    ) -> Vec<f32> {
+        let of_fed = self.feed_backward(kept, &gradient, &mut sums.maps);
+        add(&mut gradient, &norm_backward(&kept.middle, self.feed_norm, self.sizes.eps, &of_fed, &mut sums.feed_norm));
+        let of_normed = self.attend_backward(kept, place, &gradient, sums);
+        let of_input = norm_backward(&kept.input, self.input_norm, self.sizes.eps, &of_normed, &mut sums.input_norm);
+        add(&mut gradient, &of_input);
+        gradient
+    }
+
+    fn feed_backward(&self, kept: &Activations, gradient: &[f32], sums: &mut [MapGradients; MAPS]) -> Vec<f32> {
+        let mut of_inner = vec![0.0; kept.inner.len()];
+        self.maps[DOWN].backward(&kept.inner, gradient, (&mut of_inner, false), &mut sums[DOWN]);
+        let (of_gate, of_up) = silu_product_backward(&kept.gate, &kept.up, &of_inner);
+        let mut of_fed = vec![0.0; kept.fed.len()];
+        self.maps[GATE].backward(&kept.fed, &of_gate, (&mut of_fed, false), &mut sums[GATE]);
+        self.maps[UP].backward(&kept.fed, &of_up, (&mut of_fed, true), &mut sums[UP]);
+        of_fed
+    }
+
+    fn attend_backward(
+        &self,
+        kept: &Activations,
+        place: Place<'_>,
+        gradient: &[f32],
+        sums: &mut LayerGradients,
+    ) -> Vec<f32> {
+        let mut of_heard = vec![0.0; kept.heard.len()];
+        self.maps[OUTPUT].backward(&kept.heard, gradient, (&mut of_heard, false), &mut sums.maps[OUTPUT]);
+        let [of_queries, of_keys, of_values] =
+            place.attention.backward(&kept.queries, &kept.keys, &kept.values, &of_heard);
+        let mut of_queries = rotate(&of_queries, self.sizes.queries, place.turns, true);
+        let mut of_keys = rotate(&of_keys, self.sizes.keys, place.turns, true);
+        if let (Some((norm_queries, norm_keys)), Some((queries, keys))) = (self.head_norms, &kept.unnormed) {
+            let eps = self.sizes.eps;
+            of_queries = norm_backward(queries, norm_queries, eps, &of_queries, &mut sums.query_norm);
+            of_keys = norm_backward(keys, norm_keys, eps, &of_keys, &mut sums.key_norm);
+        }
+        let mut of_normed = vec![0.0; kept.normed.len()];
+        for (map, gradient, keep) in [(QUERY, of_queries, false), (KEY, of_keys, true), (VALUE, of_values, true)] {
+            self.maps[map].backward(&kept.normed, &gradient, (&mut of_normed, keep), &mut sums.maps[map]);
+        }
+        of_normed
+    }
+}

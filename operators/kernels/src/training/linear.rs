@@ -1,0 +1,165 @@
+//! Linear maps, plain or with a low-rank addition.
+
+use rayon::prelude::*;
+
+use super::add;
+use crate::matrix::{View, multiply};
+
+/// Tokens that one thread takes at once.
+const TOKENS: usize = 256;
+/// Rows of a weight's gradient that one thread takes at once.
+const OUTPUTS: usize = 64;
+
+/// `x · weightᵀ + bias`, and what a low-rank addition adds.
+#[derive(Clone, Debug)]
+pub struct Map<'a> {
+    /// Outputs × inputs.
+    pub weight: &'a [f32],
+    /// One number an output.
+    pub bias: Option<&'a [f32]>,
+    pub inputs: usize,
+    pub low_rank: Option<LowRank<'a>>,
+}
+
+/// A low-rank addition (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
+#[derive(Clone, Debug)]
+pub struct LowRank<'a> {
+    /// Rank × inputs.
+    pub a: &'a [f32],
+    /// Outputs × rank.
+    pub b: &'a [f32],
+    pub scale: f32,
+    /// What each input of each token is multiplied by, tokens × inputs: 0 or 1 / (1 − share of dropout).
+    pub mask: Option<Vec<f32>>,
+}
+
+/// Gradients of a map's numbers, added up; an empty one is not wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MapGradients {
+    pub weight: Vec<f32>,
+    pub bias: Vec<f32>,
+    pub a: Vec<f32>,
+    pub b: Vec<f32>,
+}
+
+/// `out += left × right` (`out` as it is if not `keep`), for each row of `left`.
+pub(super) fn product(out: &mut [f32], left: &[f32], right: View<'_>, scale: f32, keep: bool) {
+    let (inputs, outputs) = (right.rows(), right.columns());
+    if out.is_empty() || inputs == 0 {
+        return;
+    }
+    out.par_chunks_mut(TOKENS * outputs).zip(left.par_chunks(TOKENS * inputs)).for_each(|(out, left)| {
+        let left = View::new(left, left.len() / inputs, inputs);
+        multiply(out, (outputs, 0), &left, &right, scale, keep);
+    });
+}
+
+/// `sum += scale · leftᵀ × right`: `left` is tokens × outputs, `right` tokens × inputs, `sum` outputs × inputs.
+pub(super) fn accumulate(sum: &mut [f32], left: &[f32], right: &[f32], inputs: usize, scale: f32) {
+    if sum.is_empty() || right.is_empty() {
+        return;
+    }
+    let (outputs, tokens) = (sum.len() / inputs, right.len() / inputs);
+    let right = View::new(right, tokens, inputs);
+    sum.par_chunks_mut(OUTPUTS * inputs).enumerate().for_each(|(number, sum)| {
+        let part = View::strided(left, number * OUTPUTS, (tokens, sum.len() / inputs), outputs);
+        multiply(sum, (inputs, 0), &part.transposed(), &right, scale, true);
+    });
+}
+
+impl LowRank<'_> {
+    fn rank(&self, inputs: usize) -> usize {
+        self.a.len() / inputs
+    }
+
+    /// The inputs that are not dropped.
+    fn kept<'x>(&self, rows: &'x [f32]) -> std::borrow::Cow<'x, [f32]> {
+        match &self.mask {
+            None => rows.into(),
+            Some(mask) => rows.iter().zip(mask).map(|(number, factor)| number * factor).collect(),
+        }
+    }
+
+    /// Tokens × rank.
+    fn narrow(&self, kept: &[f32], inputs: usize) -> Vec<f32> {
+        let rank = self.rank(inputs);
+        let mut narrow = vec![0.0; kept.len() / inputs * rank];
+        product(&mut narrow, kept, View::new(self.a, rank, inputs).transposed(), 1.0, false);
+        narrow
+    }
+}
+
+impl Map<'_> {
+    pub fn outputs(&self) -> usize {
+        self.weight.len() / self.inputs
+    }
+
+    /// Tokens × inputs to tokens × outputs.
+    pub(super) fn forward(&self, rows: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; rows.len() / self.inputs * self.outputs()];
+        self.forward_onto(rows, &mut out, false);
+        out
+    }
+
+    /// The same, added to what is there if `keep`.
+    pub(super) fn forward_onto(&self, rows: &[f32], out: &mut [f32], keep: bool) {
+        let outputs = self.outputs();
+        product(out, rows, View::new(self.weight, outputs, self.inputs).transposed(), 1.0, keep);
+        if let Some(bias) = self.bias {
+            out.par_chunks_mut(TOKENS * outputs).for_each(|out| {
+                out.chunks_exact_mut(outputs).for_each(|row| add(row, bias));
+            });
+        }
+        if let Some(low) = &self.low_rank {
+            let narrow = low.narrow(&low.kept(rows), self.inputs);
+            product(out, &narrow, View::new(low.b, outputs, low.rank(self.inputs)).transposed(), low.scale, true);
+        }
+    }
+
+    /// The gradient of `rows` from that of the outputs, written to `of_rows` or, if `keep`, added to it; those of the
+    /// map's numbers are added to `sums`.
+    pub(super) fn backward(
+        &self,
+        rows: &[f32],
+        gradient: &[f32],
+        (of_rows, keep): (&mut [f32], bool),
+        sums: &mut MapGradients,
+    ) {
+        let outputs = self.outputs();
+        let MapGradients { weight, bias, a, b } = sums;
+        rayon::join(
+            || product(of_rows, gradient, View::new(self.weight, outputs, self.inputs), 1.0, keep),
+            || accumulate(weight, gradient, rows, self.inputs, 1.0),
+        );
+        if !bias.is_empty() {
+            gradient.chunks_exact(outputs).for_each(|row| add(bias, row));
+        }
+        if let Some(low) = &self.low_rank {
+            self.backward_low(low, rows, gradient, of_rows, (a, b));
+        }
+    }
+
+    fn backward_low(
+        &self,
+        low: &LowRank<'_>,
+        rows: &[f32],
+        gradient: &[f32],
+        of_rows: &mut [f32],
+        (of_a, of_b): (&mut [f32], &mut [f32]),
+    ) {
+        let (outputs, rank) = (self.outputs(), low.rank(self.inputs));
+        let kept = low.kept(rows);
+        let narrow = low.narrow(&kept, self.inputs);
+        accumulate(of_b, gradient, &narrow, rank, low.scale);
+        let mut of_narrow = vec![0.0; narrow.len()];
+        product(&mut of_narrow, gradient, View::new(low.b, outputs, rank), low.scale, false);
+        accumulate(of_a, &of_narrow, &kept, self.inputs, 1.0);
+        let back = View::new(low.a, rank, self.inputs);
+        let Some(mask) = &low.mask else { return product(of_rows, &of_narrow, back, 1.0, true) };
+        let mut of_kept = vec![0.0; rows.len()];
+        product(&mut of_kept, &of_narrow, back, 1.0, false);
+        for ((out, gradient), factor) in of_rows.iter_mut().zip(of_kept).zip(mask) {
+            *out += gradient * factor;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Gradients beside differences: along a random direction, the change of a weighted sum of the outputs.
+
+use super::*;
+use crate::attention::{Attention, Heads, Span};
+use crate::loops::Turns;
+
+const HIDDEN: usize = 12;
+const SIZE: usize = 4;
+const HEADS: usize = 4;
+const SHARED: usize = 2;
+const WIDE: usize = 20;
+const COLUMNS: usize = 9;
+const ROWS: usize = 2;
+const RANK: usize = 3;
+
+fn random(count: usize, seed: u32, scale: f32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 8) as f32 / (1 << 23) as f32 - 1.0) * scale
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Inputs and outputs of the maps.
+const SHAPES: [(usize, usize); MAPS] = [
+    (HIDDEN, HEADS * SIZE),
+    (HIDDEN, SHARED * SIZE),
+    (HIDDEN, SHARED * SIZE),
+    (HEADS * SIZE, HIDDEN),
+    (HIDDEN, WIDE),
+    (HIDDEN, WIDE),
+    (WIDE, HIDDEN),
+];
+
+/// All numbers of a layer, in the shape of their gradients; masks of dropout beside them.
+fn numbers(seed: u32, scale: f32) -> LayerGradients {
+    let norm = |count: usize, seed: u32| random(count, seed, scale).into_iter().map(|n| n + 1.0).collect();
+    let mut maps: [MapGradients; MAPS] = Default::default();
+    for (place, (map, (inputs, outputs))) in maps.iter_mut().zip(SHAPES).enumerate() {
+        let seed = seed + 10 * place as u32;
+        map.weight = random(inputs * outputs, seed, scale);
+        map.bias = random(outputs, seed + 1, scale);
+        map.a = random(RANK * inputs, seed + 2, scale);
+        map.b = random(outputs * RANK, seed + 3, scale);
+    }
+    LayerGradients {
+        input_norm: norm(HIDDEN, seed + 100),
+        feed_norm: norm(HIDDEN, seed + 101),
+        query_norm: norm(SIZE, seed + 102),
+        key_norm: norm(SIZE, seed + 103),
+        maps,
+    }
+}
+
+fn slots(numbers: &mut LayerGradients) -> Vec<&mut Vec<f32>> {
+    let LayerGradients { input_norm, feed_norm, query_norm, key_norm, maps } = numbers;
+    let mut all = vec![input_norm, feed_norm, query_norm, key_norm];
+    for MapGradients { weight, bias, a, b } in maps {
+        all.extend([weight, bias, a, b]);
+    }
+    all
+}
+
+struct World {
+    masks: Vec<Vec<f32>>,
+    spans: Vec<Span>,
+    cosines: Vec<f32>,
+    sines: Vec<f32>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mask = |inputs: usize| (0..ROWS * COLUMNS * inputs).map(|n| if n % 5 == 0 { 0.0 } else { 1.25 }).collect();
+        let spans = (0..ROWS * COLUMNS).map(|token| token % COLUMNS);
+        // Two texts a row: the second one begins at column 5.
+        let span = |at: usize| Span { start: if at < 5 { 0 } else { 5 }, end: at as u32 + 1 };
+        let angles = random(ROWS * COLUMNS * SIZE / 2, 7, 3.0);
+        Self {
+            masks: SHAPES.iter().map(|(inputs, _)| mask(*inputs)).collect(),
+            spans: spans.map(span).collect(),
+            cosines: angles.iter().map(|angle| angle.cos()).collect(),
+            sines: angles.iter().map(|angle| angle.sin()).collect(),
+        }
+    }
+
+    fn place(&self) -> Place<'_> {
+        let shape = Heads { rows: ROWS, columns: COLUMNS, heads: HEADS, size: SIZE, keys: COLUMNS, shared: SHARED };
+        let turns = Turns { cosines: &self.cosines, sines: &self.sines, half: SIZE / 2 };
+        Place { attention: Attention { spans: &self.spans, shape }, turns }
+    }
+
+    fn layer<'a>(&'a self, numbers: &'a LayerGradients) -> Layer<'a> {
+        let map = |place: usize| {
+            let (map, (inputs, _)) = (&numbers.maps[place], SHAPES[place]);
+            let mask = Some(self.masks[place].clone());
+            let low_rank = Some(LowRank { a: &map.a, b: &map.b, scale: 0.7, mask });
+            Map { weight: &map.weight, bias: Some(&map.bias), inputs, low_rank }
+        };
+        Layer {
+            input_norm: &numbers.input_norm,
+            feed_norm: &numbers.feed_norm,
+            head_norms: Some((&numbers.query_norm, &numbers.key_norm)),
+            maps: std::array::from_fn(map),
+            sizes: Sizes { queries: HEADS * SIZE, keys: SHARED * SIZE, eps: 1e-6 },
+        }
+    }
+}
+
+fn dot(one: &[f32], other: &[f32]) -> f64 {
+    one.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+#[test]
+fn gradients_of_a_layer_are_its_slopes() {
+    let (world, mut layer) = (World::new(), numbers(1, 0.5));
+    let input = random(ROWS * COLUMNS * HIDDEN, 5, 1.0);
+    let weights = random(input.len(), 6, 1.0);
+    let mut sums = numbers(1, 0.0);
+    slots(&mut sums).into_iter().for_each(|slot| slot.fill(0.0));
+    let (_, kept) = world.layer(&layer).forward(input.clone(), world.place());
+    let of_input = world.layer(&layer).backward(&kept, world.place(), weights.clone(), &mut sums);
+
+    let value = |numbers: &LayerGradients, input: &[f32]| {
+        dot(&world.layer(numbers).forward(input.to_vec(), world.place()).0, &weights)
+    };
+    let step = 1e-2_f32;
+    let check = |name: &str, slope: f64, higher: f64, lower: f64| {
+        let found = (higher - lower) / f64::from(2.0 * step);
+        assert!((found - slope).abs() < 0.02 * slope.abs().max(1.0), "{name}: {found} against {slope}");
+    };
+    let direction = random(input.len(), 11, 1.0);
+    let moved = |by: f32| -> Vec<f32> { input.iter().zip(&direction).map(|(n, d)| n + by * d).collect() };
+    check("input", dot(&of_input, &direction), value(&layer, &moved(step)), value(&layer, &moved(-step)));
+
+    let slots_count = slots(&mut layer).len();
+    for place in 0..slots_count {
+        let direction = random(slots(&mut layer)[place].len(), 20 + place as u32, 1.0);
+        let slope = dot(slots(&mut sums)[place], &direction);
+        let mut at = |by: f32| {
+            slots(&mut layer)[place].iter_mut().zip(&direction).for_each(|(number, d)| *number += by * d);
+            let found = value(&layer, &input);
+            slots(&mut layer)[place].iter_mut().zip(&direction).for_each(|(number, d)| *number -= by * d);
+            found
+        };
+        check(&format!("weights {place}"), slope, at(step), at(-step));
+    }
+}
+
+#[test]
+fn gradients_of_the_loss_are_its_slopes() {
+    let (width, vocabulary, rows) = (HIDDEN, 50, 70);
+    let (vectors, head) = (random(rows * width, 1, 1.0), random(vocabulary * width, 2, 1.0));
+    let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7 % 50).collect();
+    let weights: Vec<f32> = (0..rows).map(|row| if row % 3 == 0 { 0.0 } else { 1.5 }).collect();
+    let predicted = Predicted { tokens: &tokens, weights: &weights };
+    let mut of_head = vec![0.0; head.len()];
+    let (judged, of_rows) = learn(&vectors, &head, width, predicted, (16, 2.0), &mut of_head);
+    let plain = judge(&vectors, &head, width, predicted, 1000);
+    assert!((judged.loss - plain.loss).abs() < 1e-3 && judged.right == plain.right, "{judged:?} {plain:?}");
+    let expected: f64 = (0..rows)
+        .map(|row| {
+            let logit =
+                |token: usize| dot(&vectors[row * width..(row + 1) * width], &head[token * width..(token + 1) * width]);
+            let whole = (0..vocabulary).map(|token| logit(token).exp()).sum::<f64>().ln();
+            f64::from(weights[row]) * (whole - logit(tokens[row] as usize))
+        })
+        .sum();
+    assert!((judged.loss - expected).abs() < 1e-3, "{} {expected}", judged.loss);
+    for (numbers, slopes) in [(&vectors, &of_rows), (&head, &of_head)] {
+        let direction = random(numbers.len(), 3, 1.0);
+        let moved = |by: f32| -> Vec<f32> { numbers.iter().zip(&direction).map(|(n, d)| n + by * d).collect() };
+        let value = |by: f32| {
+            let moved = moved(by);
+            let (vectors, head) = if std::ptr::eq(numbers, &head) { (&vectors, &moved) } else { (&moved, &head) };
+            2.0 * judge(vectors, head, width, predicted, 1000).loss
+        };
+        let found = (value(0.01) - value(-0.01)) / 0.02;
+        assert!((found - dot(slopes, &direction)).abs() < 0.01 * found.abs(), "{found} {}", dot(slopes, &direction));
+    }
+}
