@@ -1,5 +1,6 @@
 //! `init-model`: a small decoder that has learnt nothing, and a tokenizer trained on a corpus.
 
+mod phrases;
 mod tokenizer;
 mod weights;
 
@@ -56,9 +57,10 @@ pub(crate) struct InitModelParams {
     /// Most tokens of the vocabulary, the 265 special and single-byte ones included. A small corpus gives fewer.
     #[schemars(range(min = 265))]
     pub(crate) vocab: usize,
-    /// Lines (of three words or more) that stand in at least this share of the texts become one token each: the fixed parts
-    /// of prompts then take next to no room, which makes small students several times faster. `null`: none do.
-    pub(crate) whole_lines: Option<f64>,
+    /// Phrases that stand in at least this share of the texts become one token each, and so does the beginning that all
+    /// texts share: the fixed parts of prompts and tool calls then take next to no room, which makes small students
+    /// several times faster. `null`: none do.
+    pub(crate) whole_phrases: Option<f64>,
     /// Longest text in tokens that the model is made for.
     #[schemars(range(min = 1))]
     pub(crate) context: usize,
@@ -81,7 +83,7 @@ impl Default for InitModelParams {
             head_dim: None,
             intermediate: 768,
             vocab: 8192,
-            whole_lines: None,
+            whole_phrases: None,
             context: 2048,
             rope_theta: 10_000.0,
             tie_embeddings: true,
@@ -99,14 +101,14 @@ pub(crate) struct InitModel;
 impl Operator for InitModel {
     type Params = InitModelParams;
     const NAME: &'static str = "init-model";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str =
         "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "A student for training rows made here",
-            yaml: "blank: {op: init-model, from: swift, with: {layers: 3, hidden: 128, intermediate: 384, vocab: 2048, whole_lines: 0.9}, seed: 1}",
+            yaml: "blank: {op: init-model, from: swift, with: {layers: 3, hidden: 128, intermediate: 384, vocab: 2048, whole_phrases: 0.9}, seed: 1}",
         },
         Example {
             title: "A Llama whose tokenizer knows the documents too",
@@ -137,8 +139,8 @@ impl Operator for InitModel {
         if !(params.rope_theta.is_finite() && params.rope_theta > 1.0) {
             issues.push(ParamIssue::new("rope_theta", "must be greater than 1"));
         }
-        if params.whole_lines.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
-            issues.push(ParamIssue::new("whole_lines", "must be above 0 and at most 1, or null"));
+        if params.whole_phrases.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+            issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
         }
         let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
         if let Err(problem) = problem {
@@ -191,8 +193,8 @@ impl WholeKernel for Birth {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;
         let failed = |error: tokenizers::Error| OperatorError::data(format!("no tokenizer can be trained: {error}"));
-        let lines = self.0.whole_lines.map_or_else(Vec::new, |share| tokenizer::whole_lines(&texts, share));
-        let tokenizer = tokenizer::train(&texts, &lines, self.0.vocab).map_err(failed)?;
+        let phrases = self.0.whole_phrases.map_or_else(Vec::new, |share| phrases::phrases(&texts, share));
+        let tokenizer = tokenizer::train(&texts, &phrases, self.0.vocab).map_err(failed)?;
         context.check_cancelled()?;
         let vocab = tokenizer.get_vocab_size(true);
         let id = |token: &str| tokenizer.token_to_id(token).unwrap_or_default();

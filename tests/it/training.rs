@@ -13,7 +13,7 @@ nodes:
   bm25:     {op: index, from: chunks, with: {kind: bm25}}
   rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence, search: {top_k: 1}, system_prompt: Search.}}
   swift:    {op: convert-to-swift, from: rollouts}
-  blank:    {op: init-model, from: swift, with: {layers: 2, hidden: 32, heads: 4, kv_heads: 2, intermediate: 64, vocab: 600, whole_lines: 0.9}, seed: 4}
+  blank:    {op: init-model, from: swift, with: {layers: 2, hidden: 32, heads: 4, kv_heads: 2, intermediate: 64, vocab: 600, whole_phrases: 0.9}, seed: 4}
   student:
     op: train
     from: {examples: swift, model: blank}

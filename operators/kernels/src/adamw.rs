@@ -31,3 +31,15 @@ pub fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &
         }
     });
 }
+
+/// The sum of the squares of a block of numbers.
+pub fn sum_of_squares(numbers: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 8];
+    let (chunks, rest) = numbers.as_chunks::<8>();
+    for chunk in chunks {
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(*number) * f64::from(*number);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|number| f64::from(*number) * f64::from(*number)).sum::<f64>()
+}

@@ -12,5 +12,6 @@ pub mod attention;
 pub mod loops;
 pub mod matrix;
 pub mod product;
+pub mod sums;
 pub mod training;
 pub mod vectorized;

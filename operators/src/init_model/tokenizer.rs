@@ -1,9 +1,5 @@
 //! A byte-level BPE tokenizer trained on a corpus, with the special tokens of ChatML and Hermes.
 
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
-
-use indexmap::{IndexMap, IndexSet};
 use regex::Regex;
 use serde_json::{Value, json};
 use tokenizers::models::TrainerWrapper;
@@ -15,62 +11,49 @@ pub(super) const END_OF_TEXT: &str = "<|endoftext|>";
 /// Ends a message: where generation stops.
 pub(super) const END_OF_MESSAGE: &str = "<|im_end|>";
 /// Tokens that are never cut, and never made of pieces; the first ones are left out of decoded text.
-const CONTROL: [&str; 3] = [END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE];
-const MARKS: [&str; 6] = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
+pub(super) const CONTROL: [&str; 3] = [END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE];
+pub(super) const MARKS: [&str; 6] =
+    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
 
 /// Tokens that every tokenizer has: the special ones and the 256 bytes.
 pub(super) const FEWEST: usize = CONTROL.len() + MARKS.len() + 256;
 
-/// Where words end: letters with what stands before them, single digits, runs of marks, line breaks, spaces.
-const WORDS: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Where words end: small letters with the space before them, other words without it, single digits, runs of marks, line
+/// breaks, spaces. So a name is the same tokens after a space, a quotation mark and a tag: what copies names has nothing
+/// to learn about what stands before them.
+const WORDS: &str = r" ?\p{Ll}+|\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The special tokens, which the corpus may hold: they are taken out before words are counted.
-static SPECIAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let escaped: Vec<String> = CONTROL.iter().chain(&MARKS).map(|token| regex::escape(token)).collect();
-    Regex::new(&escaped.join("|")).ok()
-});
-
-/// Lines of at least three words that stand in at least this share of the texts, in the order in which they come up.
-/// Special tokens end a line too.
-pub(super) fn whole_lines(texts: &[String], share: f64) -> Vec<String> {
-    let mut counts: IndexMap<&str, usize> = IndexMap::new();
-    for text in texts {
-        let pieces = SPECIAL.as_ref().map_or_else(|| vec![text.as_str()], |special| special.split(text).collect());
-        let lines: IndexSet<&str> = pieces.into_iter().flat_map(str::lines).collect();
-        for line in lines.into_iter().filter(|line| line.split_whitespace().count() > 2) {
-            *counts.entry(line).or_default() += 1;
-        }
-    }
-    let wanted = (share * texts.len() as f64).ceil().max(2.0) as usize;
-    counts.into_iter().filter(|(_, count)| *count >= wanted).map(|(line, _)| line.to_owned()).collect()
+/// What separates the parts of a text that the merges are learnt on: the longest of the tokens at each place.
+fn parts_between(tokens: &[&str]) -> tokenizers::Result<Regex> {
+    let mut longest_first = tokens.to_vec();
+    longest_first.sort_by_key(|token| std::cmp::Reverse(token.len()));
+    let escaped: Vec<String> = longest_first.into_iter().map(regex::escape).collect();
+    Ok(regex::RegexBuilder::new(&escaped.join("|")).size_limit(1 << 26).build()?)
 }
 
-/// Trains a tokenizer of at most `vocab_size` tokens on `texts`; each of the `lines` becomes one token. The same texts
+/// Trains a tokenizer of at most `vocab_size` tokens on `texts`; each of the `phrases` becomes one token. The same texts
 /// give the same tokenizer: pairs of equal count are merged in the order of their ids.
-pub(super) fn train(texts: &[String], lines: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
+pub(super) fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
     let mut tokenizer = Tokenizer::from_bytes(blank().to_string())?;
     let whole = |text: &str, special: bool| AddedToken::from(text.to_owned(), special).normalized(false);
     let special = CONTROL.iter().map(|token| whole(token, true));
     let special: Vec<AddedToken> = special.chain(MARKS.iter().map(|token| whole(token, false))).collect();
     let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();
     let mut trainer: TrainerWrapper = BpeTrainer::builder()
-        .vocab_size(vocab_size.saturating_sub(lines.len()).max(FEWEST))
+        .vocab_size(vocab_size.saturating_sub(phrases.len()).max(FEWEST))
         .min_frequency(2)
         .show_progress(false)
         .special_tokens(special)
         .initial_alphabet(alphabet.into_iter().collect())
         .build()
         .into();
-    let known: BTreeSet<&str> = lines.iter().map(String::as_str).collect();
-    let plain = texts.iter().flat_map(|text| match SPECIAL.as_ref() {
-        Some(special) => special.split(text).collect::<Vec<_>>(),
-        None => vec![text.as_str()],
-    });
-    // A line that is a token takes no part in the merges.
-    let plain =
-        plain.flat_map(|piece| piece.split_inclusive('\n')).filter(|line| !known.contains(line.trim_end_matches('\n')));
+    let whole_parts: Vec<&str> =
+        CONTROL.iter().chain(&MARKS).copied().chain(phrases.iter().map(String::as_str)).collect();
+    // Tokens of their own take no part in the merges.
+    let parts = parts_between(&whole_parts)?;
+    let plain = texts.iter().flat_map(|text| parts.split(text).collect::<Vec<_>>());
     tokenizer.train(&mut trainer, plain.filter(|piece| !piece.is_empty()))?;
-    tokenizer.add_tokens(lines.iter().map(|line| whole(line, false)).collect::<Vec<_>>())?;
+    tokenizer.add_tokens(phrases.iter().map(|line| whole(line, false)).collect::<Vec<_>>())?;
     Ok(tokenizer)
 }
 
@@ -142,20 +125,27 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_always_stand_there_are_one_token() {
-        let text = |n: usize| {
-            format!(
-                "<|im_start|>system\nUse the search tool.\nYou may call <tool_call> one or more.<|im_end|>\nNumber {n}"
-            )
-        };
-        let texts: Vec<String> = (0..30).map(text).collect();
-        let lines = whole_lines(&texts, 0.9);
-        assert_eq!(lines, ["Use the search tool.", "You may call ", " one or more."]);
-        let tokenizer = train(&texts, &lines, 300).unwrap();
+    fn names_are_the_same_tokens_wherever_they_stand() {
+        let tokenizer = train(&texts(), &[], 400).unwrap();
+        let of = |text: &str| tokenizer.encode(text, false).unwrap().get_ids().to_vec();
+        let name = of("Brausvairna");
+        for text in [" Brausvairna", "\"Brausvairna", ">Brausvairna<", "(Brausvairna"] {
+            let found = of(text);
+            assert!(found.windows(name.len()).any(|window| window == name), "{text}");
+        }
+    }
+
+    #[test]
+    fn phrases_are_one_token() {
+        let phrases = ["<|im_start|>user\nWho founded ".to_owned(), "\n<tool_call>\n".to_owned()];
+        let tokenizer = train(&texts(), &phrases, 300).unwrap();
         assert!(tokenizer.get_vocab_size(true) <= 300);
-        assert_eq!(tokenizer.encode(lines[0].as_str(), false).unwrap().get_ids().len(), 1);
-        let ids = tokenizer.encode(texts[3].as_str(), false).unwrap();
-        assert_eq!(tokenizer.decode(ids.get_ids(), false).unwrap(), texts[3]);
+        for phrase in &phrases {
+            assert_eq!(tokenizer.encode(phrase.as_str(), false).unwrap().get_ids().len(), 1, "{phrase}");
+        }
+        let ids = tokenizer.encode(texts()[3].as_str(), false).unwrap();
+        assert_eq!(ids.get_tokens()[0], phrases[0]);
+        assert_eq!(tokenizer.decode(ids.get_ids(), false).unwrap(), texts()[3]);
     }
 
     #[test]

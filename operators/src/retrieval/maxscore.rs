@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pulp::Arch;
+use searchmill_kernels::sums;
 use tantivy::fieldnorm::FieldNormReader;
 use tantivy::postings::TermInfo;
 use tantivy::schema::Field;
@@ -24,8 +24,6 @@ const B: f32 = 0.75;
 const TABLED: usize = 8;
 /// Looking through the sums pays where more than one posting in so many documents is left.
 const SCAN_PAYS: u64 = 16;
-/// Sums looked through together.
-const SCANNED: usize = 64;
 /// Bounds are taken this much higher than they are, for the rounding of sums.
 const SLACK: f32 = 1.000_1;
 
@@ -135,34 +133,16 @@ struct Sums {
     /// By document; 0 where no term was found.
     scores: Vec<f32>,
     ranking: Vec<f32>,
+    high: Vec<(u32, f32)>,
 }
 
 impl Sums {
-    fn clear(&mut self, documents: usize) {
-        self.scores.clear();
-        self.scores.resize(documents, 0.0);
-    }
-
-    /// The documents with at least that sum, in their order: whole blocks are passed over at once.
-    fn at_least(&self, least: f32, mut take: impl FnMut(u32, f32)) {
-        let least = least.max(f32::MIN_POSITIVE);
-        Arch::new().dispatch(|| {
-            for (block, start) in self.scores.chunks(SCANNED).zip((0u32..).step_by(SCANNED)) {
-                // Counted, not compared one by one: counting runs on the vector unit.
-                if block.iter().map(|score| u32::from(*score >= least)).sum::<u32>() > 0 {
-                    let hits = block.iter().zip(start..).filter(|(score, _)| **score >= least);
-                    hits.for_each(|(score, document)| take(document, *score));
-                }
-            }
-        });
-    }
-
     /// The `k`-th best sum, as far as it is above `floor`.
     fn kth(&mut self, k: usize, floor: f32) -> f32 {
-        let mut ranking = std::mem::take(&mut self.ranking);
-        ranking.clear();
-        self.at_least(floor, |_, score| ranking.push(score));
-        self.ranking = ranking;
+        self.high.clear();
+        sums::at_least(&self.scores, floor, &mut self.high);
+        self.ranking.clear();
+        self.ranking.extend(self.high.iter().map(|(_, score)| *score));
         kth(&mut self.ranking, k).max(floor)
     }
 }
@@ -223,7 +203,7 @@ struct SegmentSearch<'a> {
 impl SegmentSearch<'_> {
     fn run(&self, sums: &mut Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
         let documents = self.segment.lengths.len();
-        sums.clear(documents);
+        sums::clear(&mut sums.scores, documents);
         let bounds = self.query.bounds(self.number);
         let mut floor = self.floor;
         let mut next = 0;
@@ -248,9 +228,7 @@ impl SegmentSearch<'_> {
         match self.list(term) {
             (_, None) => {}
             (weight, Some(List::Unpacked(list))) => {
-                for (document, factor) in list.documents.iter().zip(&list.factors) {
-                    scores[*document as usize] += weight * factor;
-                }
+                sums::add_list(scores, &list.documents, &list.factors, weight);
             }
             (weight, Some(List::Packed(place))) => {
                 for_each_block(self.segment.open_list(place)?, |documents, frequencies| {
@@ -277,7 +255,7 @@ impl SegmentSearch<'_> {
         let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
         let mut left: Vec<(u32, f32)> = Vec::new();
         // A little lower than `reaches` draws the line, for the rounding of this division.
-        sums.at_least((floor - bounds[next]) / SLACK * 0.999, |document, score| left.push((document, score)));
+        sums::at_least(&sums.scores, (floor - bounds[next]) / SLACK * 0.999, &mut left);
         left.retain(|(_, score)| reaches(*score, bounds[next], floor));
         let mut ranking = Vec::new();
         for term in next..self.query.terms.len() {

@@ -220,6 +220,7 @@ fn foreign(params: &TrainParams, who: &str, checkpointing: &str) -> Vec<ParamIss
     };
     refuse(params.checkpointing != default.checkpointing, "checkpointing", checkpointing);
     refuse(params.pass_tokens != default.pass_tokens, "pass_tokens", "leave it out: it is for the backend `candle`");
+    refuse(params.context_weight != 0.0, "context_weight", "leave it out: it is for the backend `candle`");
     refuse(params.save_steps != default.save_steps, "save_steps", "leave it out: it is for the backend `candle`");
     issues
 }

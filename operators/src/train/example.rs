@@ -35,12 +35,25 @@ pub(super) struct Example {
     pub(super) learnt: Vec<bool>,
     /// How much its tokens count.
     pub(super) weight: f32,
+    /// How much of that the tokens of the context count, which the model did not write.
+    pub(super) context: f32,
 }
 
 impl Example {
     /// Tokens that are predicted and learnt: the first one is never predicted.
     pub(super) fn targets(&self) -> usize {
         self.learnt.iter().skip(1).filter(|learnt| **learnt).count()
+    }
+
+    /// How much the prediction of a token counts.
+    pub(super) fn weight_at(&self, at: usize) -> f32 {
+        self.weight * if self.learnt[at] { 1.0 } else { self.context }
+    }
+
+    /// How much all its predictions count together.
+    pub(super) fn whole_weight(&self) -> f64 {
+        let context = self.tokens.len().saturating_sub(1 + self.targets());
+        f64::from(self.weight) * (self.targets() as f64 + context as f64 * f64::from(self.context))
     }
 }
 
@@ -135,7 +148,7 @@ impl Reader<'_> {
             }
         }
         let (id, question) = (source.id.to_owned(), source.question.to_owned());
-        let example = Example { id, question, tokens, learnt, weight: source.weight as f32 };
+        let example = Example { id, question, tokens, learnt, weight: source.weight as f32, context: 0.0 };
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),

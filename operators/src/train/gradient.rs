@@ -43,8 +43,9 @@ impl Batch {
             for (segment, example) in row.iter().enumerate() {
                 let example = &examples[*example];
                 let first = tokens.len();
-                let predicted = (1..example.tokens.len()).filter(|at| example.learnt[*at]);
-                targets.extend(predicted.map(|at| ((first + at - 1) as u32, example.tokens[at], example.weight)));
+                let predicted = (1..example.tokens.len()).filter(|at| example.learnt[*at] || example.context > 0.0);
+                targets
+                    .extend(predicted.map(|at| ((first + at - 1) as u32, example.tokens[at], example.weight_at(at))));
                 tokens.extend_from_slice(&example.tokens);
                 segments.resize(tokens.len(), segment as u32 + 1);
             }
@@ -254,7 +255,7 @@ impl Sums<'_> {
 
 /// The weights of all tokens that these examples predict.
 pub(super) fn whole_weight(batch: &[usize], examples: &[Example]) -> f64 {
-    batch.iter().map(|example| examples[*example].targets() as f64 * f64::from(examples[*example].weight)).sum()
+    batch.iter().map(|example| examples[*example].whole_weight()).sum()
 }
 
 /// Lengths of examples, for packing.

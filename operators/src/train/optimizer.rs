@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use candle_core::{DType, Result, Tensor, Var};
 use rayon::prelude::*;
 use schemars::JsonSchema;
-use searchmill_kernels::adamw::{Factors, update};
+use searchmill_kernels::adamw::{Factors, sum_of_squares, update};
 use serde::{Deserialize, Serialize};
 
 /// Numbers that one thread takes at once. Fixed, so that sums do not depend on the number of threads.
@@ -70,17 +70,6 @@ pub(super) fn norm(gradients: &Gradients) -> Result<f64> {
         whole += Tensor::stack(&elsewhere, 0)?.to_vec1::<f32>()?.into_iter().map(f64::from).sum::<f64>();
     }
     Ok(whole.sqrt())
-}
-
-fn sum_of_squares(numbers: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    let (chunks, rest) = numbers.as_chunks::<8>();
-    for chunk in chunks {
-        for (lane, number) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(*number) * f64::from(*number);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest.iter().map(|number| f64::from(*number) * f64::from(*number)).sum::<f64>()
 }
 
 impl AdamW {

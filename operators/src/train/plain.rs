@@ -191,6 +191,11 @@ impl<'a> Network<'a> {
 
 /// The loss without gradients.
 pub(super) fn evaluate(student: &Student, batch: &Batch) -> Result<Outcome> {
+    // On a thread of the pool: one that waits outside must be woken up after each of many short loops.
+    rayon::scope(|_| evaluate_in_pool(student, batch))
+}
+
+fn evaluate_in_pool(student: &Student, batch: &Batch) -> Result<Outcome> {
     let network = Network::new(student, batch);
     let mut hidden = network.embed()?;
     for number in 0..network.layers.len() {

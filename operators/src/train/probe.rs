@@ -44,6 +44,7 @@ pub fn tuning(
         tokens: (0..tokens).map(|at| (at * 7919 % vocabulary) as u32).collect(),
         learnt: vec![true; tokens],
         weight: 1.0,
+        context: 0.0,
     };
     let (examples, mut adam, mut losses) = ([text], AdamW::new(AdamParams::default()), Vec::new());
     let settings = Settings { checkpointing, dropout: None, scale: 1.0 / tokens as f64 };

@@ -40,7 +40,7 @@ pub(super) fn bench(params: Value) -> Bench {
     harness.seed = 3;
     let examples = examples_of(&harness, 24);
     let mut whole = json!({"layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "intermediate": 48, "vocab": 400,
-        "deviation": 0.1, "whole_lines": 0.9});
+        "deviation": 0.1, "whole_phrases": 0.9});
     whole.as_object_mut().unwrap().extend(params.as_object().unwrap().clone());
     let made = harness.run(&entry::<InitModel>(), whole, &inputs([("corpus", examples.clone())])).expect("a model");
     let model = made.trees["model"].clone();

@@ -11,7 +11,7 @@ pub(crate) mod model;
 mod params;
 
 pub use model::ModelParams;
-pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, PolicyParams};
+pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, EvidenceWording, PolicyParams};
 
 /// Somebody who can answer questions.
 pub(crate) trait Policy: Send + Sync {

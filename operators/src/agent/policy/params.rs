@@ -99,6 +99,8 @@ pub struct EvidenceParams {
     pub attempts: u32,
     /// Let some turns ask for several searches at once.
     pub parallel: bool,
+    /// How much is said between the searches.
+    pub wording: EvidenceWording,
     /// Decides the wording, with the question's id and the sample's number.
     pub seed: u64,
 }
@@ -115,9 +117,21 @@ pub enum EvidenceMatch {
     Document,
 }
 
+/// How much the teacher says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceWording {
+    /// What it will look for, what it found, and why that is enough, in varied sentences.
+    #[default]
+    Varied,
+    /// What it looks for, the sentences that were found and the answer, always in the same words: less to learn for small
+    /// students.
+    Plain,
+}
+
 impl Default for EvidenceParams {
     fn default() -> Self {
-        Self { matches: EvidenceMatch::Fact, attempts: 3, parallel: false, seed: 0 }
+        Self { matches: EvidenceMatch::Fact, attempts: 3, parallel: false, wording: EvidenceWording::Varied, seed: 0 }
     }
 }
 

@@ -31,7 +31,7 @@ fn made(family: &str, more: serde_json::Value) -> Made {
     let corpus = harness.run(&swift, json!({}), &rows).unwrap().batch("examples");
     let corpus = searchmill_engine::operator::testing::batch_input(searchmill_schemas::RecordKind::Example, corpus);
     let mut params = json!({"family": family, "layers": 2, "hidden": 256, "heads": 4, "kv_heads": 2, "intermediate": 256,
-        "vocab": 500, "deviation": 0.1, "whole_lines": 0.9});
+        "vocab": 500, "deviation": 0.1, "whole_phrases": 0.9});
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let folder =
         harness.run(&entry::<InitModel>(), params, &inputs([("corpus", corpus)])).unwrap().trees["model"].clone();

@@ -72,6 +72,10 @@ impl Actor for Teacher<'_> {
 }
 
 impl Teacher<'_> {
+    fn wording(&mut self) -> Wording<'_> {
+        Wording { chance: &mut self.chance, style: self.settings.params.wording }
+    }
+
     /// Reads the tool turns that are new; what there is to say about them.
     fn take_in(&mut self, turns: &[Turn]) -> String {
         let new = turns.get(self.read..).unwrap_or_default();
@@ -88,7 +92,7 @@ impl Teacher<'_> {
             }
         }
         let open = self.pieces.iter().filter(|piece| !piece.found).count();
-        let mut wording = Wording(&mut self.chance);
+        let mut wording = self.wording();
         match tool_turns.as_slice() {
             [] => String::new(),
             turns if turns.iter().all(|turn| turn.error.is_some()) => wording.failed(),
@@ -132,7 +136,7 @@ impl Teacher<'_> {
     }
 
     fn search(&mut self, remark: &str, queries: &[String]) -> Turn {
-        let mut wording = Wording(&mut self.chance);
+        let mut wording = self.wording();
         let lead = if remark.is_empty() { wording.opening(queries) } else { wording.onward(queries) };
         let mut turn = Turn::text(Author::Assistant, joined(remark, &lead));
         let name = &self.settings.tool_name;
@@ -150,7 +154,7 @@ impl Teacher<'_> {
     fn conclude(&mut self, remark: &str, turns: &[Turn]) -> Turn {
         let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
         let gold = readable(&self.question.golden_answers, turns).filter(|_| seen);
-        let mut wording = Wording(&mut self.chance);
+        let mut wording = self.wording();
         let close = match gold {
             Some(answer) => wording.answer(answer),
             None => wording.insufficient(INSUFFICIENT),
@@ -291,6 +295,23 @@ mod tests {
         let texts: std::collections::BTreeSet<_> =
             (0..8).map(|sample| format!("{:?}", play(&two_hops(), sample, EvidenceParams::default(), true))).collect();
         assert!(texts.len() > 4, "samples differ in wording: {}", texts.len());
+    }
+
+    #[test]
+    fn a_plain_teacher_says_what_it_found_and_answers() {
+        let params = EvidenceParams { wording: super::super::EvidenceWording::Plain, ..EvidenceParams::default() };
+        let turns = play(&two_hops(), 0, params.clone(), true);
+        let said: Vec<&str> =
+            turns.iter().filter(|turn| turn.author == "assistant").map(|turn| turn.content.as_str()).collect();
+        let queries: Vec<&str> = said.iter().filter_map(|text| text.split('"').nth(1)).collect();
+        let wanted = [
+            format!("Let me search for \"{}\".", queries[0]),
+            format!("It was directed by Xawery Żuławski. Let me search for \"{}\".", queries[1]),
+            "He is the son of actress Małgorzata Braunek. <answer>Małgorzata Braunek</answer>".to_owned(),
+        ];
+        assert_eq!(said, wanted);
+        let turns = play(&two_hops(), 0, params, false);
+        assert_eq!(turns.last().map(|turn| turn.content.as_str()), Some("<answer>Insufficient Information</answer>"));
     }
 
     #[test]

@@ -4,11 +4,16 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use searchmill_schemas::Evidence;
 
+use super::super::EvidenceWording;
+
 /// Words quoted from one sentence of evidence.
 const QUOTED_WORDS: usize = 40;
 
 /// Chooses among ways of saying a thing.
-pub(super) struct Wording<'a>(pub(super) &'a mut ChaCha8Rng);
+pub(super) struct Wording<'a> {
+    pub(super) chance: &'a mut ChaCha8Rng,
+    pub(super) style: EvidenceWording,
+}
 
 const OPENINGS: &[&str] = &[
     "",
@@ -70,18 +75,29 @@ const GIVING_UP: &[&str] = &[
 ];
 
 impl Wording<'_> {
+    /// One of the sentences; a plain teacher says none of them.
     fn pick(&mut self, among: &[&'static str]) -> &'static str {
-        among.choose(self.0).copied().unwrap_or_default()
+        match self.style {
+            EvidenceWording::Varied => among.choose(self.chance).copied().unwrap_or_default(),
+            EvidenceWording::Plain => "",
+        }
     }
 
     /// Before the first search; sometimes nothing.
     pub(super) fn opening(&mut self, queries: &[String]) -> String {
-        self.pick(OPENINGS).replace("{q}", &listed(queries))
+        match self.style {
+            EvidenceWording::Varied => self.pick(OPENINGS).replace("{q}", &listed(queries)),
+            EvidenceWording::Plain => self.onward(queries),
+        }
     }
 
     /// Before a further search.
     pub(super) fn onward(&mut self, queries: &[String]) -> String {
-        self.pick(ONWARDS).replace("{q}", &listed(queries))
+        let sentence = match self.style {
+            EvidenceWording::Varied => self.pick(ONWARDS),
+            EvidenceWording::Plain => "Let me search for {q}.",
+        };
+        sentence.replace("{q}", &listed(queries))
     }
 
     /// After a search: what it showed, and whether something is still open.
@@ -90,6 +106,9 @@ impl Wording<'_> {
             return self.pick(NOT_FOUND).to_owned();
         }
         let facts: Vec<String> = found.iter().map(|evidence| quoted(evidence)).collect();
+        if self.style == EvidenceWording::Plain {
+            return facts.join(" ");
+        }
         let said = self.pick(FOUND).replace("{f}", &facts.join(" "));
         if open == 0 { said } else { format!("{said} {}", self.pick(STILL_OPEN)) }
     }
@@ -101,12 +120,12 @@ impl Wording<'_> {
 
     /// The end, with an answer.
     pub(super) fn answer(&mut self, answer: &str) -> String {
-        format!("{} <answer>{}</answer>", self.pick(ANSWERS), answer.trim())
+        super::joined(self.pick(ANSWERS), &format!("<answer>{}</answer>", answer.trim()))
     }
 
     /// The end, without one.
     pub(super) fn insufficient(&mut self, answer: &str) -> String {
-        format!("{} <answer>{answer}</answer>", self.pick(GIVING_UP))
+        super::joined(self.pick(GIVING_UP), &format!("<answer>{answer}</answer>"))
     }
 }
 
@@ -149,7 +168,7 @@ mod tests {
         assert!(quoted(&long).ends_with("word …"));
         let mut chance = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..50 {
-            let mut wording = Wording(&mut chance);
+            let mut wording = Wording { chance: &mut chance, style: EvidenceWording::Varied };
             let queries = ["Rome".to_owned(), "Paris".to_owned()];
             let said = [
                 wording.opening(&queries),
