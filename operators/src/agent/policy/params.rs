@@ -124,8 +124,8 @@ pub enum EvidenceWording {
     /// What it will look for, what it found, and why that is enough, in varied sentences.
     #[default]
     Varied,
-    /// What it looks for, the sentences that were found and the answer, always in the same words: less to learn for small
-    /// students.
+    /// What it looks for (first in the question's own words), the sentences that were found and the answer, always in the
+    /// same words: less to learn for small students.
     Plain,
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use self::plan::Piece;
 use self::wording::Wording;
-use super::{Actor, EvidenceParams, Offer, Policy, Reply};
+use super::{Actor, EvidenceParams, EvidenceWording, Offer, Policy, Reply};
 use crate::agent::protocol::tool_call::INSUFFICIENT;
 use crate::text::normalize::{contains_words, normalize_answer};
 
@@ -113,7 +113,11 @@ impl Teacher<'_> {
         let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
         let mut queries: Vec<String> = Vec::new();
         for place in named.into_iter().chain(unnamed) {
-            let query = self.pieces[place].next_query(&self.question.question, &mut self.chance);
+            let (question, alone) = (&self.question.question, self.pieces.len() == 1);
+            let query = match self.settings.params.wording {
+                EvidenceWording::Varied => self.pieces[place].next_query(question, &mut self.chance),
+                EvidenceWording::Plain => self.pieces[place].next_plain_query(question, alone),
+            };
             if !queries.contains(&query) {
                 queries.push(query);
             }

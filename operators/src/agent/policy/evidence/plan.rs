@@ -58,6 +58,18 @@ impl<'a> Piece<'a> {
         ways[place as usize % ways.len()].clone()
     }
 
+    /// The same for a plain teacher: always in the same order, and first in words that a student can have: those of the
+    /// question where it asks for this piece alone, else its title with them.
+    pub(super) fn next_plain_query(&mut self, question: &str, alone: bool) -> String {
+        let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
+        let first = format!("{title} {}", key_words(question, &[title], 8)).trim().to_owned();
+        let others = self.ways(question).into_iter().filter(|way| *way != first);
+        let ways: Vec<String> = Some(first.clone()).filter(|way| !way.is_empty()).into_iter().chain(others).collect();
+        let way = ways[self.tries as usize % ways.len()].clone();
+        self.tries += 1;
+        way
+    }
+
     /// Different queries for it, the most telling ones first.
     fn ways(&self, question: &str) -> Vec<String> {
         let mut ways: Vec<String> = Vec::new();
@@ -132,6 +144,16 @@ mod tests {
             assert_eq!(unique.len(), 5, "{queries:?}");
             assert!(queries[0].starts_with("Kiss and Tell") && !queries[0].contains("1945"), "{queries:?}");
         }
+    }
+
+    #[test]
+    fn a_plain_teacher_asks_in_the_words_of_the_question() {
+        let evidence = Evidence { title: Some("How Zorga is governed".to_owned()), ..Evidence::default() };
+        let question = "In which year did Zorga receive its city charter?";
+        assert_eq!(Piece::new(&evidence).next_plain_query(question, true), "year Zorga receive city charter");
+        let mut piece = Piece::new(&evidence);
+        assert_eq!(piece.next_plain_query(question, false), "How Zorga is governed year receive city charter");
+        assert_eq!(piece.next_plain_query(question, false), "How Zorga is governed");
     }
 
     #[test]
