@@ -17,7 +17,6 @@ pub struct Span {
 }
 
 /// Sizes of an attention: `rows` texts of `columns` queries and `keys` keys.
-#[expect(clippy::struct_field_names, reason = "rows, columns and heads of a tensor")]
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
     pub rows: usize,

@@ -21,6 +21,7 @@ impl<'a> View<'a> {
         Self { data: &data[offset..], rows, columns, row_stride: stride, column_stride: 1 }
     }
 
+    #[must_use]
     pub fn transposed(self) -> Self {
         let (rows, columns) = (self.columns, self.rows);
         Self { rows, columns, row_stride: self.column_stride, column_stride: self.row_stride, ..self }

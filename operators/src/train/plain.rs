@@ -211,7 +211,7 @@ fn evaluate_in_pool(student: &Student, batch: &Batch) -> Result<Outcome> {
 /// The loss; gradients are added to `gradients`.
 pub(super) fn pass(student: &Student, batch: &Batch, settings: Settings, gradients: &mut Gradients) -> Result<Outcome> {
     let network = Network::new(student, batch);
-    let mut sums = Sums::new(student)?;
+    let mut sums = Sums::new(student);
     // With checkpointing the inputs of the layers are kept, and what is within them is made again.
     let (mut hidden, mut inputs, mut kept) = (network.embed()?, Vec::new(), Vec::new());
     for number in 0..network.layers.len() {
@@ -227,13 +227,12 @@ pub(super) fn pass(student: &Student, batch: &Batch, settings: Settings, gradien
     }
     let (outcome, mut gradient) = head(&network, &hidden, settings.scale, &mut sums)?;
     for number in (0..network.layers.len()).rev() {
-        let (layer, activations) = match kept.pop() {
-            Some(kept) => kept,
-            None => {
-                let layer = network.layer(number)?;
-                let activations = layer.forward(inputs.pop().unwrap_or_default(), network.place()).1;
-                (layer, activations)
-            }
+        let (layer, activations) = if let Some(kept) = kept.pop() {
+            kept
+        } else {
+            let layer = network.layer(number)?;
+            let activations = layer.forward(inputs.pop().unwrap_or_default(), network.place()).1;
+            (layer, activations)
         };
         gradient = layer.backward(&activations, network.place(), gradient, &mut sums.layers[number]);
     }
@@ -270,7 +269,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(student: &Student) -> Result<Self> {
+    fn new(student: &Student) -> Self {
         let full = student.trains_head();
         let zeros = |tensor: &Tensor| if full { vec![0.0; tensor.elem_count()] } else { Vec::new() };
         let low = |tensor: &Tensor| if full { Vec::new() } else { vec![0.0; tensor.elem_count()] };
@@ -289,12 +288,12 @@ impl Sums {
         };
         let decoder = &student.decoder;
         let tied = decoder.config().tie_word_embeddings;
-        Ok(Self {
+        Self {
             embedding: zeros(decoder.embedding()),
             norm: zeros(decoder.norm()),
             head: if tied { Vec::new() } else { zeros(decoder.head_weight()) },
             layers: decoder.blocks().iter().map(layer).collect(),
-        })
+        }
     }
 
     fn head_or_embedding(&mut self) -> &mut [f32] {
