@@ -17,7 +17,7 @@ nodes:
   student:
     op: train
     from: {examples: swift, model: blank}
-    with: {epochs: 2, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2}
+    with: {epochs: 24, batch_size: 2, learning_rate: 3e-3, eval_share: 0.1, eval_steps: 20, save_steps: 2}
     seed: 4
 ";
 
