@@ -304,14 +304,14 @@ mod tests {
     #[test]
     fn a_plain_teacher_says_what_it_found_and_answers() {
         let params = EvidenceParams { wording: super::super::EvidenceWording::Plain, ..EvidenceParams::default() };
-        let turns = play(&two_hops(), 0, params.clone(), true);
+        let mut one = question(vec![piece("Polish-Russian War", "It was directed by Xawery Żuławski.")]);
+        one.golden_answers = vec!["Xawery Żuławski".to_owned()];
+        let turns = play(&one, 0, params.clone(), true);
         let said: Vec<&str> =
             turns.iter().filter(|turn| turn.author == "assistant").map(|turn| turn.content.as_str()).collect();
-        let queries: Vec<&str> = said.iter().filter_map(|text| text.split('"').nth(1)).collect();
         let wanted = [
-            format!("Let me search for \"{}\".", queries[0]),
-            format!("It was directed by Xawery Żuławski. Let me search for \"{}\".", queries[1]),
-            "He is the son of actress Małgorzata Braunek. <answer>Małgorzata Braunek</answer>".to_owned(),
+            "Let me search for \"mother director Polish-Russian War\".",
+            "It was directed by Xawery Żuławski. <answer>Xawery Żuławski</answer>",
         ];
         assert_eq!(said, wanted);
         let turns = play(&two_hops(), 0, params, false);
