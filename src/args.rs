@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// List operators, or print the reference page of one.
     Ops(OpsArgs),
+    /// List the kinds of rows that flow between nodes, or the columns of one.
+    Kinds(KindsArgs),
     /// Print the JSON Schema of pipelines, for editors.
     Schema,
     /// Draw the graph of a pipeline.
@@ -369,6 +371,12 @@ pub(crate) struct OpsArgs {
     /// Markdown instead of plain text.
     #[arg(long)]
     pub(crate) markdown: bool,
+}
+
+#[derive(Arguments)]
+pub(crate) struct KindsArgs {
+    /// The kind: `document`, `question`, `trajectory` …
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Arguments)]

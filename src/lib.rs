@@ -7,6 +7,7 @@ mod exit;
 mod openlineage;
 mod pipeline;
 mod schedule;
+mod secrets;
 mod serve;
 mod workers;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -200,7 +200,10 @@ fn agent(
     let protocol = protocol(params, search.is_some());
     let policy: Box<dyn Policy> = match &params.policy {
         PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, &protocol.tools, context)?),
-        PolicyParams::Evidence(evidence) => Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name)),
+        PolicyParams::Evidence(evidence) => {
+            tell_if_nothing_is_known(inputs, context)?;
+            Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name))
+        }
         PolicyParams::Model(model) => {
             let tools = (protocol.tools.as_str(), params.tool_name.as_str());
             Box::new(LocalModel::open(model, &inputs.trees("model"), tools, context)?)
@@ -212,6 +215,25 @@ fn agent(
         ask_for_answer: params.ask_for_answer,
     };
     Ok(Agent { policy, protocol, search, limits })
+}
+
+/// A teacher of evidence can only give up where no question has any: most likely a column was not mapped.
+fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
+    let questions = inputs.rows("questions")?;
+    for batch in questions.batches() {
+        let batch = batch?;
+        let evidence = batch.column_by_name("evidence").and_then(|column| column.as_list_opt::<i32>());
+        if evidence.is_none_or(|evidence| !evidence.values().is_empty()) {
+            return Ok(());
+        }
+    }
+    if questions.rows > 0 {
+        context.progress().log(
+            "no question has `evidence`, so the teacher answers none of them: map a column to it in `read` \
+             (`searchmill kinds question`)",
+        );
+    }
+    Ok(())
 }
 
 fn columns() -> Vec<String> {

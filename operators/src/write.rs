@@ -77,6 +77,10 @@ impl Operator for Write {
         issue.map(|message| ParamIssue::new("path", message)).into_iter().collect()
     }
 
+    fn destinations(params: &WriteParams) -> Vec<String> {
+        vec![params.path.clone()]
+    }
+
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
     }

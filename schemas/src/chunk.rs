@@ -1,12 +1,13 @@
 //! `chunk`: a piece of a document, the unit of retrieval.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, optional, required};
 
 /// A piece of a document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Chunk {
     /// Unique in its table: `<document_id>#<position>`.
     pub id: String,

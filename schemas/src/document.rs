@@ -1,12 +1,13 @@
 //! `document`: a text with an id and a title.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, optional, required};
 
 /// A text with an id and a title.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
     /// Unique in its table.
     pub id: String,

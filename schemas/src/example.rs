@@ -1,12 +1,13 @@
 //! `example`: one training example, ready to be written.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, optional, required};
 
 /// One training example.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Example {
     /// The trajectory's id (with the repeat's number after `~` where rebalancing repeated it).
     pub id: String,

@@ -1,12 +1,13 @@
 //! `hit`: one retrieved chunk for one query.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 /// One retrieved chunk for one query.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hit {
     /// `<question_id>@<rank>`.
     pub id: String,
@@ -31,7 +32,7 @@ pub struct Hit {
 }
 
 /// How one index ranked a hit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HitSource {
     /// `<kind>:<place among the indexes, from 0>`, for example `bm25:0`.
     pub index: String,

@@ -6,6 +6,7 @@
 
 mod columns;
 mod compat;
+mod describe;
 mod parents;
 mod record;
 
@@ -22,6 +23,7 @@ mod trajectory;
 pub use chunk::Chunk;
 pub use columns::{f64_column, list_text_column, text_column, text_value};
 pub use compat::conform;
+pub use describe::Column;
 pub use document::Document;
 pub use example::Example;
 pub use hit::{Hit, HitSource};

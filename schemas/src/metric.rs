@@ -1,12 +1,13 @@
 //! `metric`: one aggregated figure with its interval.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, optional, required};
 
 /// One aggregated figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metric {
     /// `<group>/<name>`.
     pub id: String,

@@ -1,12 +1,13 @@
 //! `question`: a question with golden answers and the evidence that supports them.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 /// A question with golden answers and evidence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Question {
     /// Unique in its table.
     pub id: String,
@@ -23,7 +24,7 @@ pub struct Question {
 }
 
 /// One piece of gold evidence. At least one of the three is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// Id of the supporting document, where the data set has ids.
     pub document_id: Option<String>,

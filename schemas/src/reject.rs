@@ -1,12 +1,13 @@
 //! `reject`: a row that failed, with the reason. Rejects are data: counted, shown, and retried.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, optional, required};
 
 /// A row that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reject {
     /// Id of the failed row, or `<source>:<line>` where it never became a row.
     pub id: String,

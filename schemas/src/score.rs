@@ -1,12 +1,13 @@
 //! `score`: the answer metrics of one trajectory.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, RecordKind, list_of, optional, required};
 
 /// The answer metrics of one trajectory, each from 0 to 1.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
     /// The trajectory's id.
     pub id: String,

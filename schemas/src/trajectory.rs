@@ -1,13 +1,14 @@
 //! `trajectory`: one rollout with every turn, tool call and observation.
 
 use arrow::datatypes::{DataType, FieldRef};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::question::{Evidence, evidence_type};
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 /// One rollout: a question, the turns that followed, and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trajectory {
     /// `<question_id>@<sample_index>`.
     pub id: String,
@@ -56,7 +57,7 @@ pub struct Trajectory {
 }
 
 /// Who wrote a turn. Text of `Tool` turns comes from the environment and is never parsed as the model's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Author {
     /// The pipeline's instructions.
@@ -70,7 +71,7 @@ pub enum Author {
 }
 
 /// One message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
     /// `system`, `user`, `assistant` or `tool`.
     pub author: String,
@@ -133,7 +134,7 @@ impl Author {
 }
 
 /// A tool call asked for by the model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     /// Id that the tool's answer refers to.
     pub id: String,
@@ -144,7 +145,7 @@ pub struct ToolCall {
 }
 
 /// A chunk that a tool showed to the model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Observation {
     /// The chunk.
     pub chunk_id: String,

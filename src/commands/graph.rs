@@ -12,7 +12,8 @@ use crate::pipeline;
 
 pub(super) fn graph(session: &Session<'_>, args: &GraphArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let text = match args.format {
+    let format = if session.terminal.is_json() { GraphFormat::Json } else { args.format };
+    let text = match format {
         GraphFormat::Mermaid => mermaid(&plan),
         GraphFormat::Dot => dot(&plan),
         GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan)).unwrap_or_default(),

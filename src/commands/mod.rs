@@ -9,6 +9,7 @@ mod export;
 mod gc;
 mod graph;
 mod import;
+mod kinds;
 mod logs;
 mod ops;
 mod pin;
@@ -111,6 +112,7 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Serve(args) => serve::serve(&session, &args),
         Command::Show(args) => show::show(&session, &args),
         Command::Ops(args) => ops::ops(&session, &args),
+        Command::Kinds(args) => kinds::kinds(&session, &args),
         Command::Schema => Ok(schema::schema(&session)),
         Command::Graph(args) => graph::graph(&session, &args),
         Command::Logs(args) => logs::logs(&session, &args),

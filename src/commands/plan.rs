@@ -11,7 +11,7 @@ use super::Session;
 use crate::args::PlanArgs;
 use crate::display::money;
 use crate::exit::{Failure, OK, WORK};
-use crate::pipeline;
+use crate::{pipeline, secrets};
 
 pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
@@ -40,6 +40,12 @@ pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Re
     let to_run = rows.len() - cached;
     session.terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide", rows.len()));
     show_work(session, plan, &survey);
+    for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
+        let unset = secrets::unset(node);
+        if !known(&status) && !unset.is_empty() {
+            session.terminal.warn(&secrets::unset_words(node, &unset));
+        }
+    }
     Ok(to_run > 0)
 }
 
@@ -99,6 +105,10 @@ fn as_json(plan: &Plan, place: usize, status: &NodeStatus, work: &BTreeMap<usize
     let (word, detail) = words(status);
     let (id, operator) = plan.nodes().get(place).map_or(("", ""), |node| (node.spec.id.as_str(), node.entry.name));
     let mut told = json!({"node": id, "operator": operator, "status": word, "detail": detail});
+    let unset = plan.nodes().get(place).map(secrets::unset).unwrap_or_default();
+    if !unset.is_empty() {
+        told["secrets_not_set"] = json!(unset);
+    }
     if let Some(work) = work.get(&place) {
         told["rows"] = json!(work.rows.map(|(known, missing)| json!({"known": known, "to_compute": missing})));
         told["estimate"] = json!(work.estimate.map(|usage| {

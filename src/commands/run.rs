@@ -5,16 +5,13 @@ use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, failed_rows, run as execute};
 use searchmill_engine::operator::{Budget, Source};
-use searchmill_engine::plan::{Plan, Selection, nearest, select};
+use searchmill_engine::plan::{Plan, Selection, meant_node, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
 use crate::args::RunArgs;
 use crate::exit::Failure;
-use crate::{openlineage, pipeline, workers};
-
-/// Nodes that are listed where one was not found.
-const NAMED: usize = 20;
+use crate::{openlineage, pipeline, secrets, workers};
 
 pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
@@ -32,6 +29,7 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let store = session.store()?;
     let workers = workers::workers(&plan)?;
     workers::check(&plan, &workers, &store, &selected, &session.directory, args.limit)?;
+    secrets::check(&plan, &store, &selected, &session.directory, args.limit)?;
     let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
     let options = RunOptions {
         jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
@@ -43,7 +41,7 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         directory: session.directory.clone(),
         machine,
         workers,
-        secrets: Arc::new(|name| std::env::var(name).ok()),
+        secrets: Arc::new(secrets::look_up),
         budget,
         retry_dropped: args.retry_rejects,
     };
@@ -116,12 +114,7 @@ fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {
 
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
     let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).collect();
-    let help = match nearest(id, nodes.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if nodes.len() > NAMED => format!("nodes: {}, … ({} in all)", nodes[..NAMED].join(", "), nodes.len()),
-        None => format!("nodes: {}", nodes.join(", ")),
-    };
-    Failure::usage(format!("there is no node `{id}`")).with_help(help)
+    Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
 }
 
 fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {

@@ -15,5 +15,5 @@ mod terminal;
 pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use conversation::conversation;
-pub(crate) use reference::reference_page;
+pub(crate) use reference::{kind_page, reference_page};
 pub(crate) use table::{bytes, duration, json_lines, preview, quoted};

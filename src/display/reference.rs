@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use searchmill_engine::operator::{Arity, OperatorEntry, OutputType, Ports};
+use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
 use super::terminal::{DIM, STRONG};
@@ -26,6 +27,18 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
     for example in entry.examples {
         page.paragraph(example.title);
         page.code(example.yaml);
+    }
+    page.text.trim_end().to_owned()
+}
+
+/// The columns of a kind of rows.
+pub(crate) fn kind_page(kind: RecordKind) -> String {
+    let mut page = Page { text: String::new(), markdown: false };
+    page.heading(1, kind.name());
+    page.paragraph(&kind.about());
+    page.columns(&kind.columns(), 0);
+    if kind != RecordKind::Table {
+        page.text.push_str("\nFurther columns may ride along.");
     }
     page.text.trim_end().to_owned()
 }
@@ -82,14 +95,19 @@ impl Page {
         if self.markdown {
             writeln!(self.text, "{pad}- `{name}` ({kind}): {about}").unwrap_or_default();
         } else {
-            writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}{kind}{DIM:#}  {about}").unwrap_or_default();
+            writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}").unwrap_or_default();
         }
     }
 
     fn ports(&mut self, ports: &Ports) {
         self.heading(2, "Inputs");
         if let Some(accept) = &ports.named_inputs {
-            self.item(0, "NAME", &accept.to_string(), "any number of inputs, named by you");
+            self.item(
+                0,
+                "NAME",
+                &accept.to_string(),
+                "any number of inputs, named by you: `from: {NAME: node}`; with `from: node` its name is `input`",
+            );
         }
         for port in &ports.inputs {
             let arity = match port.arity {
@@ -111,6 +129,14 @@ impl Page {
         }
         self.item(0, "rejects", "reject rows", "rows that failed, with the reason");
         self.text.push('\n');
+    }
+
+    fn columns(&mut self, columns: &[Column], depth: usize) {
+        for column in columns {
+            let kind = if column.required { column.kind.clone() } else { format!("{}, optional", column.kind) };
+            self.item(depth, &column.name, &kind, &column.about);
+            self.columns(&column.fields, depth + 1);
+        }
     }
 
     /// Params of an object schema, those of its alternatives included.

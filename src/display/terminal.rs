@@ -104,11 +104,19 @@ impl Terminal {
                     }
                 }
             }
-            Failure::Usage { message, help } => error(message, help.as_deref()),
-            Failure::Store(problem) => error(&problem.to_string(), None),
-            Failure::Busy(message) | Failure::Other(message) => error(message, None),
+            Failure::Usage { message, help } => self.error(message, help.as_deref()),
+            Failure::Store(problem) => self.error(&problem.to_string(), None),
+            Failure::Busy(message) | Failure::Other(message) => self.error(message, None),
         }
         failure.code()
+    }
+
+    fn error(&self, message: &str, help: Option<&str>) {
+        if self.json {
+            out(&serde_json::json!({"severity": "error", "message": message, "help": help}).to_string());
+        } else {
+            error(message, help);
+        }
     }
 
     /// A line of a daemon's log: on stderr, with its time; as JSON on stdout when asked.

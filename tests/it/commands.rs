@@ -152,7 +152,7 @@ fn slips_of_the_command_line_are_told_with_what_was_meant() {
     let told = mill.call(&["run", "pipeline.yaml", "chunk"]).exit(2).stderr;
     assert!(told.contains("there is no node `chunk`") && told.contains("did you mean `chunks`?"), "{told}");
     let told = mill.call(&["run", "pipeline.yaml", "--only", "zzzzzzzzzz"]).exit(2).stderr;
-    assert!(told.contains("nodes: corpus, kept, chunks"), "{told}");
+    assert!(told.contains("nodes: `corpus`, `kept`, `chunks`"), "{told}");
     mill.call(&["run", "pipeline.yaml", "-j", "0"]).exit(2);
     mill.run(&[]).exit(0);
     let told = mill.call(&["show", "chunk"]).exit(2).stderr;

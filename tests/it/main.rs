@@ -28,6 +28,7 @@ mod schedule;
 mod serve;
 mod scale;
 mod shared;
+mod slips;
 mod tidy;
 mod training;
 mod version;

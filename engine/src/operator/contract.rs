@@ -106,6 +106,11 @@ pub trait Operator: Send + Sync + 'static {
     /// When what the params ask for is not there.
     fn open(params: &Self::Params, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
 
+    /// Paths and URLs that [`Operator::deliver`] writes to, as the user gave them: no two nodes may share one.
+    fn destinations(_params: &Self::Params) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Puts finished outputs where the user wants them (`write`); runs whenever the node's result is known, computed or
     /// cached, so it must be cheap when everything is in place. `folders` has the folder of every tree output. Gives
     /// the places written.

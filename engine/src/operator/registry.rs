@@ -76,6 +76,8 @@ pub trait BoundOperator: Send + Sync {
     /// # Errors
     /// When what the params ask for is not there.
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
+    /// Where finished outputs are put.
+    fn destinations(&self) -> Vec<String>;
     /// Puts finished outputs where the user wants them.
     ///
     /// # Errors
@@ -133,6 +135,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         O::open(&self.params, inputs, context)
+    }
+
+    fn destinations(&self) -> Vec<String> {
+        O::destinations(&self.params)
     }
 
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {

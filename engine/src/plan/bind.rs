@@ -7,12 +7,13 @@ use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
-use super::check::{Edge, check_edges, check_missing, output_of, output_types, port_of, suggest};
+use super::check::{Edge, check_edges, check_missing, meant_node, output_of, output_types, port_of, suggest};
 use super::graph::{Input, Node, Plan};
-use crate::diagnostic::{Diagnostic, Span};
+use super::places::{check_destinations, check_sources, find_text};
+use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
-use crate::operator::{BoundOperator, OperatorEntry, PortType, Ports, Registry, Source};
-use crate::spec::{NodeSpec, Spanned, Spec, arguments, locate};
+use crate::operator::{BoundOperator, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source};
+use crate::spec::{NodeSpec, Spec, arguments, locate};
 
 /// Binds and checks a spec. `directory` is where relative paths start.
 ///
@@ -23,6 +24,8 @@ pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> R
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
     let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     check_currencies(&spec.nodes, &bound, &mut errors);
+    let destinations = bound.iter().map(|bound| bound.as_ref().map(|bound| bound.operator.destinations()));
+    check_destinations(&spec.nodes, destinations, directory, &mut errors);
     let order = order(&spec.nodes, &by_id, &mut errors);
     if let Some(order) = order {
         let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);
@@ -90,6 +93,7 @@ fn bind_operator(
     let operator = match (entry.bind)(params) {
         Ok(operator) => operator,
         Err(issue) => {
+            let issue = reworded(issue, entry.name);
             let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
             errors.push(Diagnostic { help: issue.help, ..error });
             return None;
@@ -105,6 +109,18 @@ fn bind_operator(
     let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
     Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+}
+
+/// Serde's ``unknown variant `a`, expected one of `b`, `c` `` in the words of all other errors.
+fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
+    let Some(rest) = issue.message.strip_prefix("unknown variant ") else { return issue };
+    let quoted: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let ([wrong, known @ ..], Some(param)) = (quoted.as_slice(), issue.path.rsplit('.').find(|part| !part.is_empty()))
+    else {
+        return issue;
+    };
+    let message = format!("`{param}` of `{operator}` cannot be `{wrong}`");
+    ParamIssue { help: Some(suggest(wrong, known, "it can be")), message, path: issue.path }
 }
 
 /// Costs are added up, so all prices must be in one currency.
@@ -124,37 +140,6 @@ fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Ve
     }
 }
 
-/// Local files must be there when the plan is made: not found is found before anything runs.
-fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
-    for source in sources {
-        let Source::Path(path) = source else { continue };
-        if path.contains("://") || exists(&directory.join(path)) {
-            continue;
-        }
-        let span = find_text(&node.with, path).unwrap_or(node.with.span);
-        let error = Diagnostic::error("not-found", format!("there is no file or folder `{path}`")).at(span, "");
-        errors.push(error.help(format!("relative paths start at {}", directory.display())));
-    }
-}
-
-fn exists(path: &Path) -> bool {
-    path.exists()
-        || path.to_str().is_some_and(|pattern| glob::glob(pattern).is_ok_and(|mut found| found.next().is_some()))
-}
-
-/// Where a scalar with that text stands.
-fn find_text(value: &Spanned, text: &str) -> Option<Span> {
-    let mut pending = vec![value];
-    while let Some(value) = pending.pop() {
-        if value.scalar_text().is_some_and(|found| found == text) {
-            return Some(value.span);
-        }
-        pending.extend(value.items());
-        pending.extend(value.entries().iter().map(|(_, value)| value));
-    }
-    None
-}
-
 /// Places in an order in which every node stands after all it needs, otherwise as written; `None` if there is a cycle.
 fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
@@ -168,7 +153,7 @@ fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<D
                 graph.update_edge(NodeIndex::new(*from), NodeIndex::new(place), ());
             } else {
                 let error = Diagnostic::error("unknown-node", format!("there is no node `{}`", reference.node));
-                errors.push(error.at(reference.span, "").help(suggest(&reference.node, &names, "nodes")));
+                errors.push(error.at(reference.span, "").help(meant_node(&reference.node, &names)));
             }
         }
     }

@@ -20,6 +20,22 @@ pub(super) fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
+/// What was probably meant by the name of a node that is not there. A node with a matrix has no name of its own.
+#[must_use]
+pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
+    let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
+    let variants: Vec<&str> = nodes.iter().copied().filter(|id| base(id)).collect();
+    if let [first, rest @ ..] = variants.as_slice() {
+        let more = if rest.is_empty() { String::new() } else { format!(" (there are {})", variants.len()) };
+        return format!("`{wrong}` has a matrix: name one of its nodes, for example `{first}`{more}");
+    }
+    let written = nodes.iter().map(|id| id.split('@').next().unwrap_or(id));
+    match nearest(wrong, written) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => suggest(wrong, nodes, "nodes"),
+    }
+}
+
 /// A reference that was found: where it comes from and what it is.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
@@ -59,7 +75,10 @@ pub(super) fn check_edges(node: &NodeSpec, port: &InputPort, edges: &[Edge], spa
     let operator = &node.operator;
     if edges.len() > 1 && matches!(port.arity, Arity::One | Arity::Optional) {
         let message = format!("`{operator}` takes one artifact at `{}`, {} are given", port.name, edges.len());
-        errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help("name one of them"));
+        let given: Vec<String> = edges.iter().take(4).map(|edge| format!("`{}`", edge.written)).collect();
+        let more = if edges.len() > given.len() { ", …" } else { "" };
+        let help = format!("name one of them: {}{more}", given.join(", "));
+        errors.push(Diagnostic::error("too-many-inputs", message).at(span, "").help(help));
     }
     for edge in edges.iter().filter(|edge| !port.accept.accepts(&edge.port_type)) {
         let message = format!("`{operator}` wants {}, but `{}` gives {}", port.accept, edge.written, edge.port_type);

@@ -1,6 +1,6 @@
 //! The checked plan. It exists only if every check passed: its constructor is private to this folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use indexmap::IndexMap;
@@ -52,11 +52,31 @@ impl Node {
         &self.spec.id
     }
 
+    /// Names of the secrets that its params refer to.
+    #[must_use]
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let (mut names, mut pending) = (BTreeSet::new(), vec![self.operator.params()]);
+        while let Some(value) = pending.pop() {
+            match value {
+                Value::String(text) => names.extend(secret_names(&text).map(str::to_owned)),
+                Value::Array(items) => pending.extend(items),
+                Value::Object(fields) => pending.extend(fields.into_values()),
+                _ => {}
+            }
+        }
+        names
+    }
+
     /// Its default output port, if it has one.
     #[must_use]
     pub fn default_output(&self) -> Option<&str> {
         self.outputs.keys().next().map(String::as_str)
     }
+}
+
+/// Names of the `${secret:NAME}` in a text.
+fn secret_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split("${secret:").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
 }
 
 impl std::fmt::Debug for Node {

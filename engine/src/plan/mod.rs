@@ -3,11 +3,12 @@
 mod bind;
 mod check;
 mod graph;
+mod places;
 mod schema;
 mod select;
 
 pub use bind::bind;
-pub use check::nearest;
+pub use check::{meant_node, nearest};
 pub use graph::{Input, Node, Plan};
 pub use schema::pipeline_schema;
 pub use select::{Selection, select};

@@ -80,12 +80,16 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 /// All tables of an evaluation, one after the other.
 pub(crate) fn summary(evaluation: &Evaluation) -> String {
     let mut out = format!("{}\n\n", evaluation.title);
+    let notes = notes(evaluation);
+    for note in &notes {
+        writeln!(out, "{note}").ok();
+    }
+    if !notes.is_empty() {
+        out.push('\n');
+    }
     for table in tables(evaluation) {
         out.push_str(&table.render());
         out.push('\n');
-    }
-    for note in notes(evaluation) {
-        writeln!(out, "{note}").ok();
     }
     out
 }

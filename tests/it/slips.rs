@@ -1,0 +1,117 @@
+//! Slips that are found before anything runs, and what is said about them.
+
+use crate::mill::Mill;
+
+const WORLD: &str =
+    "name: slips\nnodes:\n  world: {op: generate-world, with: {documents: 150, questions: 20}, seed: 5}\n";
+
+fn mill(nodes: &str) -> Mill {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", &format!("{WORLD}{nodes}"));
+    mill
+}
+
+/// What `validate` says.
+fn refused(nodes: &str) -> String {
+    mill(nodes).call(&["validate", "pipeline.yaml"]).exit(2).stderr
+}
+
+#[test]
+fn two_nodes_that_write_to_one_place_are_refused() {
+    let write = |path: &str, more: &str| format!("{{op: write, from: world, with: {{path: \"{path}\"}}{more}}}\n");
+    let told = refused(&format!("  a: {}  b: {}", write("out/x.jsonl", ""), write("./out/../out/x.jsonl", "")));
+    assert!(told.contains("`a` and `b` both write to `./out/../out/x.jsonl`"), "{told}");
+    assert!(told.contains("pipeline.yaml:5:") && told.contains("the first one writes here"), "{told}");
+    let told = refused(&format!("  a: {}", write("out/x.jsonl", ", matrix: {n: [1, 2]}")));
+    assert!(told.contains("`a@n=1` and `a@n=2`") && told.contains("${matrix.KEY}"), "{told}");
+    let fine =
+        format!("  a: {}  b: {}", write("s3://b/x.jsonl", ""), write("out/${matrix.n}.jsonl", ", matrix: {n: [1, 2]}"));
+    mill(&fine).call(&["validate", "pipeline.yaml"]).exit(0);
+}
+
+#[test]
+fn a_secret_that_is_not_set_is_told_before_anything_runs() {
+    let rollouts = "  closed: {op: rollout, from: {questions: world.questions}, with: {policy: {endpoint: {base_url: \
+                    \"http://127.0.0.1:9/v1\", model: m, api_key: \"${secret:SLIPS_KEY}\"}}}}\n";
+    let mill = mill(rollouts);
+    let told = mill.call(&["plan", "pipeline.yaml"]).exit(0).stderr;
+    assert!(told.contains("`closed` needs the secret `SLIPS_KEY`, which is not set"), "{told}");
+    let nodes = mill.call(&["plan", "pipeline.yaml", "--json"]).exit(0).events();
+    assert_eq!(nodes[1]["secrets_not_set"], serde_json::json!(["SLIPS_KEY"]));
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(2).stderr;
+    assert!(
+        told.contains("error[secret-not-set]") && told.contains("set the environment variable SLIPS_KEY"),
+        "{told}"
+    );
+    assert!(mill.last_nodes().is_empty(), "nothing ran");
+    // What does not need it runs; with it, the plan has nothing to say.
+    mill.run(&["world"]).exit(0);
+    let told = mill.command(&["plan", "pipeline.yaml"]).env("SLIPS_KEY", "sk").output().expect("a plan");
+    assert!(!String::from_utf8_lossy(&told.stderr).contains("SLIPS_KEY"));
+}
+
+#[test]
+fn nodes_of_a_matrix_are_named() {
+    let chunks = "  chunks: {op: chunk, from: world, with: {size: \"${matrix.size}\", count: words}, matrix: {size: [40, 60]}}\n";
+    let told = refused(&format!("{chunks}  bm25: {{op: index, from: chunks, with: {{kind: bm25}}}}\n"));
+    assert!(told.contains("name one of them: `chunks@size=40`, `chunks@size=60`"), "{told}");
+    let mill = mill(chunks);
+    let told = mill.call(&["why", "chunks", "--file", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("`chunks` has a matrix: name one of its nodes, for example `chunks@size=40`"), "{told}");
+    let told = mill.call(&["run", "pipeline.yaml", "chunk"]).exit(2).stderr;
+    assert!(told.contains("did you mean `chunks`?"), "{told}");
+}
+
+#[test]
+fn a_wrong_word_is_told_with_the_right_one() {
+    let told = refused("  bm25: {op: index, from: world, with: {kind: bm52}}\n");
+    assert!(told.contains("`kind` of `index` cannot be `bm52`") && told.contains("did you mean `bm25`?"), "{told}");
+}
+
+#[test]
+fn kinds_of_rows_are_described() {
+    let mill = Mill::new();
+    let all = mill.call(&["kinds"]).exit(0).stdout;
+    assert!(all.lines().any(|line| line.starts_with("trajectory  One rollout")), "{all}");
+    let question = mill.call(&["kinds", "question"]).exit(0).stdout;
+    assert!(question.contains("  golden_answers (list of text)  Accepted answers"), "{question}");
+    assert!(question.contains("    fact (text, optional)  The supporting sentence"), "{question}");
+    let told = mill.call(&["kinds", "chunk", "--json"]).exit(0).events();
+    assert_eq!((&told[0]["columns"][0]["name"], &told[0]["columns"][0]["type"]), (&"id".into(), &"text".into()));
+    assert!(mill.call(&["kinds", "questoin"]).exit(2).stderr.contains("did you mean `question`?"));
+}
+
+#[test]
+fn mistakes_are_json_too_where_json_is_asked_for() {
+    let mill = mill("");
+    for (command, word) in [(&["run", "pipeline.yaml", "wrld"][..], "wrld"), (&["kinds", "nothing"], "nothing")] {
+        let told = mill.call(&[command, &["--json"]].concat()).exit(2);
+        let line: serde_json::Value = serde_json::from_str(&told.stdout).expect("one line of JSON");
+        assert!(line["severity"] == "error" && line["message"].as_str().unwrap_or_default().contains(word), "{line}");
+        assert_eq!(told.stderr, "");
+    }
+    let graph: serde_json::Value =
+        serde_json::from_str(&mill.call(&["graph", "pipeline.yaml", "--json"]).exit(0).stdout).expect("JSON");
+    assert_eq!(graph["nodes"][0]["id"], "world");
+}
+
+#[test]
+fn a_teacher_without_any_evidence_says_so() {
+    let mill = Mill::new();
+    let line =
+        |n: usize| format!("{{\"id\": \"q{n}\", \"question\": \"Who was {n}?\", \"golden_answers\": [\"x\"]}}\n");
+    mill.write("questions.jsonl", &(0..5).map(line).collect::<String>());
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "{WORLD}  chunks: {{op: chunk, from: world, with: {{size: 60, count: words}}}}\n  bm25: {{op: index, from: \
+             chunks, with: {{kind: bm25}}}}\n  asked: {{op: read, with: {{path: questions.jsonl, as: question}}}}\n  \
+             blind: {{op: rollout, from: {{questions: asked, search: bm25}}, with: {{policy: evidence}}}}\n  knowing: \
+             {{op: rollout, from: {{questions: world.questions, search: bm25}}, with: {{policy: evidence}}}}\n"
+        ),
+    );
+    let events = mill.run(&[]).exit(0).events();
+    let said: Vec<_> =
+        events.iter().filter(|event| event["line"].as_str().unwrap_or_default().contains("`evidence`")).collect();
+    assert_eq!(said.iter().map(|event| event["node"].as_str()).collect::<Vec<_>>(), [Some("blind")]);
+}
