@@ -16,14 +16,6 @@ const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
 pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
     let looked = session.existing_store()?;
-    if looked.is_shared() {
-        let message = "`gc` works on stores of one machine: what others use of this one cannot be seen from here";
-        let help = format!(
-            "its local copy {} can be removed at any time when nothing waits in pending/",
-            looked.root().display()
-        );
-        return Err(Failure::usage(message).with_help(help));
-    }
     // Opening sweeps what killed processes left.
     let store = if args.yes { session.store()? } else { looked };
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
@@ -35,6 +27,8 @@ pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
     } else {
         (store.garbage(&policy, now)?, 0)
     };
+    // A shared store cannot always be asked.
+    store.sound()?;
     if session.terminal.is_json() {
         print_json(session, &garbage, args.yes, freed);
     } else {
@@ -58,7 +52,7 @@ fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u6
         session.terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
     }
     let summary = json!({
-        "removed": removed, "in_use": garbage.in_use, "bytes": garbage.bytes(), "freed": freed,
+        "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(), "freed": freed,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
         "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
     });
@@ -97,6 +91,11 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
     session.terminal.line(&line);
     if garbage.in_use {
         let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
+        session.terminal.note(line);
+    }
+    if garbage.shared && !garbage.results.is_empty() {
+        let line = "other machines may be about to read files of these results: a later `gc` takes them, when as much time \
+                    has passed again";
         session.terminal.note(line);
     }
     if removed {

@@ -8,6 +8,7 @@ pub(crate) mod lineage;
 mod live;
 pub(crate) mod money;
 mod reference;
+mod rejects;
 mod schedule;
 mod table;
 mod terminal;
@@ -16,4 +17,5 @@ pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong
 
 pub(crate) use conversation::conversation;
 pub(crate) use reference::{kind_page, reference_page};
+pub(crate) use rejects::reject;
 pub(crate) use table::{bytes, duration, json_lines, preview, quoted};

@@ -279,7 +279,7 @@ fn a_truncated_segment_costs_its_end() {
 }
 
 #[test]
-fn pins_are_shared_and_collection_is_refused() {
+fn pins_are_shared() {
     let team = Team::new(2, 2, Duration::ZERO);
     team.run(0).exit(0);
     team.call(0, &["pin", "answers", "--name", "paper"]).exit(0);
@@ -287,8 +287,35 @@ fn pins_are_shared_and_collection_is_refused() {
     assert_eq!(team.call(1, &["show", "paper", "--json"]).exit(0).events().len(), 2);
     team.call(1, &["unpin", "paper"]).exit(0);
     assert!(!team.call(0, &["pin", "--list"]).exit(0).stdout.contains("paper"));
-    let told = team.call(0, &["gc", "--yes", "--older-than", "0s"]).exit(2);
-    assert!(told.stderr.contains("stores of one machine"), "{}", told.stderr);
+}
+
+#[test]
+fn any_machine_collects_and_takes_nothing_young() {
+    let team = Team::new(2, 4, Duration::ZERO);
+    team.run(0).exit(0);
+    // Files of nobody, an hour old.
+    let stray = team.s3.object(&format!("artifacts/ab/ab{}/part-00000.parquet", "0".repeat(62)));
+    std::fs::create_dir_all(stray.parent().expect("a folder")).expect("made");
+    std::fs::write(&stray, b"left behind").expect("written");
+    let old = std::time::SystemTime::now() - Duration::from_hours(1);
+    std::fs::File::options().append(true).open(&stray).expect("a file").set_modified(old).expect("an age");
+    let gc = |machine, more: &[&str]| {
+        let told = team.call(machine, &[&["gc", "--json", "--keep-runs", "0", "--older-than", "0s"], more].concat());
+        told.exit(0).events().pop().expect("a summary")
+    };
+    for (more, removed) in [(&[][..], false), (&["--yes"], true)] {
+        let told = gc(1, more);
+        assert_eq!(
+            (&told["results"], &told["artifacts"], &told["shared"]),
+            (&0.into(), &1.into(), &true.into()),
+            "{told}"
+        );
+        assert_eq!((&told["removed"], stray.exists()), (&removed.into(), !removed), "{told}");
+    }
+    assert_eq!(gc(0, &["--yes"])["artifacts"], 0);
+    let told = team.run(1).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 4), "all is there still");
+    team.call(1, &["audit", "latest"]).exit(0);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! collection that is killed half-way leaves results that are whole, or artifacts that nobody asks for and that the next
 //! collection takes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,19 +13,18 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::graves::Collection;
+use super::keep::Stock;
 use super::layout::Store;
 use super::lease::Others;
-use super::makers::Makers;
 use super::manifest::NodeResult;
-use super::pins::Pin;
 use super::results::read_record;
-use super::runs::{NodeRun, RunRecord};
+use super::runs::RunRecord;
 use crate::fingerprint::{Digest, NodeKey};
 
 /// Beside a run, nothing this young goes: the run may not have said yet that it uses it.
-const GRACE: Duration = Duration::from_mins(10);
+pub(super) const GRACE: Duration = Duration::from_mins(10);
 /// Where the file system has no locks, an unfinished run this young is taken to be alive.
-const ALIVE: f64 = 7.0 * 86_400.0;
+pub(super) const ALIVE: f64 = 7.0 * 86_400.0;
 
 /// What is kept.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +70,8 @@ pub struct Garbage {
     pub kept_bytes: u64,
     /// Is another process using the store? Then only results go now, and files with the next collection.
     pub in_use: bool,
+    /// Do other machines share the store? Then the files of results that go now stay for another while.
+    pub shared: bool,
 }
 
 impl Garbage {
@@ -117,6 +118,9 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
+        if self.is_shared() {
+            return self.shared_garbage(policy, now);
+        }
         // A store that cannot be written can be looked at.
         let others = self.alone().unwrap_or(Others::Unknown);
         self.garbage_beside(policy, now, self.is_used(&others, now))
@@ -128,6 +132,9 @@ impl Store {
     /// # Errors
     /// When something cannot be moved or removed; what is left is found by the next collection.
     pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
+        if self.is_shared() {
+            return self.collect_shared(policy, now);
+        }
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
         if !garbage.results.is_empty() {
@@ -165,38 +172,19 @@ impl Store {
     fn garbage_beside(&self, policy: &KeepPolicy, now: f64, in_use: bool) -> Result<Garbage, StoreError> {
         let age = if in_use { policy.age.max(GRACE) } else { policy.age };
         let since = now - age.as_secs_f64();
-        let ledger = Ledger::read(self);
-        let (makers, pins) = (Makers::read(self), self.pins()?);
-        let kept_runs = ledger.kept(policy.runs, since, in_use);
-        let roots = Roots::new(&ledger, &kept_runs, &makers, &pins, since);
-        let mut garbage = Garbage { in_use, ..Garbage::default() };
-        let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
-        for (id, path) in self.all_artifacts() {
-            let bytes = self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes());
-            if roots.artifacts.contains(&id) || (!roots.known.contains(&id) && modified(&path) > since) {
-                garbage.kept_bytes += bytes;
-            } else {
-                sizes.insert(id, bytes);
-                garbage.artifacts.push((id, bytes));
-            }
-        }
-        for result in makers.live() {
-            if roots.keys.contains(&result.key) {
-                garbage.kept_results += 1;
-                continue;
-            }
-            let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
-            let name = ledger.names.get(&result.key).cloned().unwrap_or_default();
-            let used = ledger.used(result);
-            garbage.results.push(Collected { key: result.key, name, used, bytes });
-        }
-        garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));
+        let alive = if in_use { f64::NEG_INFINITY } else { f64::INFINITY };
+        let stock = Stock::read(self, policy.runs, since, alive)?;
+        let artifacts = self.all_artifacts().into_iter().map(|(id, path)| Lying {
+            id,
+            bytes: self.artifact(&id).map_or_else(|| folder_bytes(&path), |artifact| artifact.bytes()),
+            idle: stock.roots.known.contains(&id) || modified(&path) <= since,
+        });
+        let mut garbage = Garbage { in_use, ..sorted_out(&stock, artifacts) };
         if policy.memo {
-            garbage.memos = self.unused_memos(&makers, &roots, since);
+            garbage.memos = self.unused_memos(&stock);
         }
         if policy.forget_runs {
-            let gone = ledger.runs.iter().filter(|run| !kept_runs.contains(&run.id));
-            garbage.runs = gone.map(|run| (run.id.clone(), folder_bytes(&self.run_folder(&run.id)))).collect();
+            garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
         }
         Ok(garbage)
     }
@@ -207,19 +195,18 @@ impl Store {
     }
 
     /// Memos that no kept result used, and that nobody has written to for that long.
-    fn unused_memos(&self, makers: &Makers, roots: &Roots, since: f64) -> Vec<(Digest, u64)> {
-        let kept: BTreeSet<Digest> =
-            roots.keys.iter().filter_map(|key| makers.result(key).and_then(|result| result.memo)).collect();
+    fn unused_memos(&self, stock: &Stock) -> Vec<(Digest, u64)> {
+        let kept = stock.memos();
         let unused = |base: &Digest| {
             let newest = names_in(&self.memo_folder(base)).iter().map(|(_, path)| modified(path)).fold(0.0, f64::max);
-            !kept.contains(base) && newest <= since
+            !kept.contains(base) && newest <= stock.since
         };
         let bases = self.memo_bases().into_iter().filter(unused);
         bases.map(|base| (base, folder_bytes(&self.memo_folder(&base)))).collect()
     }
 
     /// Makes a result a thing of the past.
-    fn entomb(&self, key: &NodeKey) -> Result<(), StoreError> {
+    pub(super) fn entomb(&self, key: &NodeKey) -> Result<(), StoreError> {
         let from = self.result_path(key);
         match self.rename(&from, &self.tombstone_path(key)) {
             // Another collection was there first.
@@ -229,7 +216,7 @@ impl Store {
     }
 
     /// Moves the files of the garbage under `tmp/`, from where they are removed, by the next process if this one dies.
-    fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
+    pub(super) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
         let artifacts = garbage.artifacts.iter().map(|(id, _)| self.artifact_folder(id));
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
@@ -268,106 +255,51 @@ impl Store {
     }
 }
 
+/// An artifact's files.
+pub(super) struct Lying {
+    pub(super) id: ArtifactId,
+    pub(super) bytes: u64,
+    /// May they go, if nothing that stays names them?
+    pub(super) idle: bool,
+}
+
+/// What goes of results and artifacts.
+pub(super) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) -> Garbage {
+    let mut garbage = Garbage::default();
+    let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
+    for Lying { id, bytes, idle } in artifacts {
+        let wanted = stock.roots.artifacts.contains(&id);
+        if wanted || !idle {
+            garbage.kept_bytes += bytes;
+        } else {
+            garbage.artifacts.push((id, bytes));
+        }
+        if !wanted {
+            sizes.insert(id, bytes);
+        }
+    }
+    for result in stock.makers.live() {
+        if stock.roots.keys.contains(&result.key) {
+            garbage.kept_results += 1;
+            continue;
+        }
+        let bytes = result.outputs.values().filter_map(|output| sizes.remove(&output.id)).sum();
+        let name = stock.ledger.names.get(&result.key).cloned().unwrap_or_default();
+        let used = stock.ledger.used(result);
+        garbage.results.push(Collected { key: result.key, name, used, bytes });
+    }
+    garbage.results.sort_by(|one, other| one.used.total_cmp(&other.used).then(one.key.cmp(&other.key)));
+    garbage
+}
+
 /// What a collection is called and what it takes.
-fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
+pub(super) fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
     let moment = chrono::DateTime::from_timestamp(now as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
     Collection {
         id: format!("gc-{moment}-{:04x}", std::process::id() & 0xffff),
         time: now,
         kept: format!("{} runs, younger than {:.0} s", policy.runs, policy.age.as_secs_f64()),
         keys: garbage.results.iter().map(|result| result.key).collect(),
-    }
-}
-
-struct Run {
-    id: String,
-    record: Option<RunRecord>,
-    nodes: Vec<NodeRun>,
-}
-
-/// All runs, newest first, and what they say of keys.
-struct Ledger {
-    runs: Vec<Run>,
-    names: BTreeMap<NodeKey, String>,
-    used: BTreeMap<NodeKey, f64>,
-}
-
-impl Ledger {
-    fn read(store: &Store) -> Self {
-        let read = |id: String| Run { record: store.run(&id), nodes: store.run_nodes(&id), id };
-        let runs: Vec<Run> = store.run_ids().into_iter().rev().map(read).collect();
-        let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
-        for run in &runs {
-            let Some(record) = &run.record else { continue };
-            for node in &run.nodes {
-                let Some(key) = node.key else { continue };
-                names.entry(key).or_insert_with(|| format!("{}/{}", record.pipeline, node.node));
-                let time: &mut f64 = used.entry(key).or_insert(0.0);
-                *time = time.max(record.started);
-            }
-        }
-        Self { runs, names, used }
-    }
-
-    fn used(&self, result: &NodeResult) -> f64 {
-        self.used.get(&result.key).copied().unwrap_or_default().max(result.finished)
-    }
-
-    /// The runs whose results stay.
-    fn kept(&self, newest: usize, since: f64, in_use: bool) -> BTreeSet<String> {
-        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut went_well: BTreeSet<&str> = BTreeSet::new();
-        let mut kept = BTreeSet::new();
-        for run in &self.runs {
-            // A run whose record is torn may be anything: it stays.
-            let stays = run.record.as_ref().is_none_or(|record| {
-                let number = count.entry(&record.pipeline).or_default();
-                *number += 1;
-                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(&record.pipeline);
-                let running = in_use && record.finished.is_none();
-                *number <= newest.max(1) || first_good || running || record.started > since
-            });
-            if stays {
-                kept.insert(run.id.clone());
-            }
-        }
-        kept
-    }
-}
-
-/// What stays.
-struct Roots {
-    keys: BTreeSet<NodeKey>,
-    artifacts: BTreeSet<ArtifactId>,
-    /// Artifacts that some result names, kept or not: of these it is known whether anybody wants them.
-    known: BTreeSet<ArtifactId>,
-}
-
-impl Roots {
-    fn new(ledger: &Ledger, runs: &BTreeSet<String>, makers: &Makers, pins: &[Pin], since: f64) -> Self {
-        let mut roots = Self { keys: BTreeSet::new(), artifacts: BTreeSet::new(), known: BTreeSet::new() };
-        for run in ledger.runs.iter().filter(|run| runs.contains(&run.id)) {
-            roots.keys.extend(run.nodes.iter().filter_map(|node| node.key));
-            roots.artifacts.extend(run.nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id));
-        }
-        roots.keys.extend(makers.live().filter(|result| ledger.used(result) > since).map(|result| result.key));
-        for pin in pins {
-            roots.artifacts.insert(pin.artifact);
-            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new()), |key| vec![key]);
-            roots.keys.extend(if pin.lineage {
-                makers.ancestry(keys, &roots.keys)
-            } else {
-                keys.into_iter().collect()
-            });
-        }
-        for result in makers.live() {
-            let outputs = result.outputs.values().map(|output| output.id);
-            if roots.keys.contains(&result.key) {
-                roots.artifacts.extend(outputs.clone());
-            }
-            roots.known.extend(outputs);
-        }
-        roots
     }
 }
 
@@ -406,7 +338,7 @@ fn modified(path: &Path) -> f64 {
     time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
 }
 
-fn remove(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
         _ => Ok(()),
@@ -414,7 +346,7 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::SystemTime;
 
     use indexmap::IndexMap;
@@ -424,16 +356,17 @@ mod tests {
     use super::*;
     use crate::fingerprint::{encode, hash_bytes};
     use crate::operator::{OutputSink, PortType};
-    use crate::store::StoreSink;
+    use crate::store::{Pin, StoreSink};
 
-    const POLICY: KeepPolicy = KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
+    pub(in crate::store) const POLICY: KeepPolicy =
+        KeepPolicy { runs: 1, age: Duration::ZERO, memo: false, forget_runs: false };
 
-    fn now() -> f64 {
+    pub(in crate::store) fn now() -> f64 {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
     }
 
     /// A result that no run knows of.
-    fn made(store: &Store, text: &str) -> NodeResult {
+    pub(in crate::store) fn made(store: &Store, text: &str) -> NodeResult {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
         let mut sink = StoreSink::new(store, ports);
         let row = Document { id: text.to_owned(), title: None, text: text.to_owned(), metadata: None };

@@ -24,6 +24,21 @@ pub struct Collection {
     pub keys: Vec<NodeKey>,
 }
 
+impl Collection {
+    /// As it is written.
+    pub(super) fn line(&self) -> Result<Vec<u8>, StoreError> {
+        let line = serde_json::to_vec(self).map_err(|error| StoreError::Location(error.to_string()))?;
+        let mut line = seal(line);
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// As it was written; `None` when it was damaged since.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        if look(line) == Seal::Broken { None } else { serde_json::from_str(line).ok() }
+    }
+}
+
 impl Store {
     fn collections_path(&self) -> std::path::PathBuf {
         self.root().join("collected").join("collections.jsonl")
@@ -34,9 +49,7 @@ impl Store {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
-        let line = serde_json::to_vec(collection).map_err(|error| StoreError::Location(error.to_string()))?;
-        let mut line = seal(line);
-        line.push(b'\n');
+        let line = collection.line()?;
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
         written.map_err(StoreError::io("write", &path))
@@ -47,7 +60,6 @@ impl Store {
     pub fn collections(&self) -> Vec<Collection> {
         let text = fs::read(self.collections_path()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
-        let whole = text.lines().filter(|line| look(line) != Seal::Broken);
-        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+        text.lines().filter_map(Collection::parse).collect()
     }
 }

@@ -55,6 +55,11 @@ impl Makers {
         self.results.values().filter(|result| !self.is_collected(&result.key))
     }
 
+    /// What is left of results that are collected.
+    pub(super) fn gone(&self) -> impl Iterator<Item = &NodeResult> {
+        self.collected.iter().filter_map(|key| self.results.get(key))
+    }
+
     /// Was this result collected?
     #[must_use]
     pub fn is_collected(&self, key: &NodeKey) -> bool {

@@ -15,6 +15,7 @@ mod graves;
 mod guard;
 mod heartbeat;
 mod intake;
+mod keep;
 mod layout;
 mod lease;
 mod makers;

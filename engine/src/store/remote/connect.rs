@@ -43,6 +43,7 @@ impl Store {
     /// When the URL is none, the store cannot be reached, or the cache is that of another store.
     pub fn open_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
         let store = Self::open(cache)?.joined(url, true)?;
+        store.fetch_collections()?;
         store.send_pending()?;
         store.fetch_runs()?;
         Ok(store)
@@ -54,6 +55,7 @@ impl Store {
     /// As [`Store::open_shared`].
     pub fn look_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
         let store = Self::open(cache)?.joined(url, false)?;
+        store.fetch_collections()?;
         store.fetch_runs()?;
         Ok(store)
     }

@@ -6,6 +6,7 @@
 
 mod artifacts;
 mod claims;
+mod collect;
 mod connect;
 mod objects;
 mod pending;

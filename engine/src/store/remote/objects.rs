@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use object_store::{Error, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{
+    Error, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
 use tokio::io::AsyncWriteExt;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
@@ -84,16 +86,51 @@ pub(super) async fn replace(
     }
 }
 
-/// All objects below a prefix: their paths below it, and their sizes.
-pub(super) async fn list(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<(String, u64)>> {
+/// An object below a prefix.
+pub(super) struct Listed {
+    pub(super) path: Path,
+    /// Its path below the prefix.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// Unix time (seconds) of the last put, by the server's clock.
+    pub(super) modified: f64,
+}
+
+/// All objects below a prefix, by name.
+pub(super) async fn list_all(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<Listed>> {
     let found: Vec<_> = objects.list(Some(prefix)).try_collect().await?;
-    let below = |path: &Path| {
-        let parts: Vec<String> = path.prefix_match(prefix)?.map(|part| part.as_ref().to_owned()).collect();
-        Some(parts.join("/"))
-    };
-    let mut names: Vec<_> = found.iter().filter_map(|meta| Some((below(&meta.location)?, meta.size))).collect();
-    names.sort();
-    Ok(names)
+    let listed = found.iter().filter_map(|meta| {
+        let parts: Vec<String> = meta.location.prefix_match(prefix)?.map(|part| part.as_ref().to_owned()).collect();
+        Some(Listed { path: meta.location.clone(), name: parts.join("/"), bytes: meta.size, modified: seconds(meta) })
+    });
+    let mut listed: Vec<Listed> = listed.collect();
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(listed)
+}
+
+fn seconds(meta: &ObjectMeta) -> f64 {
+    meta.last_modified.timestamp_millis() as f64 / 1000.0
+}
+
+/// The paths of all objects below a prefix, and their sizes.
+pub(super) async fn list(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<(String, u64)>> {
+    Ok(list_all(objects, prefix).await?.into_iter().map(|found| (found.name, found.bytes)).collect())
+}
+
+/// The server's time (Unix, seconds): that of a put made now.
+pub(super) async fn clock(objects: &Objects, probe: &Path) -> object_store::Result<f64> {
+    put(objects, probe, Bytes::from_static(b"what time is it\n")).await?;
+    let time = seconds(&objects.head(probe).await?);
+    delete(objects, probe).await?;
+    Ok(time)
+}
+
+/// Deletes an object, if it is there.
+pub(super) async fn delete(objects: &Objects, path: &Path) -> object_store::Result<()> {
+    match objects.delete(path).await {
+        Err(Error::NotFound { .. }) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Names right below a prefix that are no objects but prefixes themselves.

@@ -56,6 +56,11 @@ impl Store {
         self.write_file(&self.pending_folder().join(what.name()), owner.as_bytes())
     }
 
+    /// Is it still to be sent?
+    pub(super) fn is_pending(&self, what: &Pending) -> bool {
+        self.pending_folder().join(what.name()).exists()
+    }
+
     pub(in crate::store) fn forget_pending(&self, what: &Pending) {
         if self.remote.is_some() {
             let path = self.pending_folder().join(what.name());

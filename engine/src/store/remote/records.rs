@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Put};
@@ -23,7 +22,7 @@ fn whole(text: &[u8], key: &NodeKey) -> Option<NodeResult> {
     read_record(text).filter(|result| result.key == *key)
 }
 
-fn place(key: &NodeKey, folder: &str) -> Path {
+pub(super) fn place(key: &NodeKey, folder: &str) -> Path {
     Path::from(record_place(key, folder))
 }
 
@@ -160,12 +159,7 @@ impl Store {
     pub(in crate::store) fn remove_pin(&self, name: &str) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let (objects, path) = (Arc::clone(&remote.objects), Path::from(format!("pins/{name}.json")));
-        remote.call("unpin in", async move {
-            match objects.delete(&path).await {
-                Err(object_store::Error::NotFound { .. }) => Ok(()),
-                outcome => outcome,
-            }
-        })
+        remote.call("unpin in", async move { objects::delete(&objects, &path).await })
     }
 
     /// Makes the pins here those of the shared store.

@@ -60,7 +60,8 @@ fn object_name(machine: &str, stem: &str) -> String {
     format!("{machine}.{stem}")
 }
 
-fn prefix(base: &str) -> Path {
+/// Below which the rows of a memo lie.
+pub(super) fn prefix(base: &str) -> Path {
     Path::from(format!("memo/{}/{base}", &base[..2]))
 }
 

@@ -34,7 +34,7 @@ pub(crate) use engine::Limits;
 pub use engine::{Completion, Event, Finish, Request};
 pub use hermes::{Speech, parse_calls};
 pub use sampling::Sampling;
-pub(crate) use scorer::{Scored, Scorer};
+pub use scorer::{Scored, Scorer};
 pub use source::ModelSource;
 
 use crate::conversion::conversation::parse_tools;

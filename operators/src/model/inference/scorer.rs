@@ -20,7 +20,7 @@ const TOKENS: usize = 512;
 
 /// A model that says how probable texts are. Any number of threads may ask at once; a text's figures do not depend on
 /// the others, to the last bit.
-pub(crate) struct Scorer {
+pub struct Scorer {
     reader: Reader,
     tokenizer: Tokenizer,
     template: ChatTemplate,
@@ -35,19 +35,19 @@ enum Reader {
 
 /// The tokens of a part of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Scored {
+pub struct Scored {
     /// Natural logarithms of their probabilities, each given all before it.
-    pub(crate) log_probabilities: Vec<f32>,
+    pub log_probabilities: Vec<f32>,
 }
 
 impl Scored {
     /// Of the whole part.
-    pub(crate) fn sum(&self) -> f64 {
+    pub fn sum(&self) -> f64 {
         self.log_probabilities.iter().map(|number| f64::from(*number)).sum()
     }
 
     /// A token's, on average.
-    pub(crate) fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         self.sum() / self.log_probabilities.len().max(1) as f64
     }
 }
@@ -57,7 +57,7 @@ impl Scorer {
     ///
     /// # Errors
     /// When something is missing or broken, or does not fit into `memory` bytes.
-    pub(crate) fn open(
+    pub fn open(
         folder: &Path,
         adapter: Option<&Path>,
         context: Option<usize>,
@@ -91,7 +91,7 @@ impl Scorer {
     ///
     /// # Errors
     /// When the text has more tokens than the model has positions for, or the part none.
-    pub(crate) fn score(&self, text: &str, part: Range<usize>) -> Result<Scored, String> {
+    pub fn score(&self, text: &str, part: Range<usize>) -> Result<Scored, String> {
         let encoded = self.tokenizer.encode(text, false).map_err(|error| error.to_string())?;
         let tokens = encoded.get_ids();
         if tokens.len() > self.context {

@@ -1,0 +1,136 @@
+//! What a collection leaves alone: results and artifacts that kept runs, pins and their age protect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::artifact::ArtifactId;
+use super::error::StoreError;
+use super::layout::Store;
+use super::makers::Makers;
+use super::manifest::NodeResult;
+use super::pins::Pin;
+use super::runs::{NodeRun, RunRecord};
+use crate::fingerprint::{Digest, NodeKey};
+
+/// All that is known of a store's results, and what of it stays.
+pub(super) struct Stock {
+    pub(super) ledger: Ledger,
+    pub(super) makers: Makers,
+    pub(super) kept_runs: BTreeSet<String>,
+    pub(super) roots: Roots,
+    /// What was made or used since then (Unix time in seconds) stays.
+    pub(super) since: f64,
+}
+
+impl Stock {
+    /// `newest` runs of each pipeline stay, and unfinished ones that began after `alive`.
+    pub(super) fn read(store: &Store, newest: usize, since: f64, alive: f64) -> Result<Self, StoreError> {
+        let ledger = Ledger::read(store);
+        let (makers, pins) = (Makers::read(store), store.pins()?);
+        let kept_runs = ledger.kept(newest, since, alive);
+        let roots = Roots::new(&ledger, &kept_runs, &makers, &pins, since);
+        Ok(Self { ledger, makers, kept_runs, roots, since })
+    }
+
+    /// Memos that results that stay have used.
+    pub(super) fn memos(&self) -> BTreeSet<Digest> {
+        let used = |key: &NodeKey| self.makers.result(key).and_then(|result| result.memo);
+        self.roots.keys.iter().filter_map(used).collect()
+    }
+
+    /// Runs that do not stay.
+    pub(super) fn old_runs(&self) -> impl Iterator<Item = &str> {
+        self.ledger.runs.iter().map(|run| run.id.as_str()).filter(|id| !self.kept_runs.contains(*id))
+    }
+}
+
+pub(super) struct Run {
+    pub(super) id: String,
+    record: Option<RunRecord>,
+    nodes: Vec<NodeRun>,
+}
+
+/// All runs, newest first, and what they say of keys.
+pub(super) struct Ledger {
+    pub(super) runs: Vec<Run>,
+    pub(super) names: BTreeMap<NodeKey, String>,
+    used: BTreeMap<NodeKey, f64>,
+}
+
+impl Ledger {
+    fn read(store: &Store) -> Self {
+        let read = |id: String| Run { record: store.run(&id), nodes: store.run_nodes(&id), id };
+        let runs: Vec<Run> = store.run_ids().into_iter().rev().map(read).collect();
+        let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
+        for run in &runs {
+            let Some(record) = &run.record else { continue };
+            for node in &run.nodes {
+                let Some(key) = node.key else { continue };
+                names.entry(key).or_insert_with(|| format!("{}/{}", record.pipeline, node.node));
+                let time: &mut f64 = used.entry(key).or_insert(0.0);
+                *time = time.max(record.started);
+            }
+        }
+        Self { runs, names, used }
+    }
+
+    pub(super) fn used(&self, result: &NodeResult) -> f64 {
+        self.used.get(&result.key).copied().unwrap_or_default().max(result.finished)
+    }
+
+    /// The runs whose results stay.
+    fn kept(&self, newest: usize, since: f64, alive: f64) -> BTreeSet<String> {
+        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut went_well: BTreeSet<&str> = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        for run in &self.runs {
+            // A run whose record is torn may be anything: it stays.
+            let stays = run.record.as_ref().is_none_or(|record| {
+                let number = count.entry(&record.pipeline).or_default();
+                *number += 1;
+                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(&record.pipeline);
+                let running = record.finished.is_none() && record.started > alive;
+                *number <= newest.max(1) || first_good || running || record.started > since
+            });
+            if stays {
+                kept.insert(run.id.clone());
+            }
+        }
+        kept
+    }
+}
+
+/// What stays.
+pub(super) struct Roots {
+    pub(super) keys: BTreeSet<NodeKey>,
+    pub(super) artifacts: BTreeSet<ArtifactId>,
+    /// Artifacts that some result names, kept or not: of these it is known whether anybody wants them.
+    pub(super) known: BTreeSet<ArtifactId>,
+}
+
+impl Roots {
+    fn new(ledger: &Ledger, runs: &BTreeSet<String>, makers: &Makers, pins: &[Pin], since: f64) -> Self {
+        let mut roots = Self { keys: BTreeSet::new(), artifacts: BTreeSet::new(), known: BTreeSet::new() };
+        for run in ledger.runs.iter().filter(|run| runs.contains(&run.id)) {
+            roots.keys.extend(run.nodes.iter().filter_map(|node| node.key));
+            roots.artifacts.extend(run.nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id));
+        }
+        roots.keys.extend(makers.live().filter(|result| ledger.used(result) > since).map(|result| result.key));
+        for pin in pins {
+            roots.artifacts.insert(pin.artifact);
+            let keys = pin.key.map_or_else(|| makers.of(&pin.artifact, &BTreeSet::new()), |key| vec![key]);
+            roots.keys.extend(if pin.lineage {
+                makers.ancestry(keys, &roots.keys)
+            } else {
+                keys.into_iter().collect()
+            });
+        }
+        for result in makers.live() {
+            let outputs = result.outputs.values().map(|output| output.id);
+            if roots.keys.contains(&result.key) {
+                roots.artifacts.extend(outputs.clone());
+            }
+            roots.known.extend(outputs);
+        }
+        roots
+    }
+}

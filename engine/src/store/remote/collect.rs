@@ -1,0 +1,396 @@
+//! Garbage collection of a shared store, from any of its machines.
+//!
+//! Nobody sees who else uses the store, so it goes in two steps. A result goes by its record, which is put into
+//! `collected/` first. The files of its artifacts go with a later collection, when the record has lain there for as long
+//! as was asked for and nothing else names them: who had looked the result up before has had that time to read them, and
+//! who comes later still makes them again. What a collection takes is noted under `gc/`: other machines take it out of
+//! their copies when they open the store. Ages are told by the server's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+
+use super::objects::{self, Listed, Objects};
+use super::pending::Pending;
+use super::records::place;
+use super::segments::prefix;
+use super::{AT_ONCE, Remote};
+use crate::fingerprint::{Digest, NodeKey, hash_bytes};
+use crate::store::artifact::ArtifactId;
+use crate::store::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, remove, sorted_out};
+use crate::store::error::StoreError;
+use crate::store::graves::Collection;
+use crate::store::heartbeat::Watch;
+use crate::store::intake::artifact_place;
+use crate::store::keep::Stock;
+use crate::store::layout::Store;
+use crate::store::lease::Others;
+use crate::store::results::RecordState;
+
+/// Where collections are noted.
+const NOTES: &str = "gc";
+
+/// What lies in the shared store, as one listing each.
+struct Inventory {
+    artifacts: BTreeMap<ArtifactId, Lot>,
+    memos: BTreeMap<Digest, Lot>,
+    /// When records came into `collected/`.
+    collected: BTreeMap<NodeKey, f64>,
+}
+
+/// The objects of one artifact or memo.
+#[derive(Default)]
+struct Lot {
+    bytes: u64,
+    newest: f64,
+}
+
+impl Lot {
+    fn add(&mut self, object: &Listed) {
+        self.bytes += object.bytes;
+        self.newest = self.newest.max(object.modified);
+    }
+}
+
+/// Objects below `ab/<digest>/…`, by digest.
+fn lots(listed: &[Listed]) -> BTreeMap<Digest, Lot> {
+    let mut lots: BTreeMap<Digest, Lot> = BTreeMap::new();
+    for object in listed {
+        if let Some(digest) = object.name.split('/').nth(1).and_then(Digest::parse) {
+            lots.entry(digest).or_default().add(object);
+        }
+    }
+    lots
+}
+
+impl Remote {
+    fn listed(&self, prefix: &'static str) -> Result<Vec<Listed>, StoreError> {
+        let objects = Arc::clone(&self.objects);
+        self.call("list", async move { objects::list_all(&objects, &Path::from(prefix)).await })
+    }
+
+    fn inventory(&self) -> Result<Inventory, StoreError> {
+        let key = |object: &Listed| {
+            let name = object.name.split('/').next_back()?.strip_suffix(".json")?;
+            Some((NodeKey(Digest::parse(name)?), object.modified))
+        };
+        Ok(Inventory {
+            artifacts: lots(&self.listed("artifacts")?)
+                .into_iter()
+                .map(|(id, lot)| (ArtifactId::from(id), lot))
+                .collect(),
+            memos: lots(&self.listed("memo")?),
+            collected: self.listed("collected")?.iter().filter_map(key).collect(),
+        })
+    }
+
+    fn server_time(&self) -> Result<f64, StoreError> {
+        let (objects, probe) = (Arc::clone(&self.objects), Path::from(format!("leases/clock-{}", self.machine)));
+        self.call("write to", async move { objects::clock(&objects, &probe).await })
+    }
+
+    /// Writes down what a collection is about to take.
+    fn note(&self, collection: &Collection) -> Result<(), StoreError> {
+        let (objects, text) = (Arc::clone(&self.objects), Bytes::from(collection.line()?));
+        let path = Path::from(format!("{NOTES}/{}.json", collection.id));
+        self.call("write to", async move { objects::put(&objects, &path, text).await.map(drop) })
+    }
+
+    /// Deletes all objects below those prefixes; the ones named `first` before the others.
+    fn delete_below(&self, prefixes: Vec<Path>, first: &'static str) -> Result<(), StoreError> {
+        let objects = Arc::clone(&self.objects);
+        self.call("remove from", async move {
+            let all: Vec<_> =
+                prefixes.into_iter().map(|prefix| delete_below(Arc::clone(&objects), prefix, first)).collect();
+            stream::iter(all).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+        })
+    }
+}
+
+async fn delete_below(objects: Objects, prefix: Path, first: &str) -> object_store::Result<()> {
+    let mut found = objects::list_all(&objects, &prefix).await?;
+    found.sort_by_key(|object| object.name != first);
+    for object in found {
+        objects::delete(&objects, &object.path).await?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// What a collection of the shared store would take, going by this machine's clock.
+    pub(in crate::store) fn shared_garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
+        let Some(remote) = &self.remote else { return Ok(Garbage::default()) };
+        self.shared_garbage_at(remote, policy, now, now)
+    }
+
+    fn shared_garbage_at(
+        &self,
+        remote: &Remote,
+        policy: &KeepPolicy,
+        now: f64,
+        server: f64,
+    ) -> Result<Garbage, StoreError> {
+        self.fetch_records()?;
+        let there = remote.inventory()?;
+        let age = policy.age.max(GRACE).as_secs_f64();
+        let stock = Stock::read(self, policy.runs, now - age, now - ALIVE)?;
+        // Of artifacts whose results are gone: since when.
+        let mut gone: BTreeMap<ArtifactId, f64> = BTreeMap::new();
+        for result in stock.makers.gone() {
+            let since = there.collected.get(&result.key).copied().unwrap_or(f64::INFINITY);
+            for output in result.outputs.values() {
+                let latest = gone.entry(output.id).or_insert(since);
+                *latest = latest.max(since);
+            }
+        }
+        let idle = |id: &ArtifactId, lot: &Lot| {
+            let gone = gone.get(id).copied().unwrap_or(f64::NEG_INFINITY);
+            !stock.roots.known.contains(id) && lot.newest.max(gone) <= server - age
+        };
+        let artifacts =
+            there.artifacts.iter().map(|(id, lot)| Lying { id: *id, bytes: lot.bytes, idle: idle(id, lot) });
+        let mut garbage = Garbage { shared: true, ..sorted_out(&stock, artifacts) };
+        if policy.memo {
+            let kept = stock.memos();
+            let unused = |(base, lot): &(&Digest, &Lot)| !kept.contains(base) && lot.newest <= server - age;
+            garbage.memos = there.memos.iter().filter(unused).map(|(base, lot)| (*base, lot.bytes)).collect();
+        }
+        if policy.forget_runs {
+            garbage.runs = stock.old_runs().map(|id| (id.to_owned(), 0)).collect();
+        }
+        Ok(garbage)
+    }
+
+    /// Collects; one machine at a time.
+    pub(in crate::store) fn collect_shared(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
+        let Some(remote) = &self.remote else { return Ok(Swept::default()) };
+        let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default())?;
+        let Some(_lease) = lease else {
+            return Err(StoreError::Location("another machine is collecting this store: try again later".to_owned()));
+        };
+        let garbage = self.shared_garbage_at(remote, policy, now, remote.server_time()?)?;
+        if !garbage.results.is_empty() {
+            let collection = collection(&garbage, policy, now);
+            remote.note(&collection)?;
+            self.note_collection(&collection)?;
+        }
+        for result in &garbage.results {
+            self.entomb_shared(remote, &result.key)?;
+        }
+        let artifacts = garbage.artifacts.iter().map(|(id, _)| Path::from(artifact_place(id)));
+        // Without its description an artifact is gone, whatever is left of it.
+        remote.delete_below(artifacts.collect(), "artifact.json")?;
+        let memos = garbage.memos.iter().map(|(base, _)| prefix(&base.hex()));
+        let runs = garbage.runs.iter().map(|(id, _)| Path::from(format!("runs/{id}")));
+        remote.delete_below(memos.chain(runs).collect(), "run.json")?;
+        self.clear_copy(&garbage)?;
+        Ok(Swept { freed: garbage.bytes(), garbage })
+    }
+
+    /// Makes a result a thing of the past for all machines.
+    fn entomb_shared(&self, remote: &Remote, key: &NodeKey) -> Result<(), StoreError> {
+        let Ok(text) = std::fs::read(self.result_path(key)) else { return Ok(()) };
+        let (objects, live, grave) = (Arc::clone(&remote.objects), place(key, "results"), place(key, "collected"));
+        remote.call("collect in", async move {
+            // Also in the place of an older one: its time says from when on the files may go.
+            objects::put(&objects, &grave, Bytes::from(text)).await?;
+            objects::delete(&objects, &live).await
+        })?;
+        self.entomb(key)
+    }
+
+    /// Takes the files out of this machine's copy, too, unless somebody uses it.
+    fn clear_copy(&self, garbage: &Garbage) -> Result<(), StoreError> {
+        let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
+        let graves = self.move_away(garbage)?;
+        graves.iter().try_for_each(|grave| remove(grave))
+    }
+
+    /// Takes out of this machine's copy what others have collected meanwhile.
+    pub(super) fn fetch_collections(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let known: BTreeSet<String> = self.collections().into_iter().map(|collection| collection.id).collect();
+        let objects = Arc::clone(&remote.objects);
+        let notes = remote.call("read the collections of", async move {
+            let names = objects::list(&objects, &Path::from(NOTES)).await?.into_iter().map(|(name, _)| name);
+            let new = names.filter(|name| name.strip_suffix(".json").is_some_and(|id| !known.contains(id)));
+            let mut notes = Vec::new();
+            for name in new {
+                notes.extend(objects::get(&objects, &Path::from(format!("{NOTES}/{name}"))).await?);
+            }
+            Ok(notes)
+        })?;
+        for (text, _) in notes {
+            if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
+                self.follow(&collection)?;
+            } else {
+                tracing::warn!("the note of a collection of the shared store is damaged and ignored");
+            }
+        }
+        Ok(())
+    }
+
+    /// What was made after the collection, or was not sent yet, stays.
+    fn follow(&self, collection: &Collection) -> Result<(), StoreError> {
+        for key in &collection.keys {
+            let older =
+                matches!(self.result_here(key), RecordState::Whole(result) if result.finished <= collection.time);
+            if older && !self.is_pending(&Pending::Result(*key)) {
+                self.entomb(key)?;
+            }
+        }
+        self.note_collection(collection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path as FilePath, PathBuf};
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::store::collect::tests::{POLICY, made, now};
+    use crate::store::{Memo, Pin};
+
+    const HOUR: f64 = 3600.0;
+
+    struct Team {
+        folder: tempfile::TempDir,
+    }
+
+    impl Team {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("shared")).unwrap();
+            Self { folder }
+        }
+
+        fn machine(&self, name: &str) -> Store {
+            let url = format!("file://{}", self.shared().display());
+            Store::open_shared(&url, &self.folder.path().join(name)).unwrap()
+        }
+
+        fn shared(&self) -> PathBuf {
+            self.folder.path().join("shared")
+        }
+
+        /// All objects become older.
+        fn age(&self, by: Duration) {
+            for path in files(&self.shared()) {
+                let file = std::fs::File::options().append(true).open(&path).unwrap();
+                let before = file.metadata().unwrap().modified().unwrap();
+                file.set_modified(before - by).unwrap();
+            }
+        }
+
+        fn objects(&self, below: &str) -> usize {
+            files(&self.shared().join(below)).len()
+        }
+    }
+
+    fn files(folder: &FilePath) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    }
+
+    #[test]
+    fn records_go_first_and_files_when_nobody_can_be_about_to_read_them() {
+        let team = Team::new();
+        let (one, other) = (team.machine("one"), team.machine("other"));
+        let (gone, kept) = (made(&one, "a"), made(&one, "b"));
+        let artifact = gone.outputs["rows"].id;
+        assert_eq!(other.result(&gone.key).map(|found| found.outputs), Some(gone.outputs.clone()));
+        let pin = Pin {
+            name: "kept".to_owned(),
+            artifact: kept.outputs["rows"].id,
+            key: Some(kept.key),
+            from: String::new(),
+            lineage: false,
+            pinned: 0.0,
+        };
+        other.pin(&pin).unwrap();
+        assert!(one.garbage(&POLICY, now()).unwrap().results.is_empty(), "what is this young may be in use");
+        let planned = one.garbage(&POLICY, now() + HOUR).unwrap();
+        let swept = one.collect(&POLICY, now() + HOUR).unwrap();
+        assert_eq!((planned.results.len(), planned.artifacts.len(), planned.shared), (1, 0, true));
+        assert_eq!((swept.garbage.results[0].key, swept.garbage.kept_results, swept.freed), (gone.key, 1, 0));
+        assert!(swept.garbage.results[0].bytes > 0 && swept.garbage.artifacts.is_empty());
+        assert!(one.result(&gone.key).is_none() && one.tombstone(&gone.key).is_some());
+        assert_eq!(other.fetch(&artifact).unwrap(), Ok(()), "who has looked it up can still read it");
+        // The other machine learns of it with its next run, and says what became of it.
+        drop(other);
+        let other = team.machine("other");
+        assert!(other.result(&gone.key).is_none() && other.tombstone(&gone.key).is_some());
+        assert_eq!(other.collections().iter().map(|found| found.keys.clone()).collect::<Vec<_>>(), [vec![gone.key]]);
+        assert!(one.collect(&POLICY, now() + HOUR).unwrap().garbage.artifacts.is_empty(), "collected just now");
+        team.age(Duration::from_hours(1));
+        let before = team.objects("artifacts");
+        let swept = one.collect(&POLICY, now() + HOUR).unwrap();
+        assert_eq!((swept.garbage.results.len(), swept.garbage.artifacts.len()), (0, 1));
+        assert!(swept.freed > 0 && team.objects("artifacts") == before - 2, "a part and its description");
+        let third = team.machine("third");
+        assert!(third.fetch(&artifact).unwrap().is_err());
+        assert_eq!(third.fetch(&kept.outputs["rows"].id).unwrap(), Ok(()));
+        // Made again, it is a result like any other, with an old grave that hurries nothing.
+        made(&third, "a");
+        assert!(one.result(&gone.key).is_some() && one.fetch(&artifact).unwrap().is_ok());
+        assert_eq!(one.collect(&POLICY, now() + HOUR).unwrap().garbage.results.len(), 1);
+        assert!(one.collect(&POLICY, now() + HOUR).unwrap().garbage.artifacts.is_empty());
+        assert_eq!(
+            team.objects("leases"),
+            1,
+            "no probe of the clock stays: {:?}",
+            files(&team.shared().join("leases"))
+        );
+    }
+
+    #[test]
+    fn what_was_not_sent_yet_stays_here() {
+        let team = Team::new();
+        let (one, other) = (team.machine("one"), team.machine("other"));
+        let gone = made(&one, "a");
+        other.result(&gone.key).unwrap();
+        other.note_pending(&Pending::Result(gone.key)).unwrap();
+        one.collect(&POLICY, now() + HOUR).unwrap();
+        other.fetch_collections().unwrap();
+        assert!(matches!(other.result_here(&gone.key), RecordState::Whole(_)));
+        other.send_pending().unwrap();
+        assert!(one.result(&gone.key).is_some(), "sent, it is there again");
+    }
+
+    #[test]
+    fn paid_rows_go_only_when_that_is_asked_for_and_old_files_of_nobody_always() {
+        let team = Team::new();
+        let one = team.machine("one");
+        let base = hash_bytes(b"base");
+        let mut memo = Memo::empty(&one, &base);
+        memo.keep(&crate::fingerprint::RowKey(hash_bytes(b"row")), b"payload").unwrap();
+        memo.sync().unwrap();
+        let stray = team.shared().join(artifact_place(&hash_bytes(b"stray").into())).join("part-00000.parquet");
+        std::fs::create_dir_all(stray.parent().unwrap()).unwrap();
+        std::fs::write(&stray, b"left behind").unwrap();
+        let (all, server) = (KeepPolicy { memo: true, ..POLICY }, SystemTime::now());
+        assert!(one.collect(&all, now()).unwrap().garbage.memos.is_empty() && stray.exists(), "{server:?}");
+        team.age(Duration::from_hours(1));
+        assert_eq!(one.collect(&POLICY, now()).unwrap().garbage.artifacts.len(), 1);
+        assert!(!stray.exists() && team.objects("memo") == 1);
+        assert_eq!(one.collect(&all, now()).unwrap().garbage.memos.len(), 1);
+        assert_eq!(team.objects("memo"), 0);
+    }
+
+    #[test]
+    fn one_machine_collects_at_a_time() {
+        let team = Team::new();
+        let (one, other) = (team.machine("one"), team.machine("other"));
+        let remote = one.remote.as_ref().unwrap();
+        let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default()).unwrap();
+        assert!(lease.is_some());
+        let refused = other.collect(&POLICY, now()).unwrap_err().to_string();
+        assert!(refused.contains("another machine is collecting"), "{refused}");
+        drop(lease);
+        other.collect(&POLICY, now()).unwrap();
+    }
+}

@@ -1,0 +1,49 @@
+//! Rows that failed, for people: why, whole, and the beginning of what came last.
+
+use searchmill_schemas::Reject;
+
+use super::terminal::{DIM, ERROR, STRONG};
+
+/// Characters of the last response that are shown.
+const DETAIL: usize = 400;
+
+/// One failed row: what failed, in words, and what is known of the row or the last response.
+pub(crate) fn reject(row: &Reject) -> String {
+    let attempts = if row.attempts > 1 { format!(" after {} attempts", row.attempts) } else { String::new() };
+    let mut text = format!("{STRONG}{}{STRONG:#}  {ERROR}{}{ERROR:#}{attempts}", row.id, row.kind);
+    for line in row.message.trim().lines() {
+        text.push_str(&format!("\n  {line}"));
+    }
+    let detail = row.detail.as_deref().unwrap_or_default().trim();
+    if !detail.is_empty() && detail != row.message.trim() {
+        let more = if detail.chars().count() > DETAIL { "…" } else { "" };
+        let shown: String = detail.chars().take(DETAIL).collect();
+        for line in shown.lines() {
+            text.push_str(&format!("\n    {DIM}{line}{DIM:#}"));
+        }
+        text.push_str(more);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_whole_and_a_long_response_is_cut() {
+        let row = Reject {
+            id: "q1@0".to_owned(),
+            kind: "server_error".to_owned(),
+            message: "500 from the endpoint: ".to_owned() + &"a long story ".repeat(20) + "\nsecond line",
+            attempts: 3,
+            detail: Some("x".repeat(1000)),
+        };
+        let shown = anstream::adapter::strip_str(&reject(&row)).to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((lines[0], lines[2]), ("q1@0  server_error after 3 attempts", "  second line"));
+        assert!(lines[1].ends_with("a long story ") && lines[3].chars().count() == 4 + DETAIL + 1, "{shown}");
+        let short = Reject { attempts: 1, detail: None, message: "no".to_owned(), ..row };
+        assert_eq!(anstream::adapter::strip_str(&reject(&short)).to_string(), "q1@0  server_error\n  no");
+    }
+}
