@@ -1,5 +1,5 @@
 //! Greedy decoding of a small model, as many rows at once as asked for; or reading: the log-probability of every token of
-//! eight texts.
+//! eight texts of about 800 tokens.
 //!
 //! ```text
 //! cargo bench --bench decode -- --model TINY_QWEN3 [--task gen] [--batch 1] [--new 128] [--prompt 32] [--threads 2] [--reps 5]
@@ -45,7 +45,7 @@ async fn pass(model: &TextModel, batch: usize, prompt: usize, new: usize) -> usi
     join_all(requests).await.into_iter().map(|done| done.expect("a completion").drawn).sum()
 }
 
-/// Eight texts of about 512 tokens, and how many tokens they have in all.
+/// Eight texts of about 800 tokens, and how many tokens they have in all.
 fn texts(scorer: &Scorer) -> (Vec<String>, usize) {
     let word = |at: usize| ["river", "capital", "province", "founded in", "mother of", "born at"][at * 7919 % 6];
     let text = |number: usize| (0..260).map(|at| format!("{} {} ", word(at + number), at * number % 97)).collect();

@@ -1,9 +1,8 @@
 //! Record kinds in words: columns with their types, and what the doc comments of the row structs say about them.
 
 use arrow::datatypes::{DataType, Field};
-use schemars::Schema;
-use serde_json::Value;
 
+use crate::described::Described;
 use crate::record::RecordKind;
 
 /// One column of a record kind, or one field of a nested column.
@@ -25,52 +24,54 @@ impl RecordKind {
     /// What a row of it is, in a sentence.
     #[must_use]
     pub fn about(self) -> String {
-        match self.row_schema() {
-            Some(schema) => text(schema.as_value(), "description"),
-            None => "Rows with any columns, as `sql` and `join` make them.".to_owned(),
-        }
+        let about = self.described().map(|described| described.about.trim());
+        about.unwrap_or("Rows with any columns, as `sql` and `join` make them.").to_owned()
     }
 
     /// The columns that a table of it has, in order; none for `Table`.
     #[must_use]
     pub fn columns(self) -> Vec<Column> {
-        let Some(schema) = self.row_schema() else { return Vec::new() };
-        let root = schema.as_value();
-        self.schema().fields().iter().map(|field| column(field, root, root)).collect()
+        let Some(described) = self.described() else { return Vec::new() };
+        self.schema().fields().iter().map(|field| column(field, &described)).collect()
     }
 
-    /// The JSON Schema of its row struct.
-    fn row_schema(self) -> Option<Schema> {
+    fn described(self) -> Option<Described> {
         Some(match self {
-            Self::Document => schemars::schema_for!(crate::Document),
-            Self::Chunk => schemars::schema_for!(crate::Chunk),
-            Self::Question => schemars::schema_for!(crate::Question),
-            Self::Hit => schemars::schema_for!(crate::Hit),
-            Self::Trajectory => schemars::schema_for!(crate::Trajectory),
-            Self::Score => schemars::schema_for!(crate::Score),
-            Self::Example => schemars::schema_for!(crate::Example),
-            Self::Metric => schemars::schema_for!(crate::Metric),
-            Self::Reject => schemars::schema_for!(crate::Reject),
+            Self::Document => crate::Document::DESCRIBED,
+            Self::Chunk => crate::Chunk::DESCRIBED,
+            Self::Question => crate::Question::DESCRIBED,
+            Self::Hit => crate::Hit::DESCRIBED,
+            Self::Trajectory => crate::Trajectory::DESCRIBED,
+            Self::Score => crate::Score::DESCRIBED,
+            Self::Example => crate::Example::DESCRIBED,
+            Self::Metric => crate::Metric::DESCRIBED,
+            Self::Reject => crate::Reject::DESCRIBED,
             Self::Table => return None,
         })
     }
 }
 
-fn text(schema: &Value, key: &str) -> String {
-    schema[key].as_str().unwrap_or_default().replace('\n', " ")
+/// The objects in a nested column of that name.
+fn nested(column: &str) -> Described {
+    match column {
+        "evidence" => crate::Evidence::DESCRIBED,
+        "sources" => crate::HitSource::DESCRIBED,
+        "turns" => crate::Turn::DESCRIBED,
+        "tool_calls" => crate::ToolCall::DESCRIBED,
+        "observations" => crate::Observation::DESCRIBED,
+        _ => Described { about: "", fields: &[] },
+    }
 }
 
-fn column(field: &Field, owner: &Value, root: &Value) -> Column {
-    let property = &owner["properties"][field.name()];
+fn column(field: &Field, owner: &Described) -> Column {
     let (kind, inner) = kind(field.data_type());
-    let place = property["items"]["$ref"].as_str().unwrap_or_default().trim_start_matches('#');
-    let object = root.pointer(place).unwrap_or(&Value::Null);
+    let objects = nested(field.name());
     Column {
         name: field.name().clone(),
         kind,
         required: !field.is_nullable(),
-        about: text(property, "description"),
-        fields: inner.iter().map(|field| column(field, object, root)).collect(),
+        about: owner.field(field.name()),
+        fields: inner.iter().map(|field| column(field, &objects)).collect(),
     }
 }
 

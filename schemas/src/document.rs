@@ -1,22 +1,24 @@
 //! `document`: a text with an id and a title.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, optional, required};
 
-/// A text with an id and a title.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Document {
-    /// Unique in its table.
-    pub id: String,
-    /// Title, without markup.
-    pub title: Option<String>,
-    /// Body, without the title.
-    pub text: String,
-    /// Everything else the source said, as a JSON object.
-    pub metadata: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// A text with an id and a title.
+    pub struct Document {
+        /// Unique in its table.
+        pub id: String,
+        /// Title, without markup.
+        pub title: Option<String>,
+        /// Body, without the title.
+        pub text: String,
+        /// Everything else the source said, as a JSON object.
+        pub metadata: Option<String>,
+    }
 }
 
 impl Record for Document {

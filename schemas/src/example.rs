@@ -1,26 +1,28 @@
 //! `example`: one training example, ready to be written.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, optional, required};
 
-/// One training example.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Example {
-    /// The trajectory's id (with the repeat's number after `~` where rebalancing repeated it).
-    pub id: String,
-    /// The trajectory it was made from.
-    pub trajectory_id: Option<String>,
-    /// The question.
-    pub question_id: String,
-    /// `swift`, `trl`, `openai`, `sharegpt`, …
-    pub format: String,
-    /// The row as the trainer reads it: one JSON object, exactly as it is written to JSONL.
-    pub row: String,
-    /// Rendered text as the trainer will tokenise it, where the format fixes it.
-    pub text: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// One training example.
+    pub struct Example {
+        /// The trajectory's id (with the repeat's number after `~` where rebalancing repeated it).
+        pub id: String,
+        /// The trajectory it was made from.
+        pub trajectory_id: Option<String>,
+        /// The question.
+        pub question_id: String,
+        /// `swift`, `trl`, `openai`, `sharegpt`, …
+        pub format: String,
+        /// The row as the trainer reads it: one JSON object, exactly as it is written to JSONL.
+        pub row: String,
+        /// Rendered text as the trainer will tokenise it, where the format fixes it.
+        pub text: Option<String>,
+    }
 }
 
 impl Record for Example {

@@ -1,45 +1,49 @@
 //! `hit`: one retrieved chunk for one query.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
-/// One retrieved chunk for one query.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Hit {
-    /// `<question_id>@<rank>`.
-    pub id: String,
-    /// The question that was asked.
-    pub question_id: String,
-    /// The text that was searched for.
-    pub query: String,
-    /// Place in the fused list, from 1.
-    pub rank: i32,
-    /// Fused score; the index's own score where nothing was fused.
-    pub score: f64,
-    /// The chunk found.
-    pub chunk_id: String,
-    /// Its document.
-    pub document_id: String,
-    /// Its document's title.
-    pub title: Option<String>,
-    /// Its contents, as indexed.
-    pub contents: String,
-    /// Where it was found: one entry per index that returned it.
-    pub sources: Vec<HitSource>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// One retrieved chunk for one query.
+    pub struct Hit {
+        /// `<question_id>@<rank>`.
+        pub id: String,
+        /// The question that was asked.
+        pub question_id: String,
+        /// The text that was searched for.
+        pub query: String,
+        /// Place in the fused list, from 1.
+        pub rank: i32,
+        /// Fused score; the index's own score where nothing was fused.
+        pub score: f64,
+        /// The chunk found.
+        pub chunk_id: String,
+        /// Its document.
+        pub document_id: String,
+        /// Its document's title.
+        pub title: Option<String>,
+        /// Its contents, as indexed.
+        pub contents: String,
+        /// Where it was found: one entry per index that returned it.
+        pub sources: Vec<HitSource>,
+    }
 }
 
-/// How one index ranked a hit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HitSource {
-    /// `<kind>:<place among the indexes, from 0>`, for example `bm25:0`.
-    pub index: String,
-    /// Rank in that index, from 1.
-    pub rank: i32,
-    /// Score in that index.
-    pub score: f64,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// How one index ranked a hit.
+    pub struct HitSource {
+        /// `<kind>:<place among the indexes, from 0>`, for example `bm25:0`.
+        pub index: String,
+        /// Rank in that index, from 1.
+        pub rank: i32,
+        /// Score in that index.
+        pub score: f64,
+    }
 }
 
 impl Record for Hit {

@@ -7,6 +7,7 @@
 mod columns;
 mod compat;
 mod describe;
+mod described;
 mod parents;
 mod record;
 

@@ -1,28 +1,30 @@
 //! `metric`: one aggregated figure with its interval.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, optional, required};
 
-/// One aggregated figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Metric {
-    /// `<group>/<name>`.
-    pub id: String,
-    /// What was measured (`f1`, `recall@5`, …).
-    pub name: String,
-    /// Over which rows (`all`, a question type, `baseline:…`).
-    pub group: String,
-    /// The mean.
-    pub value: f64,
-    /// Lower end of the 95 % interval.
-    pub low: Option<f64>,
-    /// Upper end of the 95 % interval.
-    pub high: Option<f64>,
-    /// Over how many rows.
-    pub count: i64,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// One aggregated figure.
+    pub struct Metric {
+        /// `<group>/<name>`.
+        pub id: String,
+        /// What was measured (`f1`, `recall@5`, …).
+        pub name: String,
+        /// Over which rows (`all`, a question type, `baseline:…`).
+        pub group: String,
+        /// The mean.
+        pub value: f64,
+        /// Lower end of the 95 % interval.
+        pub low: Option<f64>,
+        /// Upper end of the 95 % interval.
+        pub high: Option<f64>,
+        /// Over how many rows.
+        pub count: i64,
+    }
 }
 
 impl Record for Metric {

@@ -1,37 +1,41 @@
 //! `question`: a question with golden answers and the evidence that supports them.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
-/// A question with golden answers and evidence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Question {
-    /// Unique in its table.
-    pub id: String,
-    /// The question's text.
-    pub question: String,
-    /// Accepted answers; metrics take the best over them.
-    pub golden_answers: Vec<String>,
-    /// The data set's own type (`comparison`, `bridge`, …).
-    pub question_type: Option<String>,
-    /// What supports the answer; empty where nothing does (null questions) or nothing is known.
-    pub evidence: Vec<Evidence>,
-    /// Everything else the source said, as a JSON object.
-    pub metadata: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// A question with golden answers and evidence.
+    pub struct Question {
+        /// Unique in its table.
+        pub id: String,
+        /// The question's text.
+        pub question: String,
+        /// Accepted answers; metrics take the best over them.
+        pub golden_answers: Vec<String>,
+        /// The data set's own type (`comparison`, `bridge`, …).
+        pub question_type: Option<String>,
+        /// What supports the answer; empty where nothing does (null questions) or nothing is known.
+        pub evidence: Vec<Evidence>,
+        /// Everything else the source said, as a JSON object.
+        pub metadata: Option<String>,
+    }
 }
 
-/// One piece of gold evidence. At least one of the three is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct Evidence {
-    /// Id of the supporting document, where the data set has ids.
-    pub document_id: Option<String>,
-    /// Title of the supporting document.
-    pub title: Option<String>,
-    /// The supporting sentence, as it stands in the document.
-    pub fact: Option<String>,
+described! {
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    /// One piece of gold evidence. At least one of the three is known.
+    pub struct Evidence {
+        /// Id of the supporting document, where the data set has ids.
+        pub document_id: Option<String>,
+        /// Title of the supporting document.
+        pub title: Option<String>,
+        /// The supporting sentence, as it stands in the document.
+        pub fact: Option<String>,
+    }
 }
 
 impl Record for Question {

@@ -1,24 +1,26 @@
 //! `reject`: a row that failed, with the reason. Rejects are data: counted, shown, and retried.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, optional, required};
 
-/// A row that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Reject {
-    /// Id of the failed row, or `<source>:<line>` where it never became a row.
-    pub id: String,
-    /// What failed: `timeout`, `rate_limited`, `server_error`, `bad_response`, `bad_line`, …
-    pub kind: String,
-    /// In words, for a person.
-    pub message: String,
-    /// How often it was tried.
-    pub attempts: i32,
-    /// The row, the line or the last response, as far as it is known.
-    pub detail: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// A row that failed.
+    pub struct Reject {
+        /// Id of the failed row, or `<source>:<line>` where it never became a row.
+        pub id: String,
+        /// What failed: `timeout`, `rate_limited`, `server_error`, `bad_response`, `bad_line`, …
+        pub kind: String,
+        /// In words, for a person.
+        pub message: String,
+        /// How often it was tried.
+        pub attempts: i32,
+        /// The row, the line or the last response, as far as it is known.
+        pub detail: Option<String>,
+    }
 }
 
 impl Record for Reject {

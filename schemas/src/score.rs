@@ -1,42 +1,44 @@
 //! `score`: the answer metrics of one trajectory.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::record::{Record, RecordKind, list_of, optional, required};
 
-/// The answer metrics of one trajectory, each from 0 to 1.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Score {
-    /// The trajectory's id.
-    pub id: String,
-    /// The trajectory.
-    pub trajectory_id: String,
-    /// The question.
-    pub question_id: String,
-    /// Which sample of the question.
-    pub sample_index: i32,
-    /// The question's type.
-    pub question_type: Option<String>,
-    /// What was predicted.
-    pub prediction: String,
-    /// What was accepted.
-    pub golden_answers: Vec<String>,
-    /// Exact match.
-    pub em: f64,
-    /// Token F1.
-    pub f1: f64,
-    /// A golden answer is a substring of the prediction.
-    pub acc: f64,
-    /// Token precision.
-    pub precision: f64,
-    /// Token recall.
-    pub recall: f64,
-    /// F1 reached the success threshold.
-    pub success: bool,
-    /// Gold evidence or the answer stood in an observation.
-    pub grounded: bool,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// The answer metrics of one trajectory, each from 0 to 1.
+    pub struct Score {
+        /// The trajectory's id.
+        pub id: String,
+        /// The trajectory.
+        pub trajectory_id: String,
+        /// The question.
+        pub question_id: String,
+        /// Which sample of the question.
+        pub sample_index: i32,
+        /// The question's type.
+        pub question_type: Option<String>,
+        /// What was predicted.
+        pub prediction: String,
+        /// What was accepted.
+        pub golden_answers: Vec<String>,
+        /// Exact match.
+        pub em: f64,
+        /// Token F1.
+        pub f1: f64,
+        /// A golden answer is a substring of the prediction.
+        pub acc: f64,
+        /// Token precision.
+        pub precision: f64,
+        /// Token recall.
+        pub recall: f64,
+        /// F1 reached the success threshold.
+        pub success: bool,
+        /// Gold evidence or the answer stood in an observation.
+        pub grounded: bool,
+    }
 }
 
 impl Record for Score {

@@ -1,63 +1,65 @@
 //! `trajectory`: one rollout with every turn, tool call and observation.
 
 use arrow::datatypes::{DataType, FieldRef};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::described::described;
 use crate::question::{Evidence, evidence_type};
 use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
-/// One rollout: a question, the turns that followed, and what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Trajectory {
-    /// `<question_id>@<sample_index>`.
-    pub id: String,
-    /// The question.
-    pub question_id: String,
-    /// Which of the samples of this question, from 0.
-    pub sample_index: i32,
-    /// The question's text.
-    pub question: String,
-    /// The question's accepted answers.
-    pub golden_answers: Vec<String>,
-    /// The question's type.
-    pub question_type: Option<String>,
-    /// The question's gold evidence.
-    pub evidence: Vec<Evidence>,
-    /// Who answered: `endpoint`, `evidence`, `model`, `none`.
-    pub policy: String,
-    /// The model as the endpoint reported it.
-    pub model: Option<String>,
-    /// Tool-call or tag grammar (`tool_call`, …).
-    pub protocol: String,
-    /// Tool definitions offered to the model, as a JSON list.
-    pub tools: String,
-    /// Everything said, in order, the system prompt included.
-    pub turns: Vec<Turn>,
-    /// The last model-authored text.
-    pub answer: String,
-    /// The answer extracted from it; empty when there is none.
-    pub prediction: String,
-    /// Model calls made.
-    pub rounds: i32,
-    /// Tool calls made.
-    pub tool_calls: i32,
-    /// Prompt tokens over all rounds.
-    pub prompt_tokens: i64,
-    /// Completion tokens over all rounds.
-    pub completion_tokens: i64,
-    /// Prompt tokens of the last round.
-    pub last_prompt_tokens: i64,
-    /// Completion tokens of the last round.
-    pub last_completion_tokens: i64,
-    /// Why it ended: `answered`, `no_answer`, `max_turns`, `max_searches`, `length`.
-    pub finish_reason: String,
-    /// The question's metadata (JSON object).
-    pub metadata: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// One rollout: a question, the turns that followed, and what came of it.
+    pub struct Trajectory {
+        /// `<question_id>@<sample_index>`.
+        pub id: String,
+        /// The question.
+        pub question_id: String,
+        /// Which of the samples of this question, from 0.
+        pub sample_index: i32,
+        /// The question's text.
+        pub question: String,
+        /// The question's accepted answers.
+        pub golden_answers: Vec<String>,
+        /// The question's type.
+        pub question_type: Option<String>,
+        /// The question's gold evidence.
+        pub evidence: Vec<Evidence>,
+        /// Who answered: `endpoint`, `evidence`, `model`, `none`.
+        pub policy: String,
+        /// The model as the endpoint reported it.
+        pub model: Option<String>,
+        /// Tool-call or tag grammar (`tool_call`, …).
+        pub protocol: String,
+        /// Tool definitions offered to the model, as a JSON list.
+        pub tools: String,
+        /// Everything said, in order, the system prompt included.
+        pub turns: Vec<Turn>,
+        /// The last model-authored text.
+        pub answer: String,
+        /// The answer extracted from it; empty when there is none.
+        pub prediction: String,
+        /// Model calls made.
+        pub rounds: i32,
+        /// Tool calls made.
+        pub tool_calls: i32,
+        /// Prompt tokens over all rounds.
+        pub prompt_tokens: i64,
+        /// Completion tokens over all rounds.
+        pub completion_tokens: i64,
+        /// Prompt tokens of the last round.
+        pub last_prompt_tokens: i64,
+        /// Completion tokens of the last round.
+        pub last_completion_tokens: i64,
+        /// Why it ended: `answered`, `no_answer`, `max_turns`, `max_searches`, `length`.
+        pub finish_reason: String,
+        /// The question's metadata (JSON object).
+        pub metadata: Option<String>,
+    }
 }
 
 /// Who wrote a turn. Text of `Tool` turns comes from the environment and is never parsed as the model's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Author {
     /// The pipeline's instructions.
@@ -70,29 +72,31 @@ pub enum Author {
     Tool,
 }
 
-/// One message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Turn {
-    /// `system`, `user`, `assistant` or `tool`.
-    pub author: String,
-    /// Its text.
-    pub content: String,
-    /// The model's reasoning, where the endpoint returns it apart.
-    pub reasoning: Option<String>,
-    /// Tool calls asked for in this turn.
-    pub tool_calls: Vec<ToolCall>,
-    /// For tool turns: the call answered.
-    pub tool_call_id: Option<String>,
-    /// For tool turns: the chunks that were shown.
-    pub observations: Vec<Observation>,
-    /// For tool turns: the error that was told to the model.
-    pub error: Option<String>,
-    /// Usage of this model call.
-    pub prompt_tokens: Option<i64>,
-    /// Usage of this model call.
-    pub completion_tokens: Option<i64>,
-    /// The endpoint's finish reason for this call.
-    pub finish_reason: Option<String>,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// One message.
+    pub struct Turn {
+        /// `system`, `user`, `assistant` or `tool`.
+        pub author: String,
+        /// Its text.
+        pub content: String,
+        /// The model's reasoning, where the endpoint returns it apart.
+        pub reasoning: Option<String>,
+        /// Tool calls asked for in this turn.
+        pub tool_calls: Vec<ToolCall>,
+        /// For tool turns: the call answered.
+        pub tool_call_id: Option<String>,
+        /// For tool turns: the chunks that were shown.
+        pub observations: Vec<Observation>,
+        /// For tool turns: the error that was told to the model.
+        pub error: Option<String>,
+        /// Usage of this model call.
+        pub prompt_tokens: Option<i64>,
+        /// Usage of this model call.
+        pub completion_tokens: Option<i64>,
+        /// The endpoint's finish reason for this call.
+        pub finish_reason: Option<String>,
+    }
 }
 
 impl Turn {
@@ -133,28 +137,32 @@ impl Author {
     }
 }
 
-/// A tool call asked for by the model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ToolCall {
-    /// Id that the tool's answer refers to.
-    pub id: String,
-    /// Tool name.
-    pub name: String,
-    /// Arguments, as the JSON text that the model wrote.
-    pub arguments: String,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// A tool call asked for by the model.
+    pub struct ToolCall {
+        /// Id that the tool's answer refers to.
+        pub id: String,
+        /// Tool name.
+        pub name: String,
+        /// Arguments, as the JSON text that the model wrote.
+        pub arguments: String,
+    }
 }
 
-/// A chunk that a tool showed to the model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Observation {
-    /// The chunk.
-    pub chunk_id: String,
-    /// Its document.
-    pub document_id: String,
-    /// Its document's title.
-    pub title: Option<String>,
-    /// Its fused score.
-    pub score: f64,
+described! {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    /// A chunk that a tool showed to the model.
+    pub struct Observation {
+        /// The chunk.
+        pub chunk_id: String,
+        /// Its document.
+        pub document_id: String,
+        /// Its document's title.
+        pub title: Option<String>,
+        /// Its fused score.
+        pub score: f64,
+    }
 }
 
 impl Record for Trajectory {

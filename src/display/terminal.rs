@@ -114,9 +114,9 @@ impl Terminal {
     fn error(&self, message: &str, help: Option<&str>) {
         if self.json {
             out(&serde_json::json!({"severity": "error", "message": message, "help": help}).to_string());
-        } else {
-            error(message, help);
         }
+        // Also for those who only read what the program prints for people.
+        error(message, help);
     }
 
     /// A line of a daemon's log: on stderr, with its time; as JSON on stdout when asked.

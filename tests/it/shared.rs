@@ -294,7 +294,7 @@ fn any_machine_collects_and_takes_nothing_young() {
     let team = Team::new(2, 4, Duration::ZERO);
     team.run(0).exit(0);
     // Files of nobody, an hour old.
-    let stray = team.s3.object(&format!("artifacts/ab/ab{}/part-00000.parquet", "0".repeat(62)));
+    let stray = team.s3.object(&format!("team/store/artifacts/ab/ab{}/part-00000.parquet", "0".repeat(62)));
     std::fs::create_dir_all(stray.parent().expect("a folder")).expect("made");
     std::fs::write(&stray, b"left behind").expect("written");
     let old = std::time::SystemTime::now() - Duration::from_hours(1);

@@ -369,7 +369,7 @@ mod tests {
         let mut memo = Memo::empty(&one, &base);
         memo.keep(&crate::fingerprint::RowKey(hash_bytes(b"row")), b"payload").unwrap();
         memo.sync().unwrap();
-        let stray = team.shared().join(artifact_place(&hash_bytes(b"stray").into())).join("part-00000.parquet");
+        let stray = team.shared().join(artifact_place(&hash_bytes(b"stray").into())).join("odd%23name.parquet");
         std::fs::create_dir_all(stray.parent().unwrap()).unwrap();
         std::fs::write(&stray, b"left behind").unwrap();
         let (all, server) = (KeepPolicy { memo: true, ..POLICY }, SystemTime::now());

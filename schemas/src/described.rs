@@ -1,0 +1,42 @@
+//! Row structs that can say what their fields hold: their doc comments, kept for people who never see the code.
+
+/// What a row struct is, and what each of its fields holds.
+pub(crate) struct Described {
+    pub(crate) about: &'static str,
+    /// Name and description.
+    pub(crate) fields: &'static [(&'static str, &'static str)],
+}
+
+impl Described {
+    /// What a field holds.
+    pub(crate) fn field(&self, name: &str) -> String {
+        let found = self.fields.iter().find(|(field, _)| *field == name);
+        found.map_or_else(String::new, |(_, about)| about.trim().to_owned())
+    }
+}
+
+/// Declares a row struct as it stands, and keeps its doc comments in `DESCRIBED`.
+macro_rules! described {
+    (
+        #[derive($($derive:path),+)]
+        $(#[doc = $about:literal])+
+        pub struct $name:ident {
+            $($(#[doc = $doc:literal])+ pub $field:ident: $type:ty,)+
+        }
+    ) => {
+        #[derive($($derive),+)]
+        $(#[doc = $about])+
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $field: $type,)+
+        }
+
+        impl $name {
+            pub(crate) const DESCRIBED: $crate::described::Described = $crate::described::Described {
+                about: concat!($($about),+),
+                fields: &[$((stringify!($field), concat!($($doc),+))),+],
+            };
+        }
+    };
+}
+
+pub(crate) use described;
