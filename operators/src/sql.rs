@@ -11,7 +11,7 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::relation::{check_query, explain, require_columns, require_repeatable_plan};
+use crate::relation::{check_query, check_tables, explain, require_columns, require_repeatable_plan};
 use crate::row_kind::RowKind;
 
 /// Port of the result.
@@ -56,6 +56,10 @@ impl Operator for Sql {
 
     fn check(params: &SqlParams) -> Vec<ParamIssue> {
         check_query("query", &params.query).into_iter().collect()
+    }
+
+    fn check_inputs(params: &SqlParams, inputs: &[&str]) -> Vec<ParamIssue> {
+        check_tables("query", &params.query, inputs).into_iter().collect()
     }
 
     fn open(params: &SqlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

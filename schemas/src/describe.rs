@@ -100,7 +100,7 @@ mod tests {
         fn check(columns: &[Column], path: &str) {
             for column in columns {
                 assert!(
-                    column.about.ends_with(['.', ')']) && column.about.len() > 8,
+                    column.about.ends_with(['.', ')', '…']) && column.about.len() > 8,
                     "{path}.{}: {column:?}",
                     column.name
                 );

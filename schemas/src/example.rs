@@ -16,7 +16,7 @@ described! {
         pub trajectory_id: Option<String>,
         /// The question.
         pub question_id: String,
-        /// `swift`, `trl`, `openai`, `sharegpt`, …
+        /// Layout of the row: `swift`, `trl`, `openai`, `sharegpt`, `verl`.
         pub format: String,
         /// The row as the trainer reads it: one JSON object, exactly as it is written to JSONL.
         pub row: String,

@@ -20,7 +20,7 @@ pub(super) fn kinds(session: &Session<'_>, args: &KindsArgs) -> Result<u8, Failu
         let told = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
         session.terminal.line(&told.to_string());
     } else {
-        session.terminal.line(&display::kind_page(kind));
+        session.terminal.line(&display::kind_page(kind, session.terminal.page()));
     }
     Ok(OK)
 }

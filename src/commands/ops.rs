@@ -37,7 +37,7 @@ pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> 
     if session.terminal.is_json() {
         session.terminal.line(&(entry.schema)().to_string());
     } else {
-        session.terminal.line(&display::reference_page(entry, args.markdown));
+        session.terminal.line(&display::reference_page(entry, args.markdown, session.terminal.page()));
     }
     Ok(OK)
 }

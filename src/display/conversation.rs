@@ -5,6 +5,7 @@ use std::fmt::Write;
 use searchmill_schemas::{Trajectory, Turn};
 
 use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
+use super::wrap::wrapped;
 
 /// Lines of a tool's answer that are shown.
 const TOOL_LINES: usize = 12;
@@ -57,20 +58,7 @@ fn render(turn: &Turn, width: usize) -> String {
 
 /// Wrapped at `width`, two blanks in front, at most `limit` lines.
 fn indent(text: &str, width: usize, limit: usize) -> String {
-    let mut lines = Vec::new();
-    for paragraph in text.lines() {
-        let mut line = String::new();
-        for word in paragraph.split(' ') {
-            if !line.is_empty() && line.chars().count() + word.chars().count() + 3 > width {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
+    let mut lines: Vec<String> = text.lines().flat_map(|paragraph| wrapped(paragraph, 2, 2, width)).collect();
     let hidden = lines.len().saturating_sub(limit);
     lines.truncate(limit);
     let mut shown = lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");

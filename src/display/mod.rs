@@ -12,6 +12,7 @@ mod rejects;
 mod schedule;
 mod table;
 mod terminal;
+mod wrap;
 
 pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
 

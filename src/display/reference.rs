@@ -7,9 +7,12 @@ use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
 use super::terminal::{DIM, STRONG};
+use super::wrap::wrapped;
 
-pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
-    let mut page = Page { text: String::new(), markdown };
+/// `width`: columns to write in, where that matters.
+pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Option<usize>) -> String {
+    let width = width.filter(|_| !markdown).unwrap_or(usize::MAX);
+    let mut page = Page { text: String::new(), markdown, width };
     let schema = (entry.schema)();
     page.heading(1, entry.name);
     page.paragraph(entry.about);
@@ -32,8 +35,8 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool) -> String {
 }
 
 /// The columns of a kind of rows.
-pub(crate) fn kind_page(kind: RecordKind) -> String {
-    let mut page = Page { text: String::new(), markdown: false };
+pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
+    let mut page = Page { text: String::new(), markdown: false, width: width.unwrap_or(usize::MAX) };
     page.heading(1, kind.name());
     page.paragraph(&kind.about());
     page.columns(&kind.columns(), 0);
@@ -63,6 +66,8 @@ fn ports(entry: &OperatorEntry) -> Option<Ports> {
 struct Page {
     text: String,
     markdown: bool,
+    /// Longest line.
+    width: usize,
 }
 
 impl Page {
@@ -75,7 +80,7 @@ impl Page {
     }
 
     fn paragraph(&mut self, text: &str) {
-        write!(self.text, "{text}\n\n").unwrap_or_default();
+        write!(self.text, "{}\n\n", wrapped(text, 0, 0, self.width).join("\n")).unwrap_or_default();
     }
 
     fn code(&mut self, yaml: &str) {
@@ -95,6 +100,8 @@ impl Page {
         if self.markdown {
             writeln!(self.text, "{pad}- `{name}` ({kind}): {about}").unwrap_or_default();
         } else {
+            let begins = 2 + pad.len() + name.chars().count() + kind.chars().count() + 5;
+            let about = wrapped(&about, begins, pad.len() + 6, self.width).join(&format!("\n{pad}      "));
             writeln!(self.text, "  {pad}{STRONG}{name}{STRONG:#} {DIM}({kind}){DIM:#}  {about}").unwrap_or_default();
         }
     }

@@ -60,6 +60,12 @@ impl Terminal {
         width()
     }
 
+    /// Columns for pages of text; none where they go to a file or another program.
+    #[must_use]
+    pub fn page(&self) -> Option<usize> {
+        std::io::stdout().is_terminal().then(width)
+    }
+
     /// A line of the result.
     pub fn line(&self, text: &str) {
         out(text);
@@ -79,7 +85,7 @@ impl Terminal {
 
     /// A table of the result.
     pub fn table(&self, header: &[&str], rows: &[Vec<String>]) {
-        out(&text_table(header, rows, if std::io::stdout().is_terminal() { Some(width()) } else { None }));
+        out(&text_table(header, rows, self.page()));
     }
 
     /// A pipeline without errors.

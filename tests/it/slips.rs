@@ -69,6 +69,15 @@ fn a_wrong_word_is_told_with_the_right_one() {
 }
 
 #[test]
+fn a_query_of_a_table_that_is_no_input_is_told_before_anything_runs() {
+    let told = refused("  s: {op: sql, from: {d: world}, with: {query: \"SELECT id FROM documents\"}}\n");
+    assert!(told.contains("there is no input `documents`") && told.contains("inputs: `d`"), "{told}");
+    mill("  s: {op: sql, from: world, with: {query: \"SELECT id FROM input\"}}\n")
+        .call(&["validate", "pipeline.yaml"])
+        .exit(0);
+}
+
+#[test]
 fn kinds_of_rows_are_described() {
     let mill = Mill::new();
     let all = mill.call(&["kinds"]).exit(0).stdout;

@@ -74,6 +74,11 @@ pub trait Operator: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What is wrong with params beside the inputs that are bound, by their names; reported like [`Operator::check`].
+    fn check_inputs(_params: &Self::Params, _inputs: &[&str]) -> Vec<ParamIssue> {
+        Vec::new()
+    }
+
     /// The endpoint that it asks: all nodes of a run that ask the same share its limits, and `plan` tells what is to be
     /// paid. Every call waits for [`Context::admit_call`].
     fn endpoint(_params: &Self::Params) -> Option<EndpointUse> {

@@ -54,6 +54,8 @@ pub trait BoundOperator: Send + Sync {
     fn ports(&self) -> Ports;
     /// What is wrong with the params beyond their types.
     fn check(&self) -> Vec<ParamIssue>;
+    /// What is wrong with the params beside the inputs that are bound.
+    fn check_inputs(&self, inputs: &[&str]) -> Vec<ParamIssue>;
     /// Does it run programs that its params name?
     fn runs_programs(&self) -> bool;
     /// Does it give the same bytes again?
@@ -103,6 +105,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn check(&self) -> Vec<ParamIssue> {
         O::check(&self.params)
+    }
+
+    fn check_inputs(&self, inputs: &[&str]) -> Vec<ParamIssue> {
+        O::check_inputs(&self.params, inputs)
     }
 
     fn runs_programs(&self) -> bool {

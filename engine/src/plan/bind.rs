@@ -93,22 +93,22 @@ fn bind_operator(
     let operator = match (entry.bind)(params) {
         Ok(operator) => operator,
         Err(issue) => {
-            let issue = reworded(issue, entry.name);
-            let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
-            errors.push(Diagnostic { help: issue.help, ..error });
+            errors.push(bad_param(reworded(issue, entry.name), node));
             return None;
         }
     };
-    for issue in operator.check() {
-        let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
-        errors.push(Diagnostic { help: issue.help, ..error });
-    }
+    errors.extend(operator.check().into_iter().map(|issue| bad_param(issue, node)));
     let sources = operator.sources();
     check_sources(node, &sources, directory, errors);
     let identity_params = identity_params(schema, &operator.params());
     let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
     Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+}
+
+fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
+    let error = Diagnostic::error("bad-param", issue.message).at(locate(&node.with, &issue.path), "");
+    Diagnostic { help: issue.help, ..error }
 }
 
 /// Serde's ``unknown variant `a`, expected one of `b`, `c` `` in the words of all other errors.
@@ -238,7 +238,7 @@ fn wire(
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
         if let Some(bound) = &bound[place] {
-            wired[place] = wire_node(&nodes[place], &bound.ports, by_id, &wired, errors);
+            wired[place] = wire_node(&nodes[place], bound, by_id, &wired, errors);
         }
     }
     wired
@@ -247,11 +247,12 @@ fn wire(
 /// `None` when an input's own node is broken: its error is enough.
 fn wire_node(
     node: &NodeSpec,
-    ports: &Ports,
+    bound: &Bound,
     by_id: &BTreeMap<String, usize>,
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
+    let ports = &bound.ports;
     let mut complete = true;
     let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
     for binding in &node.from {
@@ -294,6 +295,8 @@ fn wire_node(
     }
     let names: Vec<String> = by_port.keys().cloned().collect();
     check_missing(node, ports, &names, errors);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    errors.extend(bound.operator.check_inputs(&names).into_iter().map(|issue| bad_param(issue, node)));
     if !complete {
         return None;
     }

@@ -40,7 +40,13 @@ fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError 
     };
     let name = table.rsplit('.').next().unwrap_or(table);
     let names: Vec<&str> = tables.iter().map(String::as_str).collect();
-    OperatorError::pipeline(format!("`{param}`: there is no input `{name}`")).with_help(choices(name, &names, "inputs"))
+    let (message, help) = missing_input(name, &names);
+    OperatorError::pipeline(format!("`{param}`: {message}")).with_help(help)
+}
+
+/// That a table is no input, and what was probably meant.
+pub(super) fn missing_input(table: &str, inputs: &[&str]) -> (String, String) {
+    (format!("there is no input `{table}`"), choices(table, inputs, "inputs"))
 }
 
 /// "did you mean …?" and all names there are.

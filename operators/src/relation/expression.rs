@@ -1,14 +1,15 @@
 //! SQL texts in params: parsed when the pipeline is checked, bound to columns when it runs.
 
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, TableReference};
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, ident};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 
-use super::explain::explain;
+use super::explain::{explain, missing_input};
 
 /// What keeps `text` from being an SQL expression, if anything does.
 pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
@@ -42,6 +43,24 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     }
     let reads = matches!(&statements[0], Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)));
     (!reads).then(|| ParamIssue::new(path, "only a query (`SELECT …`, `WITH … SELECT …`) can stand here"))
+}
+
+/// The first table of a query that is none of the inputs, if there is one. Functions that give tables are none of them.
+pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<ParamIssue> {
+    let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
+    let (tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
+    let bare = tables.iter().filter(|table| table.schema().is_none()).map(TableReference::table);
+    let mut unknown = bare.filter(|table| {
+        !inputs.iter().any(|input| input.eq_ignore_ascii_case(table)) && !is_called(&text.to_lowercase(), table)
+    });
+    let (message, help) = missing_input(unknown.next()?, inputs);
+    Some(ParamIssue { help: Some(help), ..ParamIssue::new(path, message) })
+}
+
+/// Does `name(` stand in the text?
+fn is_called(text: &str, name: &str) -> bool {
+    let name = name.to_lowercase();
+    text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
 }
 
 fn reason(error: &str) -> String {
@@ -110,6 +129,26 @@ mod tests {
         }
         assert_eq!(check_key("by.0", "Question Type"), None);
         assert!(check_key("by.0", "substr(").is_some());
+    }
+
+    #[test]
+    fn tables_are_inputs_or_defined_in_the_query() {
+        let missing = |text: &str| check_tables("query", text, &["t", "Scores"]).map(|issue| issue.message);
+        let right = [
+            "SELECT * FROM t JOIN scores s ON s.id = t.id",
+            "WITH x AS (SELECT 1) SELECT * FROM x, t",
+            "SELECT * FROM generate_series(1, 3)",
+            "SELECT id FROM t WHERE id IN (SELECT id FROM \"Scores\")",
+            "SELEC",
+        ];
+        for text in right {
+            assert_eq!(missing(text), None, "{text}");
+        }
+        let there_is_none = Some("there is no input `scorse`".to_owned());
+        assert_eq!(missing("SELECT * FROM t JOIN scorse s ON s.id = t.id"), there_is_none);
+        assert_eq!(missing("SELECT id FROM t WHERE id IN (SELECT id FROM scorse)"), there_is_none);
+        let help = check_tables("query", "SELECT * FROM scorse", &["t", "scores"]).and_then(|issue| issue.help);
+        assert_eq!(help.as_deref(), Some("did you mean `scores`? inputs: `t`, `scores`"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) mod testing;
 
 pub(crate) use explain::explain;
 pub(crate) use expression::{
-    check_expression, check_key, check_query, key, require_repeatable, require_repeatable_plan,
+    check_expression, check_key, check_query, check_tables, key, require_repeatable, require_repeatable_plan,
 };
 pub(crate) use groups::Grouping;
 pub(crate) use kind::require_columns;
