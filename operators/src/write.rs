@@ -119,6 +119,9 @@ impl WholeKernel for WriteKernel {
 impl WriteKernel {
     fn rows(&self, rows: &RowsInput, tree: &Path, context: &Context) -> Result<Manifest, OperatorError> {
         let name = export::file_name(&self.params.path)?;
+        if rows.rows == 0 {
+            context.progress().log(&format!("there are 0 rows to write to {}", self.params.path));
+        }
         let format = self.params.format.or_of_name(&name).ok_or_else(|| {
             OperatorError::pipeline(format!("the format of `{name}` cannot be told from its name"))
                 .with_help("write `format: jsonl` (or json, csv, tsv, parquet)")

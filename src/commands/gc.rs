@@ -54,7 +54,7 @@ fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u6
     let summary = json!({
         "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(), "freed": freed,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
-        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
+        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1, "kept_bytes": garbage.kept_bytes,
     });
     session.terminal.line(&summary.to_string());
 }
@@ -92,6 +92,16 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
     if garbage.in_use {
         let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
         session.terminal.note(line);
+    }
+    if garbage.shared && garbage.waiting.0 > 0 {
+        let (count, bytes) = garbage.waiting;
+        let bytes = display::bytes(bytes);
+        session
+            .terminal
+            .note(&format!("{count} artifacts ({bytes}) that nothing kept names are still too young to go"));
+    }
+    if garbage.shared {
+        session.terminal.note("nothing younger than ten minutes goes from a shared store, whatever --older-than says");
     }
     if garbage.shared && !garbage.results.is_empty() {
         let line = "other machines may be about to read files of these results: a later `gc` takes them, when as much time \

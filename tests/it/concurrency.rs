@@ -73,3 +73,33 @@ fn jobs_and_threads_change_no_byte() {
     assert!(one.len() > 12, "{one:?}");
     assert_eq!(run("4", 3), one);
 }
+
+#[test]
+fn the_parts_of_a_union_come_one_after_the_other() {
+    let mill = Mill::new();
+    let union = "SELECT id FROM a UNION ALL SELECT id FROM b UNION ALL SELECT id FROM a";
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "name: union\nnodes:\n  world: {{op: generate-world, with: {{documents: 150, questions: 40}}, seed: 5}}\n  all: {{op: \
+             sql, from: {{a: world.questions, b: world}}, with: {{query: \"{union}\"}}}}\n  ends: {{op: sql, from: {{a: \
+             world.questions, b: world}}, with: {{query: \"SELECT first_value(id) AS first, last_value(id) AS last FROM \
+             ({union})\"}}}}\n  some: {{op: sql, from: {{a: world.questions, b: world}}, with: {{query: \"{union} LIMIT 42\"}}}}\n"
+        ),
+    );
+    mill.run(&[]).exit(0);
+    let ids = |node: &str| -> Vec<String> {
+        let rows = mill.call(&["show", node, "--json", "-n", "0"]).exit(0).events();
+        rows.iter().map(|row| row["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let (questions, documents) = (ids("world.questions"), ids("world.documents"));
+    let whole = [&questions[..], &documents, &questions].concat();
+    assert_eq!((ids("all"), ids("some")), (whole.clone(), whole[..42].to_vec()));
+    let ends = mill.call(&["show", "ends", "--json"]).exit(0).events();
+    assert_eq!((ends[0]["first"].as_str(), ends[0]["last"].as_str()), (Some(&*whole[0]), Some(&*questions[39])));
+    let before = mill.artifacts();
+    for _ in 0..10 {
+        mill.run(&["--no-cache"]).exit(0);
+        assert_eq!(mill.artifacts(), before);
+    }
+}

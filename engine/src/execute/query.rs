@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList};
 use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
@@ -15,7 +16,11 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_expr::expressions::lit;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 
@@ -51,7 +56,7 @@ pub(super) async fn run_query(
         lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
         let mut done = 0;
         let schema = Arc::clone(output.frame.schema().inner());
-        let mut batches = execute_stream(output.frame.create_physical_plan().await?, Arc::clone(&task))?;
+        let mut batches = execute_stream(in_order(output.frame.create_physical_plan().await?)?, Arc::clone(&task))?;
         while let Some(batch) = batches.next().await {
             context.check_cancelled()?;
             let batch = batch?;
@@ -65,6 +70,28 @@ pub(super) async fn run_query(
         }
     }
     Ok(lineage)
+}
+
+/// The parts of a union come one after the other. DataFusion's own operator takes whichever has rows first, so that the
+/// same query would give other bytes; merging by a constant, by which all rows are equal, takes the first part to its
+/// end, then the next one.
+fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let whole: Arc<dyn ExecutionPlan> = match plan.output_partitioning().partition_count() {
+        0 | 1 => plan,
+        _ => Arc::new(CoalescePartitionsExec::new(plan)),
+    };
+    let merge = |node: Arc<dyn ExecutionPlan>| {
+        let constant = LexOrdering::new([PhysicalSortExpr::new_default(lit(1_i64))]);
+        match (node.downcast_ref::<CoalescePartitionsExec>(), constant) {
+            (Some(parts), Some(constant)) => {
+                let merged =
+                    SortPreservingMergeExec::new(constant, Arc::clone(parts.input())).with_fetch(parts.fetch());
+                Ok(Transformed::yes(Arc::new(merged.with_round_robin_repartition(false)) as Arc<dyn ExecutionPlan>))
+            }
+            _ => Ok(Transformed::no(node)),
+        }
+    };
+    Ok(whole.transform_up(merge)?.data)
 }
 
 /// One partition: rows come in the plan's own order, so the same rows give the same bytes.

@@ -70,6 +70,8 @@ pub struct Garbage {
     pub kept_bytes: u64,
     /// Is another process using the store? Then only results go now, and files with the next collection.
     pub in_use: bool,
+    /// Artifacts that nothing kept names and that are too young to go, and their bytes.
+    pub waiting: (usize, u64),
     /// Do other machines share the store? Then the files of results that go now stay for another while.
     pub shared: bool,
 }
@@ -271,6 +273,9 @@ pub(super) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) 
         let wanted = stock.roots.artifacts.contains(&id);
         if wanted || !idle {
             garbage.kept_bytes += bytes;
+            if !wanted {
+                garbage.waiting = (garbage.waiting.0 + 1, garbage.waiting.1 + bytes);
+            }
         } else {
             garbage.artifacts.push((id, bytes));
         }

@@ -14,6 +14,9 @@ use super::student::{Student, failed};
 use super::{Keep, TrainParams};
 use crate::model::decoder::Dropout;
 
+/// Steps that are told of in the log, but for those that were measured on what is held out.
+const LINES: u64 = 60;
+
 /// A training at work.
 pub(super) struct Fit<'a> {
     pub(super) params: &'a TrainParams,
@@ -182,6 +185,10 @@ impl Fit<'_> {
     fn tell(&self, step: &Step, total: u64, tokens: u64, time: Duration) {
         let progress = self.context.progress();
         progress.set(step.step, total, "steps");
+        // A table of all steps comes out anyway; a log of thousands would bury all else.
+        if step.step != 1 && step.eval_loss.is_none() && !step.step.is_multiple_of(total.div_ceil(LINES).max(1)) {
+            return;
+        }
         let rate = tokens as f64 / time.as_secs_f64().max(1e-9);
         let eval = step.eval_loss.map_or_else(String::new, |loss| format!(" eval_loss {loss:.4}"));
         progress.log(&format!(
