@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use searchmill_engine::diagnostic::Diagnostic;
-use searchmill_engine::execute::{NodeStatus, survey};
+use searchmill_engine::execute::not_known;
 use searchmill_engine::plan::{Node, Plan};
 use searchmill_engine::store::Store;
 
@@ -36,22 +36,14 @@ pub(crate) fn check(
     directory: &Path,
     limit: Option<u64>,
 ) -> Result<(), Failure> {
-    let lacking: Vec<(usize, Vec<String>)> = selected
-        .iter()
-        .map(|place| (*place, unset(&plan.nodes()[*place])))
-        .filter(|(_, names)| !names.is_empty())
-        .collect();
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    let survey = survey(plan, store, directory, limit);
-    let is_known = |place: usize| matches!(survey.nodes[place], NodeStatus::Cached { .. } | NodeStatus::Frozen);
-    let lacking = lacking.iter().filter(|(place, _)| !is_known(*place));
-    let findings: Vec<Diagnostic> = lacking.map(|(place, names)| finding(&plan.nodes()[*place], names)).collect();
+    let lacking = selected.iter().copied().filter(|place| !unset(&plan.nodes()[*place]).is_empty()).collect();
+    let lacking = not_known(plan, store, directory, limit, lacking);
+    let findings: Vec<Diagnostic> = lacking.iter().map(|place| finding(&plan.nodes()[*place])).collect();
     if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(pipeline::texts(plan)))) }
 }
 
-fn finding(node: &Node, names: &[String]) -> Diagnostic {
+fn finding(node: &Node) -> Diagnostic {
+    let names = unset(node);
     let help = names.iter().map(|name| format!("set the environment variable {name}")).collect::<Vec<_>>().join("; ");
-    Diagnostic::error("secret-not-set", unset_words(node, names)).at(node.spec.id_span, "").help(help)
+    Diagnostic::error("secret-not-set", unset_words(node, &names)).at(node.spec.id_span, "").help(help)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use searchmill_engine::diagnostic::Diagnostic;
-use searchmill_engine::execute::{NO_GPU, NodeStatus, Workers, devices, survey};
+use searchmill_engine::execute::{NO_GPU, Workers, devices, not_known};
 use searchmill_engine::plan::Plan;
 use searchmill_engine::store::Store;
 
@@ -55,13 +55,8 @@ pub(crate) fn check(
         !workers.suffice(resources) || !workers.reach(resources, node.operator.runs_programs())
     };
     let lacking: Vec<usize> = selected.iter().copied().filter(lacking).collect();
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    let survey = survey(plan, store, directory, limit);
-    let is_known = |place: &usize| matches!(survey.nodes[*place], NodeStatus::Cached { .. } | NodeStatus::Frozen);
-    let findings: Vec<Diagnostic> =
-        lacking.iter().filter(|place| !is_known(place)).map(|place| finding(plan, *place, workers)).collect();
+    let lacking = not_known(plan, store, directory, limit, lacking);
+    let findings: Vec<Diagnostic> = lacking.iter().map(|place| finding(plan, *place, workers)).collect();
     if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(pipeline::texts(plan)))) }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
             allow_programs: args.allow_programs,
             machine: Machine::detect(),
             directory: session.directory.clone(),
-            secrets: Arc::new(|name| std::env::var(name).ok()),
+            secrets: Arc::new(crate::secrets::look_up),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let notes = session.terminal.clone();

@@ -52,9 +52,10 @@ fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u6
         session.terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
     }
     let summary = json!({
-        "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(), "freed": freed,
+        "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(),
+        "freed": freed, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
-        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1, "kept_bytes": garbage.kept_bytes,
+        "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
     });
     session.terminal.line(&summary.to_string());
 }

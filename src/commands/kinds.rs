@@ -1,6 +1,6 @@
 //! `kinds`: the kinds of rows, and the columns of one.
 
-use searchmill_engine::plan::nearest;
+use searchmill_engine::plan::suggest;
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
@@ -38,12 +38,11 @@ fn list(session: &Session<'_>) {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names = RecordKind::ALL.map(RecordKind::name);
-    let help = match nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("kinds: {}", names.join(", ")),
-    };
-    Failure::usage(format!("there is no kind of rows `{name}`")).with_help(help)
+    Failure::usage(format!("there is no kind of rows `{name}`")).with_help(suggest(
+        name,
+        &RecordKind::ALL.map(RecordKind::name),
+        "kinds",
+    ))
 }
 
 fn as_json(column: &Column) -> Value {

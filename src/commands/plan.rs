@@ -23,8 +23,7 @@ pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure
 pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<bool, Failure> {
     let store = session.store_if_any()?;
     let survey = survey(plan, &store, &session.directory, limit);
-    let known = |status: &&NodeStatus| matches!(status, NodeStatus::Cached { .. } | NodeStatus::Frozen);
-    let cached = survey.nodes.iter().filter(known).count();
+    let cached = survey.nodes.iter().filter(|status| status.is_known()).count();
     if session.terminal.is_json() {
         for (place, status) in survey.nodes.iter().enumerate() {
             session.terminal.line(&as_json(plan, place, status, &survey.work).to_string());
@@ -42,7 +41,7 @@ pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Re
     show_work(session, plan, &survey);
     for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
         let unset = secrets::unset(node);
-        if !known(&status) && !unset.is_empty() {
+        if !status.is_known() && !unset.is_empty() {
             session.terminal.warn(&secrets::unset_words(node, &unset));
         }
     }

@@ -127,9 +127,6 @@ fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result
     if shown == 0 && args.row.is_some() {
         return Err(Failure::usage(format!("no row has the id `{}`", args.row.as_deref().unwrap_or_default())));
     }
-    if rows.kind == RecordKind::Reject && args.format.is_none() && !session.terminal.is_json() {
-        return show_rejects(session, rows, &chosen);
-    }
     let default = match rows.kind {
         _ if session.terminal.is_json() => ShowFormat::Jsonl,
         RecordKind::Trajectory => ShowFormat::Conversation,
@@ -151,6 +148,15 @@ fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result
                 }
             }
         }
+        // A table would cut the reasons.
+        ShowFormat::Table if rows.kind == RecordKind::Reject && args.format.is_none() => {
+            for batch in &chosen {
+                let rejects: Vec<Reject> = from_batch(batch).map_err(|error| Failure::Other(error.to_string()))?;
+                for row in &rejects {
+                    session.terminal.line(&display::reject(row));
+                }
+            }
+        }
         ShowFormat::Table if shown == 0 => {}
         ShowFormat::Table => {
             let (header, body) = display::preview(&chosen);
@@ -161,20 +167,6 @@ fn show_rows(session: &Session<'_>, rows: &RowsInput, args: &ShowArgs) -> Result
     if !session.terminal.is_json() {
         session.terminal.note(&format!("{shown} of {} {} rows", rows.rows, rows.kind));
     }
-    Ok(())
-}
-
-/// A table would cut the reasons.
-fn show_rejects(session: &Session<'_>, rows: &RowsInput, chosen: &[RecordBatch]) -> Result<(), Failure> {
-    let mut shown = 0;
-    for batch in chosen {
-        let rejects: Vec<Reject> = from_batch(batch).map_err(|error| Failure::Other(error.to_string()))?;
-        shown += rejects.len();
-        for row in &rejects {
-            session.terminal.line(&display::reject(row));
-        }
-    }
-    session.terminal.note(&format!("{shown} of {} {} rows", rows.rows, rows.kind));
     Ok(())
 }
 

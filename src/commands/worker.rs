@@ -15,6 +15,6 @@ pub(super) fn worker(args: &WorkerArgs) -> Result<u8, Failure> {
         told: crate::display::worker_pipe(),
         leave: Box::new(|| crate::display::leave_now(130)),
     };
-    work(task, &registry(), Arc::new(|name| std::env::var(name).ok()), pipes)?;
+    work(task, &registry(), Arc::new(crate::secrets::look_up), pipes)?;
     Ok(OK)
 }

@@ -25,6 +25,6 @@ mod worker;
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
-pub use survey::{NodeStatus, Survey, failed_rows, survey};
+pub use survey::{NodeStatus, Survey, failed_rows, not_known, survey};
 pub use work::{Basis, Work};
 pub use worker::{Device, NO_GPU, WorkerPipes, Workers, devices, work};

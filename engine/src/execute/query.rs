@@ -81,15 +81,12 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionP
         _ => Arc::new(CoalescePartitionsExec::new(plan)),
     };
     let merge = |node: Arc<dyn ExecutionPlan>| {
-        let constant = LexOrdering::new([PhysicalSortExpr::new_default(lit(1_i64))]);
-        match (node.downcast_ref::<CoalescePartitionsExec>(), constant) {
-            (Some(parts), Some(constant)) => {
-                let merged =
-                    SortPreservingMergeExec::new(constant, Arc::clone(parts.input())).with_fetch(parts.fetch());
-                Ok(Transformed::yes(Arc::new(merged.with_round_robin_repartition(false)) as Arc<dyn ExecutionPlan>))
-            }
-            _ => Ok(Transformed::no(node)),
-        }
+        let Some(parts) = node.downcast_ref::<CoalescePartitionsExec>() else { return Ok(Transformed::no(node)) };
+        let Some(constant) = LexOrdering::new([PhysicalSortExpr::new_default(lit(1_i64))]) else {
+            return Ok(Transformed::no(node));
+        };
+        let merged = SortPreservingMergeExec::new(constant, Arc::clone(parts.input())).with_fetch(parts.fetch());
+        Ok(Transformed::yes(Arc::new(merged.with_round_robin_repartition(false)) as Arc<dyn ExecutionPlan>))
     };
     Ok(whole.transform_up(merge)?.data)
 }

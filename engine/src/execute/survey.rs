@@ -44,6 +44,14 @@ pub enum NodeStatus {
     },
 }
 
+impl NodeStatus {
+    /// Is its result there, so that it will not run?
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        matches!(self, Self::Cached { .. } | Self::Frozen)
+    }
+}
+
 /// The status of every node, in plan order.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -108,6 +116,22 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
         nodes.push(status);
     }
     Survey { nodes, work }
+}
+
+/// Of these places, those whose results are not known. The store is only asked where there are any.
+#[must_use]
+pub fn not_known(
+    plan: &Plan,
+    store: &Store,
+    directory: &Path,
+    limit: Option<u64>,
+    mut places: Vec<usize>,
+) -> Vec<usize> {
+    if !places.is_empty() {
+        let survey = survey(plan, store, directory, limit);
+        places.retain(|place| !survey.nodes[*place].is_known());
+    }
+    places
 }
 
 /// What a node still has to ask that asks an endpoint.

@@ -11,7 +11,9 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     scored.filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3).min().map(|(_, name)| name)
 }
 
-pub(super) fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
+/// Which of `names` was probably meant, or which there are.
+#[must_use]
+pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
     match nearest(wrong, names.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if names.is_empty() => format!("there are no {what}"),

@@ -8,7 +8,7 @@ mod schema;
 mod select;
 
 pub use bind::bind;
-pub use check::{meant_node, nearest};
+pub use check::{meant_node, nearest, suggest};
 pub use graph::{Input, Node, Plan};
 pub use schema::pipeline_schema;
 pub use select::{Selection, select};

@@ -1,6 +1,7 @@
 //! The checks of places outside the pipeline: files that are read are there, and no two nodes write to one place.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Component, Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Span};
@@ -49,13 +50,16 @@ pub(super) fn check_destinations(
     for (node, destinations) in nodes.iter().zip(destinations) {
         for destination in destinations.into_iter().flatten() {
             let span = find_text(&node.with, &destination).unwrap_or(node.with.span);
-            let Some((other, there)) = first.get(&place(&destination, directory)) else {
-                first.insert(place(&destination, directory), (node, span));
-                continue;
+            let (other, there) = match first.entry(place(&destination, directory)) {
+                Entry::Vacant(free) => {
+                    free.insert((node, span));
+                    continue;
+                }
+                Entry::Occupied(taken) => *taken.get(),
             };
             let message = format!("`{}` and `{}` both write to `{destination}`", other.id, node.id);
             let error = Diagnostic::error("same-destination", message).at(span, "");
-            let error = if *there == span { error } else { error.at(*there, "the first one writes here") };
+            let error = if there == span { error } else { error.at(there, "the first one writes here") };
             let matrix = "a node with a matrix has its values in its path: `out/${matrix.KEY}.jsonl`";
             let variants = other.id.split('@').next() == node.id.split('@').next();
             errors.push(error.help(if variants { matrix } else { "give one of them another path" }));

@@ -386,6 +386,18 @@ pub(super) mod tests {
         result
     }
 
+    /// A pin of what a result gave.
+    pub(in crate::store) fn pinned(result: &NodeResult) -> Pin {
+        Pin {
+            name: "kept".to_owned(),
+            artifact: result.outputs["rows"].id,
+            key: Some(result.key),
+            from: String::new(),
+            lineage: false,
+            pinned: 0.0,
+        }
+    }
+
     #[test]
     fn beside_others_records_go_and_files_follow_later() {
         let folder = tempfile::tempdir().unwrap();
@@ -414,15 +426,7 @@ pub(super) mod tests {
         let (kept, gone) = (made(&store, "a"), made(&store, "b"));
         let shared = NodeResult { outputs: kept.outputs.clone(), ..gone.clone() };
         store.record(&shared).unwrap();
-        let pin = Pin {
-            name: "kept".to_owned(),
-            artifact: kept.outputs["rows"].id,
-            key: Some(kept.key),
-            from: String::new(),
-            lineage: false,
-            pinned: 0.0,
-        };
-        store.pin(&pin).unwrap();
+        store.pin(&pinned(&kept)).unwrap();
         let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
         assert_eq!(
             (swept.garbage.results.len(), swept.garbage.artifacts.len()),

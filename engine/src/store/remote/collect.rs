@@ -249,11 +249,11 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use std::path::{Path as FilePath, PathBuf};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::*;
-    use crate::store::collect::tests::{POLICY, made, now};
-    use crate::store::{Memo, Pin};
+    use crate::store::Memo;
+    use crate::store::collect::tests::{POLICY, made, now, pinned};
 
     const HOUR: f64 = 3600.0;
 
@@ -303,15 +303,7 @@ mod tests {
         let (gone, kept) = (made(&one, "a"), made(&one, "b"));
         let artifact = gone.outputs["rows"].id;
         assert_eq!(other.result(&gone.key).map(|found| found.outputs), Some(gone.outputs.clone()));
-        let pin = Pin {
-            name: "kept".to_owned(),
-            artifact: kept.outputs["rows"].id,
-            key: Some(kept.key),
-            from: String::new(),
-            lineage: false,
-            pinned: 0.0,
-        };
-        other.pin(&pin).unwrap();
+        other.pin(&pinned(&kept)).unwrap();
         assert!(one.garbage(&POLICY, now()).unwrap().results.is_empty(), "what is this young may be in use");
         let planned = one.garbage(&POLICY, now() + HOUR).unwrap();
         let swept = one.collect(&POLICY, now() + HOUR).unwrap();
@@ -372,8 +364,8 @@ mod tests {
         let stray = team.shared().join(artifact_place(&hash_bytes(b"stray").into())).join("odd%23name.parquet");
         std::fs::create_dir_all(stray.parent().unwrap()).unwrap();
         std::fs::write(&stray, b"left behind").unwrap();
-        let (all, server) = (KeepPolicy { memo: true, ..POLICY }, SystemTime::now());
-        assert!(one.collect(&all, now()).unwrap().garbage.memos.is_empty() && stray.exists(), "{server:?}");
+        let all = KeepPolicy { memo: true, ..POLICY };
+        assert!(one.collect(&all, now()).unwrap().garbage.memos.is_empty() && stray.exists());
         team.age(Duration::from_hours(1));
         assert_eq!(one.collect(&POLICY, now()).unwrap().garbage.artifacts.len(), 1);
         assert!(!stray.exists() && team.objects("memo") == 1);
