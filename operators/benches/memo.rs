@@ -5,16 +5,16 @@
 //! ```
 //! Rows are trajectories of `--turns` model turns with a search each but the last, five passages a search. One line of
 //! JSON a task. `memo_keep` is a finished rollout written to disk (one `write`, not flushed), `memo_find` key to decoded
-//! rows, `memo_key` a question row to its key, `turn_keep` a journalled turn; `memo_overhead` is the CPU time that all of
+//! rows, `memo_key` a question row to its key, `turn_keep` an answer kept; `memo_overhead` is the CPU time that all of
 //! this takes for one rollout, to be set against `cpu_ms_client` of the bench `rollout`.
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
 use std::time::Instant;
 
-use searchmill_engine::fingerprint::{Digest, NodeIdentity, RowKey, RowKeys, call_key, hash_bytes};
+use searchmill_engine::fingerprint::{CallPlace, Digest, NodeIdentity, RowKey, RowKeys, call_key, hash_bytes};
 use searchmill_engine::operator::{KeptCall, RowOutput, Usage};
 use searchmill_engine::store::{Calls, Memo, Store};
-use searchmill_schemas::{Author, Observation, Question, RecordKind, ToolCall, Trajectory, Turn, to_batch};
+use searchmill_schemas::{Author, Observation, Question, ToolCall, Trajectory, Turn, to_batch};
 use serde_json::json;
 
 fn main() {
@@ -37,14 +37,17 @@ fn main() {
     timed("memo_contains", size, || assert!(keys.iter().all(|key| memo.contains(key))));
     timed("memo_find", size, || {
         for key in &keys {
-            let found = memo.get(key).expect("a row");
-            assert_eq!(found.output.batches[0].1.num_rows(), 1);
+            let found = memo.get(key).next().expect("a row");
+            assert_eq!(found.batches[0].1.num_rows(), 1);
         }
     });
     let questions = to_batch(&(0..size).map(question).collect::<Vec<_>>()).expect("questions");
-    let row_keys = row_keys();
+    let mut row_keys = row_keys();
     let key = timed("memo_key", size, || {
-        assert!((0..size).all(|row| row_keys.key(&questions.slice(row, 1), 0).is_ok()));
+        for row in 0..size {
+            let identity = row_keys.identify(&questions.slice(row, 1)).expect("a row");
+            assert_ne!(row_keys.key(&identity, 0), row_keys.key(&identity, 1));
+        }
     });
     let turn = journal(&store, &base, &keys, turns);
     let micros = keep + key + turns as f64 * turn;
@@ -53,15 +56,16 @@ fn main() {
 
 /// Seconds a journalled turn.
 fn journal(store: &Store, base: &Digest, keys: &[RowKey], turns: usize) -> f64 {
-    let calls = Calls::empty(store, base);
+    let calls = Calls::new(store, base, true);
     let request = "x".repeat(4000);
     let response = serde_json::to_vec(&turn_of_model(0, false)).expect("JSON");
     let usage = Usage { calls: 1, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0 };
     let seconds = timed("turn_keep", keys.len() * turns, || {
         for row in keys {
-            for ordinal in 0..turns as u32 {
-                let key = call_key(row, ordinal, request.as_bytes());
-                calls.keep(row, &key, &KeptCall { response: response.clone(), usage });
+            for repeat in 0..turns as u32 {
+                let request = hash_bytes(&[row.0.as_bytes(), request.as_bytes()].concat());
+                let key = call_key(base, &request, &CallPlace { repeat, ..CallPlace::default() });
+                calls.keep(&key, &KeptCall { response: response.clone(), usage });
             }
         }
     });
@@ -102,8 +106,7 @@ fn row_keys() -> RowKeys {
         sources: &sources,
         seed: None,
     };
-    let columns = RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect();
-    RowKeys::new(identity.key().0.0, columns)
+    RowKeys::new(identity.key().0.0, vec!["question".to_owned()])
 }
 
 fn question(number: usize) -> Question {

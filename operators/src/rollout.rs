@@ -24,6 +24,8 @@ use crate::agent::recheck::RolloutRecheck;
 use crate::agent::tool::Searcher;
 use crate::retrieval::{Search, SearchSettings};
 
+mod label;
+
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
 
@@ -81,7 +83,7 @@ fn search() -> String {
 impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const EFFECT: Effect = Effect::External;
     const OUTSIDE: Option<&'static str> = Some("endpoint");
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
@@ -140,7 +142,7 @@ impl Operator for Rollout {
     }
 
     fn rows(params: &RolloutParams) -> Option<RowShape> {
-        Some(RowShape { columns: columns(), samples: params.samples })
+        Some(RowShape { columns: columns(&params.policy), samples: params.samples })
     }
 
     fn sources(params: &RolloutParams) -> Vec<Source> {
@@ -159,7 +161,8 @@ impl Operator for Rollout {
             [] => None,
             trees => Some(Searcher::new(Arc::new(Search::open(trees, &params.search, context)?), context.threads())),
         };
-        let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples };
+        let columns = columns(&params.policy);
+        let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples, columns };
         Ok(Kernel::RowMap(Arc::new(kernel)))
     }
 
@@ -236,13 +239,21 @@ fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), Op
     Ok(())
 }
 
-fn columns() -> Vec<String> {
-    RecordKind::Question.schema().fields().iter().map(|field| field.name().clone()).collect()
+/// The columns of a question that decide its rollout; the others are copied into it. An endpoint is sent the question's
+/// text, a model in this process draws by the id, the teacher reads answers and evidence.
+fn columns(policy: &PolicyParams) -> Vec<String> {
+    let names: &[&str] = match policy {
+        PolicyParams::Endpoint(_) => &["question"],
+        PolicyParams::Model(_) => &["id", "question"],
+        PolicyParams::Evidence(_) => &["id", "question", "golden_answers", "question_type", "evidence"],
+    };
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 struct RolloutKernel {
     agent: Agent,
     samples: u32,
+    columns: Vec<String>,
 }
 
 impl RowKernel for RolloutKernel {
@@ -250,9 +261,12 @@ impl RowKernel for RolloutKernel {
         self.samples
     }
 
-    /// Every column of a question: all of them are copied into the trajectory.
     fn reads(&self) -> Vec<String> {
-        columns()
+        self.columns.clone()
+    }
+
+    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
+        label::labelled(row, sample, output)
     }
 
     fn run<'a>(

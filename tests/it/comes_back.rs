@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::endpoint::{Bench, document, patient};
 
 /// Questions of the first run.
@@ -63,6 +65,20 @@ const COMES_BACK: &[Case] = &[
     case("prices and limits", 0, |bench| policy(bench, "prices: {prompt: 1}, limits: {concurrency: 4}")),
     case("an unrelated column", 0, |bench| with_column(bench, ", length(question) AS letters")),
     case("a spelled-out default", 0, |bench| param(bench, "max_turns: 10")),
+    case("corrected answers", 0, |bench| bench.relabel(&json!({"golden_answers": ["Roma"]}))),
+    case("other ids", 0, |bench| bench.relabel(&json!({"id": "other"}))),
+    case("question types", 0, |bench| bench.relabel(&json!({"question_type": "city"}))),
+    case("evidence", 0, |bench| bench.relabel(&json!({"evidence": [{"title": "Italy"}]}))),
+    case("a new field of the source", 0, |bench| bench.relabel(&json!({"level": "easy"}))),
+    case("streamed answers", 0, |bench| policy(bench, "stream: true")),
+    case("resent reasoning", 0, |bench| policy(bench, "resend_reasoning: true")),
+    case("most turns", 0, |bench| param(bench, "max_turns: 3")),
+    case("no last word", 0, |bench| param(bench, "ask_for_answer: false")),
+    case("passages a search", 0, |bench| param(bench, "search: {top_k: 1}")),
+    case("how the index is cut", 0, |bench| bench.replace("size: 40", "size: 3")),
+    case("the index's content", 0, |bench| {
+        bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
+    }),
     case("a comment", 0, |bench| bench.replace("nodes:\n", "# more\nnodes:\n")),
     Case { name: "one job", change: |bench| bench.ask(&["q3", "q0", "q1", "q2"]), args: &["-j", "1"], paid: 0 },
 ];
@@ -77,18 +93,9 @@ const DOES_NOT: &[Case] = &[
     case("max_tokens", 4, |bench| policy(bench, "max_tokens: 99")),
     case("the sampling seed", 4, |bench| policy(bench, "seed: 7")),
     case("further fields", 4, |bench| policy(bench, "extra: {top_k: 20}")),
-    case("streamed answers", 4, |bench| policy(bench, "stream: true")),
-    case("resent reasoning", 4, |bench| policy(bench, "resend_reasoning: true")),
     case("the node's seed", 4, |bench| bench.replace("    retry:", "    seed: 3\n    retry:")),
     case("the tool's name", 4, |bench| param(bench, "tool_name: look")),
-    case("most turns", 4, |bench| param(bench, "max_turns: 3")),
     case("most searches", 4, |bench| param(bench, "max_searches: 3")),
-    case("no last word", 4, |bench| param(bench, "ask_for_answer: false")),
-    case("passages a search", 4, |bench| param(bench, "search: {top_k: 1}")),
-    case("the index's content", 4, |bench| {
-        bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
-    }),
-    case("how the index is cut", 4, |bench| bench.replace("size: 40", "size: 3")),
     case("no index", 4, |bench| bench.replace("questions: questions, search: bm25", "questions: questions")),
     Case { name: "--force", change: |_| {}, args: &["--force=answers"], paid: 4 },
     Case { name: "--no-cache", change: |_| {}, args: &["--no-cache"], paid: 4 },
@@ -148,4 +155,66 @@ fn after_a_crash_only_what_was_in_flight_is_paid_again() {
     child.wait_with_output().expect("a child");
     bench.run(&[]).exit(0);
     assert_eq!(bench.server.count(), 7, "six, and the one that was in flight once more");
+}
+
+#[test]
+fn labels_are_those_of_today_and_what_was_said_is_what_was_paid() {
+    let bench = Bench::new(&patient(3, Duration::ZERO));
+    bench.run(&[]).exit(0);
+    let before = shown(&bench, "answers");
+    bench.relabel(&json!({"id": "row", "golden_answers": ["Roma"], "question_type": "city", "level": 2}));
+    let told = bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), told.summary()["calls"].as_u64()), (3, Some(0)));
+    let after = shown(&bench, "answers");
+    let ids: Vec<_> = after.iter().map(|row| (row["id"].clone(), row["question_id"].clone())).collect();
+    assert_eq!(ids[2], ("row2@0".into(), "row2".into()));
+    for (old, new) in before.iter().zip(&after) {
+        assert_eq!((&new["golden_answers"], &new["question_type"]), (&json!(["Roma"]), &json!("city")));
+        assert!(new["metadata"].to_string().contains("level"), "{new}");
+        assert_eq!((&old["turns"], &old["question"]), (&new["turns"], &new["question"]));
+    }
+    let fresh = bench.elsewhere();
+    fresh.run(&[]).exit(0);
+    assert_eq!(bench.mill.artifacts(), fresh.mill.artifacts(), "the same bytes as from an empty store");
+}
+
+#[test]
+fn equal_questions_are_asked_one_by_one_and_come_back_in_any_order() {
+    let bench = Bench::new(&patient(2, Duration::ZERO));
+    let row = |id: &str, question: &str| format!("{}\n", json!({"id": id, "question": question, "golden_answers": []}));
+    let all = [row("a", "q0"), row("b", "q0"), row("c", "q1")];
+    bench.mill.write("questions.jsonl", &all.concat());
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.paid(&["q0"]), bench.paid(&["q1"])), (2, 1));
+    bench.mill.write("questions.jsonl", &[&*all[2], &*all[1], &*all[0]].concat());
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 3);
+}
+
+#[test]
+fn two_nodes_that_send_the_same_pay_once_even_side_by_side() {
+    let bench = Bench::new(&patient(6, Duration::from_millis(60)));
+    bench.twice();
+    bench.replace("tool_name: look", "max_turns: 4");
+    bench.run(&["-j", "2"]).exit(0);
+    assert_eq!(bench.server.count(), 6);
+    assert_eq!(bench.run(&[]).exit(0).ran(), "");
+}
+
+#[test]
+fn the_plan_counts_what_is_really_unpaid() {
+    let bench = Bench::new(&patient(4, Duration::ZERO));
+    bench.ask(&["q0", "q1", "q2"]);
+    bench.run(&[]).exit(0);
+    bench.ask(&["q0", "q1", "q2", "q3"]);
+    bench.replace("samples: 1", "samples: 1\n      max_turns: 7");
+    bench.run(&["questions"]).exit(0);
+    let planned = bench.call(&["plan", "pipeline.yaml", "--json"]).exit(0).events();
+    let rows = &planned.iter().find(|line| line["node"] == "answers").expect("the node")["rows"];
+    assert_eq!((&rows["known"], &rows["to_compute"]), (&3.into(), &1.into()));
+    assert_eq!(bench.server.count(), 3, "planning asks nobody");
+}
+
+fn shown(bench: &Bench, node: &str) -> Vec<serde_json::Value> {
+    bench.mill.call(&["show", node, "--json", "-n", "0"]).exit(0).events()
 }

@@ -92,6 +92,31 @@ impl Bench {
         self.mill.write("questions.jsonl", &questions.iter().map(line).collect::<String>());
     }
 
+    /// Changes fields of all questions; an `id` gets the row's number.
+    pub(crate) fn relabel(&self, fields: &serde_json::Value) {
+        let text = self.mill.read("questions.jsonl");
+        let line = |(number, line): (usize, &str)| {
+            let mut row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            for (name, value) in fields.as_object().expect("fields") {
+                row[name] = value.clone();
+            }
+            if let Some(id) = fields["id"].as_str() {
+                row["id"] = format!("{id}{number}").into();
+            }
+            format!("{row}\n")
+        };
+        self.mill.write("questions.jsonl", &text.lines().enumerate().map(line).collect::<String>());
+    }
+
+    /// The same project with an empty store, and a server that says the same.
+    pub(crate) fn elsewhere(&self) -> Self {
+        let mill = Mill::new();
+        for name in ["pipeline.yaml", "documents.jsonl", "questions.jsonl"] {
+            mill.write(name, &self.mill.read(name));
+        }
+        Self { mill, server: self.server.again(), api_key: self.api_key }
+    }
+
     pub(crate) fn replace(&self, from: &str, to: &str) {
         let text = self.mill.read("pipeline.yaml");
         assert!(text.contains(from), "{from}");

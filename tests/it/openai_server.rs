@@ -121,6 +121,11 @@ impl OpenAiServer {
         Self::start_with(script, true)
     }
 
+    /// Another server that says the same, and was not asked yet.
+    pub(crate) fn again(&self) -> Self {
+        Self::start_with(self.shared.script.clone(), self.shared.by_turn)
+    }
+
     fn start_with(script: Script, by_turn: bool) -> Self {
         let shared = Arc::new(Shared { script, by_turn, log: Mutex::default() });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -173,23 +173,24 @@ fn more_samples_pay_for_the_new_ones_only() {
 }
 
 #[test]
-fn another_prompt_model_or_index_is_paid_for_again() {
-    let bench = Bench::new(&patient(2, Duration::ZERO));
+fn another_prompt_or_model_is_paid_for_again_and_an_index_from_where_it_is_seen() {
+    let searching = || vec![search(&["capital of Italy"]), answer("Rome")];
+    let bench = Bench::by_turn(&script(&[("q0", searching()), ("q1", searching())]));
     let paid = || bench.paid(&["q0", "q1"]);
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), 2);
+    assert_eq!(paid(), 4);
     bench.replace("samples: 1", "samples: 1\n      system_prompt: Be brief.");
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), 4, "another prompt");
+    assert_eq!(paid(), 8, "another prompt");
     bench.replace("model: m,", "model: n,");
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), 6, "another model");
+    assert_eq!(paid(), 12, "another model");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
-    bench.run(&[]).exit(0);
-    assert_eq!(paid(), 8, "another index");
+    let told = bench.run(&[]).exit(0);
+    assert_eq!((paid(), told.summary()["calls"].as_u64()), (14, Some(2)), "another index: the first turns are known");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy."));
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), 8, "the first index again");
+    assert_eq!(paid(), 14, "the first index again");
 }
 
 /// The five ways in which calls fail in the test below, with the kind of reject each one gives.

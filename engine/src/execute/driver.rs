@@ -52,6 +52,8 @@ pub struct RunOptions {
     pub secrets: SecretLookup,
     /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
     pub budget: Budget,
+    /// Pay again for remembered answers that are damaged, however many.
+    pub rebuy: bool,
     /// Try rows again, too, that `on_error: drop` passed over.
     pub retry_dropped: bool,
 }
@@ -181,7 +183,7 @@ impl Driver {
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let endpoints = Endpoints::new(&plan, options.budget);
+        let endpoints = Endpoints::new(&plan, options.budget, options.rebuy);
         let ledger = Arc::new(Mutex::new(writer));
         let (known, last, start) = (Known::new(), None, Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
@@ -365,6 +367,7 @@ impl Driver {
             run: self.record.id.clone(),
             http: self.http.clone(),
             outside: self.endpoints.outside(&self.plan.nodes()[place]),
+            calls: self.endpoints.calls(&self.plan.nodes()[place], &self.store, recall),
         };
         let done = self.done.clone();
         tokio::spawn(async move {

@@ -1,14 +1,16 @@
 //! What the nodes of a run share about the outside: one gate an endpoint, one budget, and the watch over silence.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use crate::fingerprint::{Digest, calls_base};
 use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
+use crate::store::{Calls, Store};
 
 /// How often the watch looks, at most.
 const LOOK: Duration = Duration::from_millis(500);
@@ -18,11 +20,14 @@ pub(super) struct Endpoints {
     gates: BTreeMap<String, Arc<Gate>>,
     pub(super) purse: Arc<Purse>,
     shortest: Duration,
+    /// Calls that were known before or made since, by model: nodes that ask the same one share them.
+    calls: Mutex<BTreeMap<Digest, Arc<Calls>>>,
+    rebuy: bool,
 }
 
 impl Endpoints {
     /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
-    pub(super) fn new(plan: &Plan, budget: Budget) -> Self {
+    pub(super) fn new(plan: &Plan, budget: Budget, rebuy: bool) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
             match uses.get_mut(&found.address) {
@@ -38,13 +43,25 @@ impl Endpoints {
             let gate = Gate::new(&address, &found.limits, found.stall_after);
             (address, gate)
         };
-        Self { gates: uses.into_iter().map(gate).collect(), purse: Purse::new(budget), shortest }
+        let gates = uses.into_iter().map(gate).collect();
+        Self { gates, purse: Purse::new(budget), shortest, calls: Mutex::default(), rebuy }
     }
 
     /// What a node has to do with it.
     pub(super) fn outside(&self, node: &Node) -> Outside {
         let gate = node.operator.endpoint().and_then(|found| self.gates.get(&found.address).cloned());
         Outside { purse: Arc::clone(&self.purse), gate, ..Outside::default() }
+    }
+
+    /// The calls to the model that a node asks; with `recall`, those that were known before.
+    pub(super) fn calls(&self, node: &Node, store: &Store, recall: bool) -> Option<Arc<Calls>> {
+        let base = calls_base(&node.operator.endpoint()?.identity);
+        let new = || Arc::new(Calls::new(store, &base, recall).rebuying(self.rebuy));
+        if !recall {
+            return Some(new());
+        }
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(calls.entry(base).or_insert_with(new)))
     }
 
     /// Tells of endpoints that are silent, until it is aborted.

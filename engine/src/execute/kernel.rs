@@ -6,6 +6,7 @@ use super::driver::Stop;
 use super::map::{MapJob, run_map};
 use super::progress::NodeProgress;
 use super::query::run_query;
+use super::row_calls::damage_text;
 use super::rows::{RowsJob, RowsRun, run_rows};
 use crate::fingerprint::{Digest, RowKeys};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
@@ -27,6 +28,8 @@ pub(super) struct KernelRun {
     pub(super) stop: Stop,
     pub(super) progress: Arc<NodeProgress>,
     pub(super) store: Store,
+    /// The calls to the model that the node asks.
+    pub(super) calls: Option<Arc<Calls>>,
 }
 
 /// Opens and runs the kernel. Blocking: call it where blocking is allowed.
@@ -55,13 +58,13 @@ pub(super) fn run_kernel(
         Kernel::RowMap(kernel) => {
             let base = run.row_base;
             let keys = RowKeys::new(base, kernel.reads());
-            let (memo, calls) = remembered(run, &base)?;
+            let memo = remembered(run, &base)?;
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
                 keys,
                 memo,
-                calls: Arc::new(calls),
+                calls: run.calls.clone(),
                 on_error: run.on_error,
                 context: run.context.clone(),
                 stop: run.stop.clone(),
@@ -69,19 +72,25 @@ pub(super) fn run_kernel(
             };
             let mut done = run.context.block_on(run_rows(job, &mut Outputs::new(sink)))?;
             done.memo = Some(base);
+            done.asked = run.calls.as_ref().map(|calls| calls.base());
             return Ok(done);
         }
     }
     Ok(RowsRun::default())
 }
 
-/// The rows that are known, and the calls of those that are not.
-fn remembered(run: &KernelRun, base: &Digest) -> Result<(Memo, Calls), OperatorError> {
+/// The rows that are known.
+fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     if !run.recall {
-        return Ok((Memo::empty(&run.store, base), Calls::empty(&run.store, base)));
+        return Ok(Memo::empty(&run.store, base));
     }
     run.store.tidy_memo(base);
     let memo = Memo::open(&run.store, base)?;
-    let calls = Calls::open(&run.store, base, &memo)?;
-    Ok((memo, calls))
+    if memo.damage().lost == 0 {
+        return Ok(memo);
+    }
+    let told = damage_text("rows", memo.damage());
+    run.context.progress().log(&format!("{told}: they are made again"));
+    run.store.mend_memo(base, memo.damage())?;
+    Ok(Memo::open(&run.store, base)?)
 }

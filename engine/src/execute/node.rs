@@ -15,7 +15,7 @@ use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, Calls, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -35,6 +35,8 @@ pub(super) struct NodeJob {
     pub(super) run: String,
     pub(super) http: reqwest::Client,
     pub(super) outside: Outside,
+    /// The calls to the model that it asks.
+    pub(super) calls: Option<Arc<Calls>>,
 }
 
 impl NodeJob {
@@ -228,6 +230,7 @@ fn node_result(
         searchmill: env!("CARGO_PKG_VERSION").to_owned(),
         columns: rows.columns.clone(),
         memo: rows.memo,
+        asked: rows.asked,
     }
 }
 
@@ -267,6 +270,7 @@ fn kernel_run(
         stop: job.stop.clone(),
         progress,
         store: job.store.clone(),
+        calls: job.calls.clone(),
     })
 }
 

@@ -315,6 +315,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         stop: Stop::default(),
         progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),
         store: scratch.clone(),
+        calls: None,
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, RecordBatch};
@@ -13,10 +11,10 @@ use searchmill_schemas::{Reject, text_column};
 
 use super::driver::Stop;
 use super::progress::NodeProgress;
-use crate::fingerprint::{Digest, RowKey, RowKeys, call_key};
+use super::row_calls::{RowCalls, read_calls};
+use crate::fingerprint::{CallPlace, Digest, RowIdentity, RowKey, RowKeys};
 use crate::operator::{
-    CallJournal, Context, KeptCall, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput,
-    Usage,
+    CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
 use crate::store::{Calls, ColumnLineage, Memo};
@@ -35,6 +33,8 @@ pub(super) struct RowsRun {
     pub(super) stopped: bool,
     /// Where the rows are remembered.
     pub(super) memo: Option<Digest>,
+    /// Where the answers to their calls are remembered.
+    pub(super) asked: Option<Digest>,
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// Rows without a result.
@@ -61,7 +61,8 @@ pub(super) struct RowsJob<'a> {
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
     pub(super) memo: Memo,
-    pub(super) calls: Arc<Calls>,
+    /// The calls to the model that the node asks.
+    pub(super) calls: Option<Arc<Calls>>,
     pub(super) on_error: OnError,
     pub(super) context: Context,
     pub(super) stop: Stop,
@@ -86,6 +87,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
     let mut waiting: BTreeMap<usize, Done> = BTreeMap::new();
     let mut state = RowsRun::default();
     let (mut next_place, mut next_write, mut exhausted) = (0, 0, false);
+    let (mut identity, mut calls_read) = (None, false);
     loop {
         while !exhausted
             && flying.len() < job.context.concurrency()
@@ -103,13 +105,23 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
             let (row, sample) = task?;
             let place = next_place;
             next_place += 1;
-            match recall(&job, place, &row, sample)? {
-                Ok(done) => drop(waiting.insert(place, done)),
-                Err(_) if is_broke(&job.context) => {
+            if sample == 0 {
+                identity = Some(job.keys.identify(&row).map_err(OperatorError::data)?);
+            }
+            let Some(identity) = identity else { return Err(OperatorError::engine("a row has no first sample")) };
+            let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
+            match recall(&job, &task) {
+                Some(done) => drop(waiting.insert(place, done)),
+                None if is_broke(&job.context) => {
                     state.stopped = true;
                     exhausted = true;
                 }
-                Err(key) => flying.push(launch(&job, place, row, sample, key)),
+                None => {
+                    if !std::mem::replace(&mut calls_read, true) {
+                        job.calls.as_ref().map_or(Ok(()), |calls| read_calls(calls, &job.context))?;
+                    }
+                    flying.push(launch(&job, task));
+                }
             }
         }
         while let Some(done) = waiting.remove(&next_write) {
@@ -121,7 +133,8 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         match flying.next().await {
             Some(done) => {
                 let done = done.map_err(|_| OperatorError::engine("a row's task died: a defect of the operator"))?;
-                let kept = remember(&mut job.memo, &done).and_then(|()| Ok(job.calls.check()?));
+                let calls = job.calls.as_ref().map_or(Ok(()), |calls| calls.check());
+                let kept = remember(&mut job.memo, &done).and_then(|()| Ok(calls?));
                 if let Err(error) = kept {
                     // What is in flight is paid for: there may be room for it.
                     state.failure.get_or_insert(error);
@@ -133,7 +146,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         }
     }
     job.memo.sync()?;
-    job.calls.close(state.failed == 0 && !state.stopped && state.failure.is_none())?;
+    job.calls.as_ref().map_or(Ok(()), |calls| calls.sync())?;
     match state.failure.take() {
         Some(error) => Err(error),
         None => Ok(state),
@@ -164,66 +177,39 @@ fn tasks(rows: &RowsInput, samples: u32) -> impl Iterator<Item = Task> + use<> {
     })
 }
 
-/// The remembered result of a row, or its key.
-fn recall(
-    job: &RowsJob<'_>,
-    place: usize,
-    row: &RecordBatch,
-    sample: u32,
-) -> Result<Result<Done, RowKey>, OperatorError> {
-    let key = job.keys.key(row, sample).map_err(OperatorError::data)?;
-    Ok(match job.memo.get(&key) {
-        Some(entry) => {
-            let (row_id, result) = (row_id(row, place), Ok(entry.output));
-            Ok(Done { place, key, row_id, result, cached: true, replayed: Usage::default() })
-        }
-        None => Err(key),
-    })
-}
-
-fn launch(
-    job: &RowsJob<'_>,
+/// One sample of one row.
+struct RowTask {
     place: usize,
     row: RecordBatch,
     sample: u32,
+    identity: RowIdentity,
     key: RowKey,
-) -> tokio::task::JoinHandle<Done> {
-    let journal = Arc::new(RowCalls { calls: Arc::clone(&job.calls), row: key, replayed: Mutex::default() });
+}
+
+/// The remembered result of a row, with what the row says of itself today.
+fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
+    let (row_id, key, place) = (row_id(&task.row, task.place), task.key, task.place);
+    let output = job.memo.get(&key).find_map(|output| job.kernel.label(&task.row, task.sample, output))?;
+    Some(Done { place, key, row_id, result: Ok(output), cached: true, replayed: Usage::default() })
+}
+
+fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
     let mut outside = job.context.outside().clone();
-    outside.journal = Some(Arc::clone(&journal) as Arc<dyn CallJournal>);
+    let place = CallPlace {
+        seed: job.context.seed(),
+        sample: task.sample,
+        occurrence: task.identity.occurrence,
+        ..CallPlace::default()
+    };
+    let journal = job.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place)));
+    outside.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
     let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_outside(outside));
     tokio::spawn(async move {
+        let RowTask { place, row, sample, key, .. } = task;
         let result = kernel.run(&row, sample, &context).await;
-        Done { place, key, row_id: row_id(&row, place), result, cached: false, replayed: journal.replayed() }
+        let replayed = journal.map(|journal| journal.replayed()).unwrap_or_default();
+        Done { place, key, row_id: row_id(&row, place), result, cached: false, replayed }
     })
-}
-
-/// The calls of one row.
-struct RowCalls {
-    calls: Arc<Calls>,
-    row: RowKey,
-    replayed: Mutex<Usage>,
-}
-
-impl RowCalls {
-    fn replayed(&self) -> Usage {
-        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl CallJournal for RowCalls {
-    fn recall(&self, ordinal: u32, request: &[u8]) -> Option<KeptCall> {
-        if self.calls.is_empty() {
-            return None;
-        }
-        let call = self.calls.recall(&call_key(&self.row, ordinal, request))?;
-        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner) += call.usage;
-        Some(call)
-    }
-
-    fn keep(&self, ordinal: u32, request: &[u8], call: &KeptCall) {
-        self.calls.keep(&self.row, &call_key(&self.row, ordinal, request), call);
-    }
 }
 
 fn remember(memo: &mut Memo, done: &Done) -> Result<(), OperatorError> {

@@ -8,7 +8,7 @@ use super::identity::{Known, Parts};
 use super::resolve::{Lookup, Retry, lookup, reasons};
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::InputArtifact;
+use crate::operator::Inputs;
 use crate::plan::{Node, Plan};
 use crate::store::{NodeResult, NodeRun, Store};
 
@@ -104,7 +104,7 @@ pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) 
                         if found.is_empty() {
                             found = reasons(store, last.get(node.id()), &key, &preimage);
                         }
-                        work.extend(Some(place).zip(work_of(store, node, &parts, &known)));
+                        work.extend(Some(place).zip(work_of(store, node, &parts, &known, directory)));
                         NodeStatus::Run { key, reasons: found }
                     }
                 }
@@ -135,18 +135,29 @@ pub fn not_known(
 }
 
 /// What a node still has to ask that asks an endpoint.
-fn work_of(store: &Store, node: &Node, parts: &Parts, known: &Known) -> Option<Work> {
+fn work_of(store: &Store, node: &Node, parts: &Parts, known: &Known, directory: &Path) -> Option<Work> {
     let endpoint = node.operator.endpoint()?;
-    let rows = || {
-        let shape = node.operator.rows()?;
-        let main = node.inputs.iter().find(|input| Some(&input.port) == node.main_port.as_ref())?;
-        let record = known.get(&main.node)?.get(&main.output)?;
-        match store.open_input(&record.id).ok()? {
-            InputArtifact::Rows(rows) => Work::of(store, node, parts, shape, &rows).ok(),
-            InputArtifact::Tree(_) => None,
+    let work = || {
+        let mut inputs = Inputs::new();
+        let mut all = true;
+        for input in &node.inputs {
+            let record = known.get(&input.node)?.get(&input.output)?;
+            // Of a shared store, only the rows are fetched for a plan.
+            if Some(&input.port) == node.main_port.as_ref() || store.is_here(&record.id) {
+                inputs.bind(&input.port, store.open_input(&record.id).ok()?);
+            } else {
+                all = false;
+            }
+        }
+        match Work::of(store, node, parts, &inputs, all.then_some(directory)) {
+            Ok(work) => Some(work),
+            Err(error) => {
+                tracing::warn!("what `{}` has to ask cannot be counted: {}", node.id(), error.message);
+                None
+            }
         }
     };
-    Some(rows().unwrap_or_else(|| Work::later(endpoint)))
+    Some(work().unwrap_or_else(|| Work::later(endpoint)))
 }
 
 /// Places of the nodes whose result is known and lacks rows: rejects of external nodes, and rows that `on_error: drop`

@@ -2,12 +2,15 @@
 //! cost, going by what rows like them cost before.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::identity::Parts;
-use crate::fingerprint::{Digest, Preimage, RowKeys};
-use crate::operator::{EndpointUse, OperatorError, Prices, RowShape, RowsInput, Usage};
+use super::rehearse::{Rehearsed, free_rows};
+use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys, calls_base};
+use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, RowsInput, Usage};
 use crate::plan::Node;
-use crate::store::{Memo, NodeResult, Store};
+use crate::store::{Calls, Memo, NodeResult, Store};
 
 /// Memos of other nodes that are looked at, newest first.
 const MEMOS: usize = 8;
@@ -40,19 +43,30 @@ impl Work {
         Self { rows: None, estimate: None, basis: None, prices: endpoint.prices }
     }
 
-    /// Of a node that would run on `rows`.
+    /// Of a node that would run on `inputs`. Rows that can be put together from answers that are known count as known, if
+    /// all inputs are there and it is said where paths start.
     pub(super) fn of(
         store: &Store,
         node: &Node,
         parts: &Parts,
-        shape: RowShape,
-        rows: &RowsInput,
+        inputs: &Inputs,
+        directory: Option<&Path>,
     ) -> Result<Self, OperatorError> {
         let base = parts.row_base(node);
+        let shape = node.operator.rows().unwrap_or_default();
         let keys = RowKeys::new(base, shape.columns);
         let memo = Memo::open(store, &base)?;
-        let (known, missing) = count(&memo, &keys, shape.samples, rows)?;
+        let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
+        let (mut known, unknown) = count(&memo, keys, shape.samples, node.spec.seed, rows)?;
+        let mut missing = unknown.len() as u64;
         let endpoint = node.operator.endpoint();
+        if let (Some(endpoint), Some(directory)) = (endpoint.as_ref().filter(|_| missing > 0), directory) {
+            let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity), true));
+            if calls.count()? > 0 {
+                let free = free_rows(node, inputs, directory, &calls, unknown)?;
+                (known, missing) = (known + free, missing - free);
+            }
+        }
         let history = memo.history().map(|found| (found, Basis::Node));
         let history = history.or_else(|| Some((of_model(store, node, endpoint.as_ref()?)?, Basis::Model)));
         let prices = endpoint.and_then(|endpoint| endpoint.prices);
@@ -64,19 +78,30 @@ impl Work {
     }
 }
 
-/// Rows and samples that are remembered, and that are not.
-fn count(memo: &Memo, keys: &RowKeys, samples: u32, rows: &RowsInput) -> Result<(u64, u64), OperatorError> {
-    let (mut known, mut missing) = (0, 0);
+/// How many rows and samples are remembered, and which are not.
+fn count(
+    memo: &Memo,
+    mut keys: RowKeys,
+    samples: u32,
+    seed: u64,
+    rows: &RowsInput,
+) -> Result<(u64, Vec<Rehearsed>), OperatorError> {
+    let (mut known, mut unknown) = (0, Vec::new());
     for batch in rows.batches() {
         let batch = batch?;
         for row in (0..batch.num_rows()).map(|row| batch.slice(row, 1)) {
+            let identity = keys.identify(&row).map_err(OperatorError::data)?;
             for sample in 0..samples.max(1) {
-                let found = keys.key(&row, sample).is_ok_and(|key| memo.contains(&key));
-                *(if found { &mut known } else { &mut missing }) += 1;
+                if memo.contains(&keys.key(&identity, sample)) {
+                    known += 1;
+                } else {
+                    let occurrence = identity.occurrence;
+                    unknown.push((row.clone(), CallPlace { seed, sample, occurrence, repeat: 0 }));
+                }
             }
         }
     }
-    Ok((known, missing))
+    Ok((known, unknown))
 }
 
 /// What rows of other nodes cost that asked the same of the same operator.

@@ -1,5 +1,7 @@
-//! Row and block keys: a node's identity without its row input, and the columns of one row that the operator reads, or
-//! the digest of one part of the input.
+//! Row, block and call keys: a node's identity without its row input, and the columns of one row that decide its result, or
+//! the digest of one part of the input; of a call, what is sent.
+
+use std::collections::HashMap;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::json::writer::{LineDelimited, WriterBuilder};
@@ -17,21 +19,31 @@ pub struct RowKey(pub Digest);
 pub struct RowKeys {
     base: Digest,
     columns: Vec<String>,
+    /// Rows seen so far, by the first bytes of their content's digest.
+    seen: HashMap<u64, u32>,
+}
+
+/// What stands for a row: the content of the columns that decide its result, and its place among equal rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowIdentity {
+    content: Digest,
+    /// How many equal rows came before it: equal rows are asked one by one.
+    pub occurrence: u32,
 }
 
 impl RowKeys {
     /// `base` is what all rows of the node have in common: the digest of an identity with the side inputs only, without
-    /// the row input.
+    /// the row input. `columns` are those that decide a row's result.
     #[must_use]
     pub fn new(base: Digest, columns: Vec<String>) -> Self {
-        Self { base, columns }
+        Self { base, columns, seen: HashMap::new() }
     }
 
-    /// The key of a row (a batch of one) and a sample.
+    /// What stands for the next row (a batch of one). Rows are given in the order of the input, each once.
     ///
     /// # Errors
     /// When a column that the operator reads is missing or cannot be encoded: then the row is not memoised.
-    pub fn key(&self, row: &RecordBatch, sample: u32) -> Result<RowKey, String> {
+    pub fn identify(&mut self, row: &RecordBatch) -> Result<RowIdentity, String> {
         let schema = row.schema();
         let mut indices = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
@@ -41,11 +53,24 @@ impl RowKeys {
             }
         }
         let read = row.project(&indices).map_err(|error| error.to_string())?;
-        let content = encode(&as_json(&read)?);
-        let mut bytes = self.base.as_bytes().to_vec();
+        let content = hash_bytes(&encode(&as_json(&read)?));
+        let mut prefix = [0; 8];
+        prefix.copy_from_slice(&content.as_bytes()[..8]);
+        let seen = self.seen.entry(u64::from_le_bytes(prefix)).or_default();
+        let occurrence = *seen;
+        *seen += 1;
+        Ok(RowIdentity { content, occurrence })
+    }
+
+    /// The key of a row and a sample.
+    #[must_use]
+    pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
+        let mut bytes = b"row/2".to_vec();
+        bytes.extend(self.base.as_bytes());
         bytes.extend(sample.to_be_bytes());
-        bytes.extend(content);
-        Ok(RowKey(hash_bytes(&bytes)))
+        bytes.extend(row.occurrence.to_be_bytes());
+        bytes.extend(row.content.as_bytes());
+        RowKey(hash_bytes(&bytes))
     }
 }
 
@@ -67,13 +92,37 @@ pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
     RowKey(hash_bytes(&bytes))
 }
 
-/// The key of one call for one row: its place among the row's calls, and what was asked.
+/// Names the calls to one model: `identity` says which weights answer, as far as the params tell.
 #[must_use]
-pub fn call_key(row: &RowKey, ordinal: u32, request: &[u8]) -> RowKey {
-    let mut bytes = b"call/1".to_vec();
-    bytes.extend(row.0.as_bytes());
-    bytes.extend(ordinal.to_be_bytes());
-    bytes.extend(request);
+pub fn calls_base(identity: &Value) -> Digest {
+    let mut bytes = b"calls/2".to_vec();
+    bytes.extend(encode(identity));
+    hash_bytes(&bytes)
+}
+
+/// What tells apart calls that send the same request to the same model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallPlace {
+    /// Seed of the node.
+    pub seed: u64,
+    /// Number of the sample.
+    pub sample: u32,
+    /// [`RowIdentity::occurrence`] of the row.
+    pub occurrence: u32,
+    /// How often the row has sent this request before.
+    pub repeat: u32,
+}
+
+/// The key of a call to the model of `base`: what is sent decides it, not the row, node, version or pipeline that asks.
+#[must_use]
+pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
+    let mut bytes = b"call/2".to_vec();
+    bytes.extend(base.as_bytes());
+    bytes.extend(request.as_bytes());
+    bytes.extend(place.seed.to_be_bytes());
+    for number in [place.sample, place.occurrence, place.repeat] {
+        bytes.extend(number.to_be_bytes());
+    }
     RowKey(hash_bytes(&bytes))
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::money::Prices;
@@ -54,6 +55,8 @@ pub struct EndpointUse {
     pub address: String,
     /// What is asked there (a model's name): what calls cost is estimated from earlier calls of the same.
     pub model: String,
+    /// Which weights answer, as far as the params tell (name, revision, server): part of the key of every call.
+    pub identity: Value,
     /// What it is to be spared.
     pub limits: Limits,
     /// What it takes; `None` when the params do not say.

@@ -72,8 +72,15 @@ pub trait RowKernel: Send + Sync {
         1
     }
 
-    /// The columns it reads: only they enter the row's key.
+    /// The columns that decide a row's result: only they enter the row's key. What is merely copied into the result
+    /// (ids, labels) is not among them, see [`RowKernel::label`].
     fn reads(&self) -> Vec<String>;
+
+    /// A remembered result of a row with equal [`RowKernel::reads`], with what is copied from the row taken from this one.
+    /// `None` when it cannot be this row's result.
+    fn label(&self, _row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
+        Some(output)
+    }
 
     /// Runs one row (a batch of one). Retries of single calls are its own affair ([`Context::retry`]).
     fn run<'a>(

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::Context;
@@ -23,12 +24,32 @@ pub struct KeptCall {
     pub usage: Usage,
 }
 
-/// Remembers the calls of one row; implemented by the driver.
+/// Remembers the calls of one row; implemented by the driver. A call is known by what is sent: whoever sends the same
+/// request to the same model as the same sample does not pay again.
 pub trait CallJournal: Send + Sync {
-    /// What was answered to that request in an earlier run, which did not finish the row.
-    fn recall(&self, ordinal: u32, request: &[u8]) -> Option<KeptCall>;
-    /// Keeps an answer. What goes wrong here fails the node, not the call: it is paid.
-    fn keep(&self, ordinal: u32, request: &[u8], call: &KeptCall);
+    /// The next call of the row: a kept answer that `accept` takes, or leave to ask. While another row of this process asks
+    /// the same, it waits for that.
+    fn begin<'a>(
+        &'a self,
+        request: &'a [u8],
+        accept: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync),
+    ) -> BoxFuture<'a, Begun>;
+}
+
+/// How a call begins.
+pub enum Begun {
+    /// With its answer.
+    Known(KeptCall),
+    /// It has to be asked.
+    Ask(Box<dyn OpenCall>),
+    /// Not at all: the memo cannot be read.
+    Failed(String),
+}
+
+/// A call that is being asked. Dropped without an answer, others may ask it.
+pub trait OpenCall: Send {
+    /// Keeps the answer. What goes wrong here fails the node, not the call: it is paid.
+    fn keep(&mut self, call: &KeptCall);
 }
 
 /// What a run shares between its nodes about the outside.
@@ -78,16 +99,30 @@ impl Drop for Admission {
 }
 
 impl Context {
-    /// What an endpoint answered to the `ordinal`-th request of this row in an earlier run that was cut short.
-    #[must_use]
-    pub fn recall_call(&self, ordinal: u32, request: &[u8]) -> Option<KeptCall> {
-        self.outside().journal.as_ref()?.recall(ordinal, request)
-    }
-
-    /// Keeps an answer, so that it is paid once even if the row is not finished.
-    pub fn keep_call(&self, ordinal: u32, request: &[u8], call: &KeptCall) {
-        if let Some(journal) = &self.outside().journal {
-            journal.keep(ordinal, request, call);
+    /// What was answered to this request before, or what `ask` gives now: that is paid once, whatever becomes of the row.
+    /// `read` understands an answer that was kept; one that it does not understand is asked for again.
+    ///
+    /// # Errors
+    /// What `ask` says, or that the run is told to stop.
+    pub async fn call<T: Send>(
+        &self,
+        request: &[u8],
+        read: impl Fn(&[u8]) -> Option<T> + Send + Sync,
+        ask: impl Future<Output = Result<(T, KeptCall), RowFailure>> + Send,
+    ) -> Result<T, RowFailure> {
+        let Some(journal) = &self.outside().journal else { return Ok(ask.await?.0) };
+        let accept = |call: &KeptCall| read(&call.response).is_some();
+        match self.patiently(journal.begin(request, &accept)).await? {
+            Begun::Known(call) => {
+                let unread = || RowFailure::new(FailureKind::Data, "a kept answer cannot be read");
+                read(&call.response).ok_or_else(unread)
+            }
+            Begun::Ask(mut open) => {
+                let (answer, call) = ask.await?;
+                open.keep(&call);
+                Ok(answer)
+            }
+            Begun::Failed(message) => Err(RowFailure::new(FailureKind::Cancelled, message)),
         }
     }
 

@@ -1,174 +1,205 @@
-//! Calls of rows that are not finished: each answer is kept as it comes, so that a killed row goes on where it was. They
-//! lie beside the rows of the memo, in segments of their own (`*.calls`). A finished row stands for all its calls: then
-//! they are not loaded any more, and their segments go.
+//! Answers to calls of the outside, by what was sent: whoever sends the same to the same model again, in another row, node,
+//! version or pipeline, does not pay. They lie in a memo of their own for each model, which grows with every answer.
 //!
-//! A payload is the row's key (32 bytes), the usage as a line of JSON, and the answer.
+//! A payload is the usage as a line of JSON, and the answer.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::error::StoreError;
 use super::layout::Store;
-use super::memo::Memo;
-use super::segment::{OwnSegment, Source, abandoned, open_all, remove, scan};
+use super::memo::{Memo, MemoDamage};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{KeptCall, Usage};
 
-const EXTENSION: &str = "calls";
-/// Bytes of the row's key.
-const KEY: usize = 32;
-/// So many segments of dead processes may lie there before their calls are copied into one.
-const MOST: usize = 16;
-
-/// The calls of one node identity.
+/// The calls to one model. Nothing is read before the first question.
 #[derive(Debug)]
 pub struct Calls {
-    known: BTreeMap<RowKey, KeptCall>,
-    own: Mutex<Own>,
+    store: Store,
+    base: Digest,
+    recall: bool,
+    rebuy: bool,
+    state: Mutex<State>,
+    /// A call has come to its end.
+    ended: Notify,
 }
 
-#[derive(Debug)]
-struct Own {
-    segment: OwnSegment,
-    /// Why the last call could not be kept.
+#[derive(Debug, Default)]
+struct State {
+    memo: Option<Memo>,
+    /// Calls under way.
+    asking: BTreeSet<RowKey>,
+    /// Why an answer could not be kept.
     failure: Option<StoreError>,
 }
 
+/// What is known of a call.
+pub enum CallState {
+    /// The answer.
+    Known(KeptCall),
+    /// Somebody in this process asks it now.
+    UnderWay,
+    /// Nothing: it is noted as under way, until [`Calls::end`].
+    Begun,
+}
+
 impl Calls {
-    /// Reads the calls of rows that `rows` does not know.
-    ///
-    /// # Errors
-    /// When the folder is there and cannot be read.
-    pub fn open(store: &Store, base: &Digest, rows: &Memo) -> Result<Self, StoreError> {
-        let mut calls = Self::empty(store, base);
-        let files = open_all(&store.memo_folder(base), &[EXTENSION])?;
-        let mut crowd = 0;
-        for (path, source) in &files {
-            let before = calls.known.len();
-            calls.load(source, rows).map_err(StoreError::io("read", path))?;
-            crowd += usize::from(calls.known.len() > before);
-        }
-        // On a full disk, say: it can wait.
-        if let Err(error) = calls.tidy(files.iter().map(|(path, _)| path), rows, crowd > MOST) {
-            tracing::debug!("the turns of unfinished rows were not tidied: {error}");
-        }
-        Ok(calls)
-    }
-
-    /// Knows nothing, but keeps what comes.
+    /// The calls of that base ([`crate::fingerprint::calls_base`]); those of earlier runs only with `recall`.
     #[must_use]
-    pub fn empty(store: &Store, base: &Digest) -> Self {
-        let segment = OwnSegment::new(&store.memo_folder(base), store.process_name(), EXTENSION);
-        Self { known: BTreeMap::new(), own: Mutex::new(Own { segment, failure: None }) }
+    pub fn new(store: &Store, base: &Digest, recall: bool) -> Self {
+        let (store, state) = (store.clone(), Mutex::default());
+        Self { store, base: *base, recall, rebuy: false, state, ended: Notify::new() }
     }
 
-    fn load(&mut self, source: &Source, rows: &Memo) -> std::io::Result<()> {
-        source.scan(|found| {
-            if let Some((_, call)) = read(found.payload()).filter(|(row, _)| !rows.contains(row)) {
-                self.known.insert(RowKey(found.key), call);
-            }
-        })
+    /// With leave to pay again for answers that are damaged, however many.
+    #[must_use]
+    pub fn rebuying(self, rebuy: bool) -> Self {
+        Self { rebuy, ..self }
     }
 
-    /// Removes segments of dead processes in which nothing is needed any more; with `merging`, the others too, once what is
-    /// needed of them is in the own one.
-    fn tidy<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>, rows: &Memo, merging: bool) -> Result<(), StoreError> {
-        let mut own = self.own();
-        let mut copied = Vec::new();
-        for (path, file) in paths.filter_map(|path| Some((path, abandoned(path)?))) {
-            let length = file.metadata().map_err(StoreError::io("read", path))?.len();
-            let (mut needed, mut failure) = (0, None);
-            scan(&file, length, |found| {
-                if read(found.payload()).is_some_and(|(row, _)| !rows.contains(&row)) {
-                    needed += 1;
-                    if merging && failure.is_none() {
-                        failure = own.segment.append(&found.key, found.payload()).err();
-                    }
-                }
-            });
-            if let Some(error) = failure {
-                return Err(error);
-            }
-            match needed {
-                0 => remove(path),
-                _ => copied.push((path, file)),
-            }
+    /// May many damaged answers be paid again?
+    #[must_use]
+    pub fn may_rebuy(&self) -> bool {
+        self.rebuy
+    }
+
+    /// Names the memo that they lie in.
+    #[must_use]
+    pub fn base(&self) -> Digest {
+        self.base
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut State, &mut Memo) -> Result<R, StoreError>) -> Result<R, StoreError> {
+        let mut state = self.state();
+        let mut memo = match state.memo.take() {
+            Some(memo) => memo,
+            None => self.open()?,
+        };
+        let done = work(&mut state, &mut memo);
+        state.memo = Some(memo);
+        done
+    }
+
+    fn open(&self) -> Result<Memo, StoreError> {
+        if !self.recall {
+            return Ok(Memo::empty(&self.store, &self.base));
         }
-        if merging {
-            own.segment.sync()?;
-            for (path, _) in &copied {
-                remove(path);
-            }
-        }
-        Ok(())
-    }
-
-    fn own(&self) -> MutexGuard<'_, Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.tidy_memo(&self.base);
+        Memo::open(&self.store, &self.base)
     }
 
     /// How many calls are known.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.known.len()
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn count(&self) -> Result<usize, StoreError> {
+        self.with(|_, memo| Ok(memo.len()))
     }
 
-    /// Is no call known?
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+    /// What is damaged in the memo.
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn damage(&self) -> Result<MemoDamage, StoreError> {
+        self.with(|_, memo| Ok(memo.damage().clone()))
     }
 
-    /// What was answered to the call of that key.
-    #[must_use]
-    pub fn recall(&self, key: &RowKey) -> Option<KeptCall> {
-        self.known.get(key).cloned()
+    /// Takes damaged segments out of the way, as far as that can be done, and reads what is whole.
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn mend(&self) -> Result<(), StoreError> {
+        let damage = self.damage()?;
+        self.store.mend_memo(&self.base, &damage)?;
+        self.state().memo = Some(self.open()?);
+        Ok(())
+    }
+
+    /// Begins a call, unless a kept answer is accepted or it is under way.
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn begin(&self, key: &RowKey, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
+        self.with(|state, memo| {
+            let known = memo.payloads(key).filter_map(|payload| read(&payload)).find(|call| accept(call));
+            Ok(match known {
+                Some(call) => CallState::Known(call),
+                None if state.asking.insert(*key) => CallState::Begun,
+                None => CallState::UnderWay,
+            })
+        })
+    }
+
+    /// All answers that are kept for a call.
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn answers(&self, key: &RowKey) -> Result<Vec<KeptCall>, StoreError> {
+        self.with(|_, memo| Ok(memo.payloads(key).filter_map(|payload| read(&payload)).collect()))
     }
 
     /// Keeps an answer: it survives the death of the process. What goes wrong is told by [`Self::check`].
-    pub fn keep(&self, row: &RowKey, key: &RowKey, call: &KeptCall) {
-        let mut own = self.own();
-        if let Err(error) = write(row, call).and_then(|payload| own.segment.append(&key.0, &payload)) {
-            own.failure.get_or_insert(error);
+    pub fn keep(&self, key: &RowKey, call: &KeptCall) {
+        let kept = self.with(|_, memo| memo.keep(key, &write(call)?));
+        if let Err(error) = kept {
+            self.fail(error);
         }
     }
 
-    /// Were all calls kept?
+    /// A call that was begun has come to its end.
+    pub fn end(&self, key: &RowKey) {
+        self.state().asking.remove(key);
+        self.ended.notify_waiters();
+    }
+
+    /// Until some call has ended; whoever waits looks again afterwards.
+    pub fn ended(&self) -> Notified<'_> {
+        self.ended.notified()
+    }
+
+    /// Something went wrong that is told by [`Self::check`].
+    pub fn fail(&self, error: StoreError) {
+        self.state().failure.get_or_insert(error);
+    }
+
+    /// Were all answers kept?
     ///
     /// # Errors
     /// Why one was not.
     pub fn check(&self) -> Result<(), StoreError> {
-        self.own().failure.take().map_or(Ok(()), Err)
+        self.state().failure.take().map_or(Ok(()), Err)
     }
 
-    /// The end of the node's run. With all rows remembered (`finished`), the calls that led to them are not needed.
+    /// Flushes to disk, and to the shared store if it is one.
     ///
     /// # Errors
-    /// When the disk refuses to flush.
-    pub fn close(&self, finished: bool) -> Result<(), StoreError> {
-        let mut own = self.own();
-        if finished {
-            own.segment.remove();
-        } else {
-            own.segment.sync()?;
-        }
-        Ok(())
+    /// When the disk or the store refuses.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.state().memo.as_mut().map_or(Ok(()), Memo::sync)
     }
 }
 
-fn write(row: &RowKey, call: &KeptCall) -> Result<Vec<u8>, StoreError> {
-    let mut payload = row.0.as_bytes().to_vec();
-    payload.extend(serde_json::to_vec(&call.usage).map_err(|error| StoreError::Location(error.to_string()))?);
+fn write(call: &KeptCall) -> Result<Vec<u8>, StoreError> {
+    let mut payload = serde_json::to_vec(&call.usage).map_err(|error| StoreError::Location(error.to_string()))?;
     payload.push(b'\n');
     payload.extend(&call.response);
     Ok(payload)
 }
 
-fn read(payload: &[u8]) -> Option<(RowKey, KeptCall)> {
-    let row = Digest::from_bytes(payload.get(..KEY)?.try_into().ok()?);
-    let rest = &payload[KEY..];
-    let end = rest.iter().position(|byte| *byte == b'\n')?;
-    let usage: Usage = serde_json::from_slice(&rest[..end]).ok()?;
-    Some((RowKey(row), KeptCall { response: rest[end + 1..].to_vec(), usage }))
+fn read(payload: &[u8]) -> Option<KeptCall> {
+    let end = payload.iter().position(|byte| *byte == b'\n')?;
+    let usage: Usage = serde_json::from_slice(&payload[..end]).ok()?;
+    Some(KeptCall { response: payload[end + 1..].to_vec(), usage })
+}
+
+/// Could it be the answer to a call?
+pub(super) fn is_call(payload: &[u8]) -> bool {
+    read(payload).is_some()
 }

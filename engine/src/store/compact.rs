@@ -9,13 +9,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::StoreError;
 use super::layout::Store;
-use super::memo::SEGMENTS;
-use super::segment::{abandoned, list, remove, scan};
-use crate::fingerprint::{Digest, hash_file};
+use super::memo::{MemoDamage, SEGMENTS};
+use super::segment::{abandoned, list, record, remove, scan};
+use crate::fingerprint::{Digest, hash_bytes, hash_file};
 
 /// Segments of one size class that may lie beside each other.
 const MOST: usize = 16;
@@ -63,16 +63,23 @@ impl Store {
         let mut merged = BufWriter::new(File::create(&temporary).map_err(StoreError::io("create", &temporary))?);
         let mut seen = BTreeSet::new();
         let mut written = Ok(());
-        for (_, file) in &taken {
+        let mut damaged = BTreeSet::new();
+        for (path, file) in &taken {
             let length = file.metadata().map_or(0, |metadata| metadata.len());
-            scan(file, length, |found| {
-                // Two records that agree in key and sum are one.
-                if written.is_ok() && seen.insert((found.key, found.record[4..12].to_vec())) {
-                    written = merged.write_all(found.record);
+            let scanned = scan(file, length, |found| {
+                // Two records that agree in key and payload are one.
+                if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload()))) {
+                    written = record(&found.key, found.payload()).and_then(|record| {
+                        merged.write_all(&record).map_err(StoreError::io("write", &temporary))
+                    });
                 }
             });
+            if scanned.gaps > 0 {
+                damaged.insert(path.clone());
+            }
         }
-        written.and_then(|()| merged.flush()).map_err(StoreError::io("write", &temporary))?;
+        written?;
+        merged.flush().map_err(StoreError::io("write", &temporary))?;
         merged.get_ref().sync_data().map_err(StoreError::io("flush", &temporary))?;
         if seen.is_empty() {
             remove(&temporary);
@@ -81,9 +88,31 @@ impl Store {
             self.publish(&temporary, &self.memo_folder(base).join(format!("{digest}.rows")))?;
         }
         for (path, _) in &taken {
-            remove(path);
+            if damaged.contains(path) {
+                set_aside(path);
+            } else {
+                remove(path);
+            }
         }
         Ok(taken.len())
+    }
+
+    /// Copies what is whole in damaged segments to a new one; the damaged ones stay beside it as `*.damaged`, which nothing
+    /// reads. What a shared store has of them is fetched again.
+    ///
+    /// # Errors
+    /// When the disk or the shared store refuses.
+    pub(crate) fn mend_memo(&self, base: &Digest, damage: &MemoDamage) -> Result<(), StoreError> {
+        if self.is_shared() {
+            return damage.segments.iter().try_for_each(|path| self.fetch_segment_again(path));
+        }
+        self.merge(base, damage.segments.clone()).map(drop)
+    }
+}
+
+fn set_aside(path: &Path) {
+    if let Err(error) = fs::rename(path, path.with_extension("damaged")) {
+        tracing::warn!("{} stays: {error}", path.display());
     }
 }
 

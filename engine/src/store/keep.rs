@@ -33,8 +33,8 @@ impl Stock {
 
     /// Memos that results that stay have used.
     pub(super) fn memos(&self) -> BTreeSet<Digest> {
-        let used = |key: &NodeKey| self.makers.result(key).and_then(|result| result.memo);
-        self.roots.keys.iter().filter_map(used).collect()
+        let kept = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
+        kept.flat_map(NodeResult::memos).collect()
     }
 
     /// Runs that do not stay.

@@ -99,9 +99,17 @@ pub struct NodeResult {
     /// Where the rows of an external node, or the blocks of a `Map` node, are remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memo: Option<Digest>,
+    /// Where the answers to its calls are remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Digest>,
 }
 
 impl NodeResult {
+    /// The memos that it came from: its rows' or blocks', its calls'.
+    pub fn memos(&self) -> impl Iterator<Item = Digest> {
+        self.memo.into_iter().chain(self.asked)
+    }
+
     /// What was paid for it.
     #[must_use]
     pub fn usage(&self) -> Usage {

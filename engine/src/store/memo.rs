@@ -2,6 +2,7 @@
 //! segments (see `segment`): of this store's processes, of merged ones (`compact`), of imports.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
 use super::row_codec::{Head, RowCodec};
-use super::segment::{OwnSegment, Source, open_all, record, scan};
+use super::segment::{OwnSegment, Source, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
 
@@ -21,28 +22,48 @@ pub(super) const SEGMENTS: [&str; 2] = ["rows", "merging"];
 /// Rows that are looked at to say what rows cost.
 const SAMPLE: usize = 2000;
 
-/// What is kept for a row.
-#[derive(Clone, Debug)]
-pub struct MemoEntry {
-    /// Rows by output port.
-    pub output: RowOutput,
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: u32,
+    length: u32,
+    start: u64,
 }
 
-/// File, where the payload begins there, and its length.
-type Place = (usize, u64, usize);
+/// What is damaged in a memo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoDamage {
+    /// The segments with damage.
+    pub segments: Vec<PathBuf>,
+    /// Records that were lost, as far as that can be told.
+    pub lost: u64,
+    /// Records that are whole, in all segments.
+    pub whole: u64,
+}
+
+impl MemoDamage {
+    /// The lost share of all records.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.lost as f64 / (self.lost + self.whole).max(1) as f64
+    }
+}
 
 /// The memo of one node identity.
 #[derive(Debug)]
 pub struct Memo {
     folder: PathBuf,
-    known: BTreeMap<RowKey, Vec<Place>>,
+    known: BTreeMap<RowKey, Place>,
+    /// Further payloads of keys that have several.
+    more: BTreeMap<RowKey, Vec<Place>>,
     files: Vec<Source>,
+    damage: MemoDamage,
     own: OwnSegment,
+    /// The segment that is written, and its place among the files.
+    own_file: Option<(PathBuf, u32)>,
     codec: Mutex<RowCodec>,
     /// Where what is appended goes up, if the store is shared.
     shared: Option<Store>,
-    /// The segment of which the store knows.
-    watched: Option<PathBuf>,
 }
 
 impl Memo {
@@ -63,20 +84,46 @@ impl Memo {
         let folder = store.memo_folder(base);
         let own = OwnSegment::new(&folder, store.process_name(), "rows");
         let shared = store.is_shared().then(|| store.clone());
-        let (known, files, codec, watched) = (BTreeMap::new(), Vec::new(), Mutex::default(), None);
-        Self { folder, known, files, own, codec, shared, watched }
+        Self {
+            folder,
+            known: BTreeMap::new(),
+            more: BTreeMap::new(),
+            files: Vec::new(),
+            damage: MemoDamage::default(),
+            own,
+            own_file: None,
+            codec: Mutex::default(),
+            shared,
+        }
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
         for (path, source) in open_all(&self.folder, &SEGMENTS)? {
-            let (place, known) = (self.files.len(), &mut self.known);
-            let read = source.scan(|found| {
-                known.entry(RowKey(found.key)).or_default().push((place, found.start, found.payload().len()));
+            let file = self.add_file(source);
+            let (known, more) = (&mut self.known, &mut self.more);
+            let read = self.files[file as usize].scan(|found| {
+                let place = Place { file, length: found.payload().len() as u32, start: found.start };
+                learn(known, more, RowKey(found.key), place);
             });
-            read.map_err(StoreError::io("read", &path))?;
-            self.files.push(source);
+            let scanned = read.map_err(StoreError::io("read", &path))?;
+            self.damage.whole += scanned.records;
+            if scanned.gaps > 0 {
+                self.damage.lost += scanned.lost_records();
+                self.damage.segments.push(path);
+            }
         }
         Ok(())
+    }
+
+    fn add_file(&mut self, source: Source) -> u32 {
+        self.files.push(source);
+        (self.files.len() - 1) as u32
+    }
+
+    /// What is damaged in the files that were read.
+    #[must_use]
+    pub fn damage(&self) -> &MemoDamage {
+        &self.damage
     }
 
     /// How many rows are known.
@@ -111,17 +158,18 @@ impl Memo {
         self.known.contains_key(key)
     }
 
-    /// The kept result of a row. One that cannot be read counts as unknown.
-    #[must_use]
-    pub fn get(&self, key: &RowKey) -> Option<MemoEntry> {
-        let mut codec = self.codec.lock().unwrap_or_else(PoisonError::into_inner);
-        self.payloads(key).find_map(|payload| Some(MemoEntry { output: codec.decode(payload)? }))
+    /// The kept results of a row, one if all is well. One that cannot be read counts as unknown.
+    pub fn get(&self, key: &RowKey) -> impl Iterator<Item = RowOutput> {
+        self.payloads(key).filter_map(|payload| {
+            let mut codec = self.codec.lock().unwrap_or_else(PoisonError::into_inner);
+            codec.decode(payload)
+        })
     }
 
     /// All that is kept under a key.
     pub(super) fn payloads(&self, key: &RowKey) -> impl Iterator<Item = Vec<u8>> {
-        let places = self.known.get(key).into_iter().flatten();
-        places.filter_map(|(file, start, length)| self.files[*file].read_at(*start, *length))
+        let places = self.known.get(key).into_iter().chain(self.more.get(key).into_iter().flatten());
+        places.filter_map(|place| self.files[place.file as usize].read_at(place.start, place.length as usize))
     }
 
     /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.
@@ -136,14 +184,26 @@ impl Memo {
 
     /// Keeps bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
-        self.own.append(&key.0, payload)?;
-        if let (Some(store), Some(path)) = (&self.shared, self.own.path())
-            && self.watched.as_deref() != Some(path)
-        {
-            store.watch_segment(path);
-            self.watched = Some(path.to_owned());
-        }
+        let start = self.own.append(&key.0, payload)?;
+        let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
+        let file = match &self.own_file {
+            Some((known, file)) if *known == path => *file,
+            _ => self.begin(path)?,
+        };
+        let place = Place { file, length: payload.len() as u32, start };
+        learn(&mut self.known, &mut self.more, *key, place);
         Ok(())
+    }
+
+    /// A segment of this process was begun: what is written there can be read back, and the store sends it.
+    fn begin(&mut self, path: PathBuf) -> Result<u32, StoreError> {
+        let source = Source::open(&path, 0).map_err(StoreError::io("read", &path))?;
+        let file = self.add_file(source);
+        if let Some(store) = &self.shared {
+            store.watch_segment(&path);
+        }
+        self.own_file = Some((path, file));
+        Ok(file)
     }
 
     /// Flushes to disk, and to the shared store if it is one.
@@ -162,6 +222,13 @@ impl Memo {
     }
 }
 
+fn learn(known: &mut BTreeMap<RowKey, Place>, more: &mut BTreeMap<RowKey, Vec<Place>>, key: RowKey, place: Place) {
+    match known.entry(key) {
+        Entry::Vacant(entry) => drop(entry.insert(place)),
+        Entry::Occupied(_) => more.entry(key).or_default().push(place),
+    }
+}
+
 impl Store {
     /// Identities of nodes whose rows are remembered, sorted.
     #[must_use]
@@ -170,9 +237,9 @@ impl Store {
         found.filter_map(|(name, _)| Digest::parse(&name)).collect()
     }
 
-    /// All rows that are remembered under `base` as one segment under `tmp/`, each once, sorted by key: the same rows give
-    /// the same bytes. `None` when there are none (blocks speak of artifacts of this store and are left out). Whoever asks
-    /// removes it.
+    /// All rows or calls that are remembered under `base` as one segment under `tmp/`, each once, sorted by key: the same
+    /// rows give the same bytes. `None` when there are none (blocks speak of artifacts of this store and are left out).
+    /// Whoever asks removes it.
     ///
     /// # Errors
     /// When the memo cannot be read or the segment not written.
@@ -183,7 +250,7 @@ impl Store {
         let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
         let mut rows = 0;
         for key in memo.known.keys() {
-            if let Some(payload) = memo.payloads(key).find(|payload| codec.decode(payload.clone()).is_some()) {
+            if let Some(payload) = memo.payloads(key).find(|payload| is_whole(&mut codec, payload)) {
                 file.write_all(&record(&key.0, &payload)?).map_err(StoreError::io("write", &path))?;
                 rows += 1;
             }
@@ -196,17 +263,22 @@ impl Store {
     }
 }
 
+/// Is it a row's result, or the answer to a call?
+fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
+    codec.decode(payload.to_vec()).is_some() || super::calls::is_call(payload)
+}
+
 /// The keys of a segment; `None` when any byte of it is not what was written.
 pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
     let (mut keys, mut rows, mut codec) = (Vec::new(), 0, RowCodec::default());
-    let end = scan(bytes, bytes.len() as u64, |found| {
-        rows += usize::from(codec.decode(found.payload().to_vec()).is_some());
+    let scanned = scan_bytes(bytes, |found| {
+        rows += usize::from(is_whole(&mut codec, found.payload()));
         keys.push(RowKey(found.key));
     });
-    (end == bytes.len() as u64 && rows == keys.len()).then_some(keys)
+    (scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows == keys.len()).then_some(keys)
 }
 
-/// Bytes of the whole records that these begin with.
+/// Bytes up to the end of the last whole record.
 pub(super) fn whole_records(bytes: &[u8]) -> usize {
-    scan(bytes, bytes.len() as u64, |_| {}) as usize
+    scan_bytes(bytes, |_| {}).end as usize
 }

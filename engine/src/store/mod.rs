@@ -37,7 +37,7 @@ mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};
 pub use block::{Block, Blocks};
-pub use calls::Calls;
+pub use calls::{CallState, Calls};
 pub use checkpoint::Checkpoint;
 pub use collect::{Collected, Garbage, KeepPolicy, Swept};
 pub use columns::{ColumnLineage, ColumnUse, Transformation};
@@ -48,7 +48,7 @@ pub use layout::{STORE_FORMAT, Store};
 pub use lease::{Lease, StoreUse, device_lock};
 pub use makers::Makers;
 pub use manifest::{NodeResult, Origin, OutputRecord, SourceFile};
-pub use memo::{Memo, MemoEntry};
+pub use memo::{Memo, MemoDamage};
 pub use pieces::KeptPieces;
 pub use pins::Pin;
 pub use reader::Damage;

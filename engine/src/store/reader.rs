@@ -79,6 +79,12 @@ impl Store {
         }
     }
 
+    /// Are an artifact's files on this machine?
+    #[must_use]
+    pub fn is_here(&self, id: &ArtifactId) -> bool {
+        self.check_here(id).is_ok()
+    }
+
     pub(super) fn check_here(&self, id: &ArtifactId) -> Result<(), Damage> {
         let folder = self.artifact_folder(id);
         let Some(artifact) = self.artifact_here(id) else {

@@ -1,21 +1,26 @@
 //! Segments: append-only logs of keyed records, one a process, so that nothing paid for is lost and concurrent runs need
 //! no lock.
 //!
-//! A record is `length (u32) · BLAKE3 of key and payload, 8 bytes · key (32 bytes) · payload`, little-endian. A torn or
-//! damaged record ends the reading of its file: what was written before it counts.
+//! A record is `mark (4 bytes) · length (u32) · BLAKE3 of key and payload, 8 bytes · key (32 bytes) · payload`,
+//! little-endian. A damaged record costs itself alone: reading goes on at the next mark that begins a whole record. Records
+//! of the first format have no mark; they are read where they follow a whole record.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
 use crate::fingerprint::{Digest, hash_bytes};
 
-/// Bytes before the payload of a record.
-pub(super) const HEADER: usize = 4 + 8 + 32;
-/// Where the sum of key and payload begins and ends.
-const SUM: std::ops::Range<usize> = 4..12;
+/// What a record begins with: as the length of a record of the first format it would be 4 GB.
+const MARK: [u8; 4] = *b"srm\xff";
+/// Bytes before the payload of a record: mark, length, sum, key.
+pub(super) const HEADER: usize = MARK.len() + UNMARKED;
+/// The same in the first format.
+const UNMARKED: usize = 4 + SUM + KEY;
+const SUM: usize = 8;
+const KEY: usize = 32;
 /// Where locks do not work, a segment that nobody has written to for that long is nobody's.
 const ABANDONED: Duration = Duration::from_hours(24);
 /// Segments that are held open at once; more are read into memory.
@@ -27,57 +32,147 @@ const LISTINGS: usize = 50;
 pub(super) fn record(key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
     let length = u32::try_from(payload.len()).map_err(|error| StoreError::Location(error.to_string()))?;
     let mut record = Vec::with_capacity(HEADER + payload.len());
+    record.extend(MARK);
     record.extend(length.to_le_bytes());
-    record.extend([0; 8]);
+    record.extend([0; SUM]);
     record.extend(key.as_bytes());
     record.extend(payload);
-    let sum = checksum(&record[SUM.end..]);
-    record[SUM].copy_from_slice(&sum);
+    let sum = checksum(&record[HEADER - KEY..]);
+    record[HEADER - KEY - SUM..HEADER - KEY].copy_from_slice(&sum);
     Ok(record)
 }
 
-fn checksum(key_and_payload: &[u8]) -> [u8; 8] {
-    let mut sum = [0; 8];
-    sum.copy_from_slice(&hash_bytes(key_and_payload).as_bytes()[..8]);
+fn checksum(key_and_payload: &[u8]) -> [u8; SUM] {
+    let mut sum = [0; SUM];
+    sum.copy_from_slice(&hash_bytes(key_and_payload).as_bytes()[..SUM]);
     sum
 }
 
-/// One record as it is read: its key, where its payload begins in the file, and all of its bytes.
+/// One record as it is read: its key, where its payload begins in the file, and its payload.
 pub(super) struct Found<'r> {
     pub(super) key: Digest,
     pub(super) start: u64,
-    pub(super) record: &'r [u8],
+    payload: &'r [u8],
 }
 
 impl Found<'_> {
     pub(super) fn payload(&self) -> &[u8] {
-        &self.record[HEADER..]
+        self.payload
     }
 }
 
-/// Reads all whole records in order; gives the place where they end.
-pub(super) fn scan(source: impl Read, length: u64, mut each: impl FnMut(&Found<'_>)) -> u64 {
+/// What reading a segment came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scanned {
+    /// Where the last whole record ends.
+    pub(super) end: u64,
+    /// Whole records.
+    pub(super) records: u64,
+    /// Bytes between whole records that are none, and how many times there are some.
+    pub(super) lost_bytes: u64,
+    pub(super) gaps: u64,
+}
+
+impl Scanned {
+    /// How many records were lost, as far as that can be told: at least one a gap, more where records of the usual size
+    /// would fit into it.
+    pub(super) fn lost_records(&self) -> u64 {
+        let usual = self.end.saturating_sub(self.lost_bytes).checked_div(self.records).unwrap_or(0);
+        self.lost_bytes.checked_div(usual).unwrap_or(0).max(self.gaps)
+    }
+
+    fn lose(&mut self, bytes: u64) {
+        self.gaps += u64::from(bytes > 0);
+        self.lost_bytes += bytes;
+    }
+}
+
+/// Reads all whole records in order. A record that was cut short at the end of the file is not lost: it was never
+/// finished.
+pub(super) fn scan(source: impl Read + Seek, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
     let mut reader = BufReader::with_capacity(1 << 18, source);
-    let (mut at, mut record) = (0, Vec::new());
-    while next(&mut reader, length - at, &mut record).is_some() {
-        let key = Digest::from_bytes(record[SUM.end..HEADER].try_into().unwrap_or([0; 32]));
-        each(&Found { key, start: at + HEADER as u64, record: &record });
-        at += record.len() as u64;
+    let (mut done, mut at, mut record) = (Scanned::default(), 0, Vec::new());
+    loop {
+        match next(&mut reader, length - at, &mut record) {
+            Spot::Whole(header) => {
+                done.lose(at - done.end);
+                let key = Digest::from_bytes(record[header - KEY..header].try_into().unwrap_or([0; KEY]));
+                each(&Found { key, start: at + header as u64, payload: &record[header..] });
+                at += record.len() as u64;
+                done.end = at;
+                done.records += 1;
+            }
+            Spot::Wrong { to_the_end } => match next_mark(&mut reader, at + 1) {
+                Some(mark) => at = mark,
+                None if to_the_end => {
+                    done.lose(length - done.end);
+                    return done;
+                }
+                None => return done,
+            },
+        }
     }
-    at
 }
 
-/// The next record, if it is whole and right.
-fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Option<()> {
-    record.resize(HEADER, 0);
+/// [`scan`] of a segment that is in memory.
+pub(super) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Found<'_>)) -> Scanned {
+    scan(Cursor::new(bytes), bytes.len() as u64, each)
+}
+
+/// What stands at one place of a segment.
+enum Spot {
+    /// A whole record; its bytes before the payload.
+    Whole(usize),
+    /// No record, or a damaged one; `to_the_end`: it would end where the file ends.
+    Wrong { to_the_end: bool },
+}
+
+fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Spot {
+    read_record(reader, left, record).unwrap_or(Spot::Wrong { to_the_end: false })
+}
+
+fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Option<Spot> {
+    record.resize(UNMARKED, 0);
     reader.read_exact(record).ok()?;
-    let length = u32::from_le_bytes(record[..SUM.start].try_into().ok()?) as usize;
-    if (HEADER + length) as u64 > left {
+    let header = if record[..MARK.len()] == MARK {
+        record.resize(HEADER, 0);
+        reader.read_exact(&mut record[UNMARKED..]).ok()?;
+        HEADER
+    } else {
+        UNMARKED
+    };
+    let at = header - KEY - SUM;
+    let length = u32::from_le_bytes(record[at - 4..at].try_into().ok()?) as usize;
+    let whole = (header + length) as u64;
+    if whole > left {
         return None;
     }
-    record.resize(HEADER + length, 0);
-    reader.read_exact(&mut record[HEADER..]).ok()?;
-    (checksum(&record[SUM.end..]) == record[SUM]).then_some(())
+    record.resize(header + length, 0);
+    reader.read_exact(&mut record[header..]).ok()?;
+    let right = checksum(&record[header - KEY..]) == record[at..at + SUM];
+    Some(if right { Spot::Whole(header) } else { Spot::Wrong { to_the_end: whole == left } })
+}
+
+/// The next place at or after `from` where a mark stands; the reader is there then.
+fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64> {
+    reader.seek(SeekFrom::Start(from)).ok()?;
+    let (mut at, mut window) = (from, Vec::new());
+    loop {
+        let before = window.len();
+        reader.by_ref().take(1 << 18).read_to_end(&mut window).ok()?;
+        if let Some(found) = memchr::memmem::find(&window, &MARK) {
+            let mark = at + found as u64;
+            reader.seek(SeekFrom::Start(mark)).ok()?;
+            return Some(mark);
+        }
+        if window.len() == before {
+            return None;
+        }
+        // A mark may lie across two windows.
+        let keep = window.len().saturating_sub(MARK.len() - 1);
+        at += keep as u64;
+        window.drain(..keep);
+    }
 }
 
 /// Files of a folder with one of these extensions, by name; none where there is no folder.
@@ -102,17 +197,16 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn open(path: &Path, place: usize) -> std::io::Result<Self> {
+    pub(super) fn open(path: &Path, place: usize) -> std::io::Result<Self> {
         if place < HELD { Ok(Self::File(File::open(path)?)) } else { Ok(Self::Bytes(fs::read(path)?)) }
     }
 
     /// Reads all whole records in order.
-    pub(super) fn scan(&self, each: impl FnMut(&Found<'_>)) -> std::io::Result<()> {
-        match self {
+    pub(super) fn scan(&self, each: impl FnMut(&Found<'_>)) -> std::io::Result<Scanned> {
+        Ok(match self {
             Self::File(file) => scan(file, file.metadata()?.len(), each),
-            Self::Bytes(bytes) => scan(bytes.as_slice(), bytes.len() as u64, each),
-        };
-        Ok(())
+            Self::Bytes(bytes) => scan_bytes(bytes, each),
+        })
     }
 
     /// Bytes of the segment.
@@ -160,7 +254,16 @@ pub(super) struct OwnSegment {
     folder: PathBuf,
     name: String,
     extension: &'static str,
-    open: Option<(File, PathBuf, u64)>,
+    open: Option<Open>,
+}
+
+/// A file that is written.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    path: PathBuf,
+    inode: u64,
+    length: u64,
 }
 
 impl OwnSegment {
@@ -169,19 +272,24 @@ impl OwnSegment {
         Self { folder: folder.to_owned(), name, extension, open: None }
     }
 
-    /// Adds a record: it is on its way to disk when this returns, and survives the death of the process.
-    pub(super) fn append(&mut self, key: &Digest, payload: &[u8]) -> Result<(), StoreError> {
+    /// Adds a record: it is on its way to disk when this returns, and survives the death of the process. Gives where its
+    /// payload begins in the file at [`Self::path`].
+    pub(super) fn append(&mut self, key: &Digest, payload: &[u8]) -> Result<u64, StoreError> {
         let record = record(key, payload)?;
         loop {
-            let (file, path, inode) = self.opened()?;
-            let written = file.write_all(&record);
-            let in_place = inode_of(fs::metadata(&*path)) == Some(*inode);
-            let failed = written.err().map(|error| StoreError::io("write", path)(error));
+            let open = match &mut self.open {
+                Some(open) => open,
+                empty => empty.insert(Self::create(&self.folder, &self.name, self.extension)?),
+            };
+            let written = open.file.write_all(&record);
+            let in_place = inode_of(fs::metadata(&open.path)) == Some(open.inode);
+            let failed = written.err().map(|error| StoreError::io("write", &open.path)(error));
             if in_place && failed.is_none() {
-                return Ok(());
+                open.length += record.len() as u64;
+                return Ok(open.length - payload.len() as u64);
             }
-            // Half a record would hide those after it; and a segment that another process took for a dead one's may lack
-            // this record, not those before it. Either way, go on in a new one.
+            // A segment that another process took for a dead one's may lack this record, not those before it; and half a
+            // record is damage. Either way, go on in a new one.
             self.open = None;
             if let Some(error) = failed {
                 return Err(error);
@@ -189,18 +297,11 @@ impl OwnSegment {
         }
     }
 
-    fn opened(&mut self) -> Result<&mut (File, PathBuf, u64), StoreError> {
-        if self.open.is_none() {
-            self.open = Some(self.create()?);
-        }
-        self.open.as_mut().ok_or_else(|| StoreError::Location("a segment is open and is not".to_owned()))
-    }
-
-    fn create(&self) -> Result<(File, PathBuf, u64), StoreError> {
-        fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+    fn create(folder: &Path, name: &str, extension: &str) -> Result<Open, StoreError> {
+        fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
         let mut serial = 0_u64;
         loop {
-            let path = self.folder.join(format!("{}-{serial}.{}", self.name, self.extension));
+            let path = folder.join(format!("{name}-{serial}.{extension}"));
             match File::create_new(&path) {
                 Ok(file) => {
                     // Held while the process lives: others see that the segment still grows.
@@ -208,7 +309,7 @@ impl OwnSegment {
                         tracing::debug!("no lock on {}: {error}", path.display());
                     }
                     let inode = inode_of(file.metadata()).unwrap_or_default();
-                    return Ok((file, path, inode));
+                    return Ok(Open { file, path, inode, length: 0 });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => serial += 1,
                 Err(error) => return Err(StoreError::io("create", &path)(error)),
@@ -218,21 +319,14 @@ impl OwnSegment {
 
     /// The file, once there is one.
     pub(super) fn path(&self) -> Option<&Path> {
-        self.open.as_ref().map(|(_, path, _)| path.as_path())
+        self.open.as_ref().map(|open| open.path.as_path())
     }
 
     /// Flushes to disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         match &self.open {
-            Some((file, path, _)) => file.sync_data().map_err(StoreError::io("flush", path)),
+            Some(open) => open.file.sync_data().map_err(StoreError::io("flush", &open.path)),
             None => Ok(()),
-        }
-    }
-
-    /// Removes the file: nothing in it is needed any more.
-    pub(super) fn remove(&mut self) {
-        if let Some((_, path, _)) = self.open.take() {
-            remove(&path);
         }
     }
 }

@@ -231,5 +231,7 @@ fn kernel_run(
         stop: stop.clone(),
         progress: progress(task, parent),
         store: store.clone(),
+        // Who asks an endpoint is not sent to a worker.
+        calls: None,
     })
 }

@@ -212,6 +212,31 @@ impl Store {
         Ok(())
     }
 
+    /// Fetches what the store has of a segment that is damaged here; the damaged file is put aside as `*.damaged`.
+    pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let Some(folder) = path.parent() else { return Ok(()) };
+        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        let (name, base) = (text(path.file_name()), text(folder.file_name()));
+        let own = object_name(&remote.machine, &text(path.file_stem()));
+        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base));
+        let fetched = remote.call("read remembered rows of", async move {
+            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
+            let of_it = names.filter(|found| *found == name || (is_plain(found) && range_of(found, &own).is_some()));
+            let gets: Vec<_> =
+                of_it.map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name)).collect();
+            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
+        })?;
+        if fetched.is_empty() {
+            return Ok(());
+        }
+        fs::rename(path, path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
+        fetched
+            .into_iter()
+            .filter_map(|(name, content)| Some((name, content?)))
+            .try_for_each(|(name, content)| self.keep_segment(folder, &name, &content))
+    }
+
     /// Gives whether all that was listed was there.
     fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
         let Some(remote) = &self.remote else { return Ok(true) };

@@ -177,10 +177,17 @@ impl EndpointParams {
         EndpointUse {
             address: self.base_url.trim_end_matches('/').to_owned(),
             model: self.model.clone(),
+            identity: self.identity(),
             limits: self.limits.clone(),
             prices: self.prices.clone(),
             stall_after: Duration::from_secs_f64(self.stall_seconds),
         }
+    }
+
+    /// Which weights answer, as far as the params tell.
+    fn identity(&self) -> Value {
+        let url = self.identify_by_url.then_some(self.base_url.as_str());
+        serde_json::json!({"model": self.model, "revision": self.revision, "url": url})
     }
 
     fn check(&self) -> Vec<ParamIssue> {

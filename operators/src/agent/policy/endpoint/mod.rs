@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, KeptCall, OperatorError, Prices, RowFailure};
+use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, RowFailure};
 use searchmill_schemas::{Question, Turn};
 
 use self::exchange::Exchange;
@@ -61,21 +61,18 @@ struct Caller<'a> {
 
 impl Actor for Caller<'_> {
     fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let body = self.conversation.body(turns, offer);
-        let ordinal = turns.len() as u32;
+        let asked = self.conversation.next(turns, offer);
         let mut chance = crate::agent::chance::stream(turns.len() as u64, self.row, self.sample);
         async move {
-            let known = self.context.recall_call(ordinal, &body);
-            if let Some(reply) = known.and_then(|call| serde_json::from_slice::<Reply>(&call.response).ok()) {
-                return Ok(reply);
-            }
-            let reply = self.endpoint.exchange.ask(body.clone(), self.context, &mut chance).await?;
-            // A turn that cannot be written down is only paid for again.
-            if let Ok(response) = serde_json::to_vec(&reply) {
-                let usage = reply.usage().at(&self.endpoint.exchange.prices);
-                self.context.keep_call(ordinal, &body, &KeptCall { response, usage });
-            }
-            Ok(reply)
+            let exchange = &self.endpoint.exchange;
+            let ask = async {
+                let reply = exchange.ask(asked.body, self.context, &mut chance).await?;
+                let unwritten = |error: serde_json::Error| RowFailure::new(FailureKind::BadResponse, error.to_string());
+                let response = serde_json::to_vec(&reply).map_err(unwritten)?;
+                let call = KeptCall { response, usage: reply.usage().at(&exchange.prices) };
+                Ok((reply, call))
+            };
+            self.context.call(&asked.identity, |response| serde_json::from_slice(response).ok(), ask).await
         }
         .boxed()
     }

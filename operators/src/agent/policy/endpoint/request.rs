@@ -11,6 +11,8 @@ use super::super::{EndpointParams, Offer};
 pub(super) struct RequestFrame {
     /// A JSON object without its closing brace.
     head: String,
+    /// Fields that say how the answer is sent, and change nothing in it.
+    transport: &'static str,
     /// `,"tools":[…]`, or nothing where there are none.
     tools: String,
     seed: Option<i64>,
@@ -30,12 +32,12 @@ impl RequestFrame {
         put("temperature", params.temperature.map(|t| json!(t)));
         put("top_p", params.top_p.map(|p| json!(p)));
         put("max_tokens", params.max_tokens.map(|n| json!(n)));
-        put("stream", params.stream.then_some(Value::Bool(true)));
-        put("stream_options", params.stream.then(|| json!({"include_usage": true})));
         let mut head = Value::Object(body).to_string();
         head.pop();
         let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
-        Self { head, tools, seed: params.seed, resend_reasoning: params.resend_reasoning }
+        let transport =
+            if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };
+        Self { head, transport, tools, seed: params.seed, resend_reasoning: params.resend_reasoning }
     }
 }
 
@@ -54,8 +56,8 @@ impl<'a> Conversation<'a> {
         Self { frame, seed, messages: Vec::with_capacity(4096), taken: 0 }
     }
 
-    /// The next request's body. `turns` are all turns so far; those of earlier calls are not looked at again.
-    pub(super) fn body(&mut self, turns: &[Turn], offer: Offer) -> Bytes {
+    /// The next request. `turns` are all turns so far; those of earlier calls are not looked at again.
+    pub(super) fn next(&mut self, turns: &[Turn], offer: Offer) -> Asked {
         for turn in turns.iter().skip(self.taken) {
             if !self.messages.is_empty() {
                 self.messages.push(b',');
@@ -63,15 +65,30 @@ impl<'a> Conversation<'a> {
             self.messages.extend(message(turn, self.frame.resend_reasoning));
         }
         self.taken = turns.len();
+        let identity = self.body("", offer);
+        let transport = self.frame.transport;
+        let body = if transport.is_empty() { identity.clone() } else { self.body(transport, offer) };
+        Asked { body, identity }
+    }
+
+    fn body(&self, transport: &str, offer: Offer) -> Bytes {
         let tools = if offer == Offer::Tools { self.frame.tools.as_str() } else { "" };
         let seed = self.seed.map_or_else(String::new, |seed| format!(",\"seed\":{seed}"));
-        let parts = [self.frame.head.as_bytes(), tools.as_bytes(), seed.as_bytes(), b",\"messages\":["];
+        let parts = [&self.frame.head, transport, tools, &seed, ",\"messages\":["].map(str::as_bytes);
         let mut body = parts.concat();
         body.reserve(self.messages.len() + 2);
         body.extend_from_slice(&self.messages);
         body.extend_from_slice(b"]}");
         Bytes::from(body)
     }
+}
+
+/// A request.
+pub(super) struct Asked {
+    /// What is sent.
+    pub(super) body: Bytes,
+    /// What decides the answer: the body without what says how the answer is sent.
+    pub(super) identity: Bytes,
 }
 
 /// A turn in the API's form.
@@ -144,12 +161,12 @@ mod tests {
         let frame = RequestFrame::new(&params, "[{\"type\":\"function\"}]");
         let mut conversation = Conversation::new(&frame, 2);
         let mut turns = vec![Turn::text(Author::System, "S"), Turn::text(Author::User, "line\n\"Q\" é")];
-        let first = parse(&conversation.body(&turns, Offer::Tools));
+        let first = parse(&conversation.next(&turns, Offer::Tools).body);
         assert_eq!(first["messages"].as_array().map(Vec::len), Some(2));
         let mut tool = Turn::text(Author::Tool, "[1] T");
         tool.tool_call_id = Some("c1".into());
         turns.extend([asked(), tool]);
-        let second = parse(&conversation.body(&turns, Offer::Nothing));
+        let second = parse(&conversation.next(&turns, Offer::Nothing).body);
         let wanted = json!({"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 4096, "seed": 42, "top_k": 20,
             "chat_template_kwargs": {"enable_thinking": false},
             "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "line\n\"Q\" é"},
@@ -165,7 +182,7 @@ mod tests {
         let mut given = params(json!({"base_url": "http://h/v1", "model": "m", "stream": true, "temperature": null}));
         let body = |params: &EndpointParams| {
             let frame = RequestFrame::new(params, "[]");
-            parse(&Conversation::new(&frame, 0).body(&[asked()], Offer::Tools))
+            parse(&Conversation::new(&frame, 0).next(&[asked()], Offer::Tools).body)
         };
         let without = body(&given);
         assert_eq!(without["messages"][0].get("reasoning_content"), None);

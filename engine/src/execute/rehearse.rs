@@ -1,0 +1,87 @@
+//! Which rows of an external node can be put together from answers that are known? Its kernel runs with a budget of no
+//! calls: what it has to ask is refused, and nobody hears of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use futures::{StreamExt, stream};
+
+use super::driver::Stop;
+use super::progress::NodeProgress;
+use super::resources::Machine;
+use super::row_calls::RowCalls;
+use crate::fingerprint::CallPlace;
+use crate::operator::{
+    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorError, Outside, Purse,
+    RetryPolicy, RowKernel,
+};
+use crate::plan::Node;
+use crate::report::{Event, Reporter};
+use crate::store::Calls;
+
+/// One sample of a row, and where its calls stand.
+pub(super) type Rehearsed = (RecordBatch, CallPlace);
+
+struct Silent;
+
+impl Reporter for Silent {
+    fn event(&self, _event: &Event) {}
+}
+
+/// How many of these would ask nobody. Blocking; needs no runtime and may be called within one.
+///
+/// # Errors
+/// When the kernel cannot be opened.
+pub(super) fn free_rows(
+    node: &Node,
+    inputs: &Inputs,
+    directory: &Path,
+    calls: &Arc<Calls>,
+    rows: Vec<Rehearsed>,
+) -> Result<u64, OperatorError> {
+    let failed = |error: std::io::Error| OperatorError::machine(format!("no thread can be started: {error}"));
+    let rehearse = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+        let context = context(node, directory, runtime.handle().clone());
+        let Kernel::RowMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
+        Ok(runtime.block_on(count(&kernel, &context, calls, rows)))
+    };
+    // A thread of its own: runtimes cannot be nested.
+    let done = std::thread::scope(|scope| scope.spawn(rehearse).join());
+    done.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
+}
+
+async fn count(kernel: &Arc<dyn RowKernel>, context: &Context, calls: &Arc<Calls>, rows: Vec<Rehearsed>) -> u64 {
+    let free = rows.into_iter().map(|(row, place)| async move {
+        let journal = Arc::new(RowCalls::new(Arc::clone(calls), place)) as Arc<dyn CallJournal>;
+        let outside = Outside { journal: Some(journal), ..context.outside().clone() };
+        let context = context.clone().with_outside(outside);
+        u64::from(kernel.run(&row, place.sample, &context).await.is_ok())
+    });
+    stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
+}
+
+fn context(node: &Node, directory: &Path, runtime: tokio::runtime::Handle) -> Context {
+    let machine = Machine::detect();
+    let parts = ContextParts {
+        seed: node.spec.seed,
+        cancelled: Stop::default().flag(),
+        scratch: std::env::temp_dir(),
+        directory: directory.to_owned(),
+        threads: machine.threads,
+        memory: None,
+        gpus: 0,
+        concurrency: 64,
+        retry: RetryPolicy::default(),
+        // Nothing is sent, so no key is needed.
+        secrets: Arc::new(|_| Some("none".to_owned())),
+        runtime,
+        progress: Arc::new(NodeProgress::new(node.id(), Arc::new(Silent))),
+        http: reqwest::Client::new(),
+        checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
+    };
+    let nothing = Purse::new(Budget { calls: Some(0), ..Budget::default() });
+    Context::new(parts).with_outside(Outside { purse: nothing, ..Outside::default() })
+}

@@ -1,0 +1,40 @@
+//! A remembered rollout for a question whose labels have changed: what was said stays, what is copied from the question is
+//! copied anew.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow::compute::cast;
+use searchmill_engine::operator::RowOutput;
+use searchmill_schemas::text_column;
+
+/// Columns of a trajectory that are the question's.
+const COPIED: [&str; 4] = ["golden_answers", "question_type", "evidence", "metadata"];
+
+/// The rollout with the labels of `row`. `None` when it is no rollout of that question and sample.
+pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
+    let [(port, rollout)] = <[_; 1]>::try_from(output.batches).ok()?;
+    let text = |batch: &RecordBatch, name: &str| {
+        let column = text_column(batch, name).ok()?;
+        (column.len() == 1 && column.is_valid(0)).then(|| column.value(0).to_owned())
+    };
+    let drawn = rollout.column_by_name("sample_index")?.as_any().downcast_ref::<Int32Array>()?;
+    if text(&rollout, "question")? != text(row, "question")? || drawn.value(0) != i32::try_from(sample).ok()? {
+        return None;
+    }
+    let id = text(row, "id")?;
+    let mut columns = rollout.columns().to_vec();
+    let schema = rollout.schema();
+    let mut put = |name: &str, values: ArrayRef| -> Option<()> {
+        let place = schema.index_of(name).ok()?;
+        columns[place] = cast(&values, schema.field(place).data_type()).ok()?;
+        Some(())
+    };
+    put("id", Arc::new(StringArray::from(vec![format!("{id}@{sample}")])))?;
+    put("question_id", Arc::new(StringArray::from(vec![id])))?;
+    for name in COPIED {
+        put(name, Arc::clone(row.column_by_name(name)?))?;
+    }
+    let rollout = RecordBatch::try_new(schema, columns).ok()?;
+    Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
+}
