@@ -364,11 +364,11 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     assert_eq!(here.paid(&names), questions);
     let file = here.mill.path("rows.tar.zst");
     let told = here.mill.call(&["export", "--memo", &file.display().to_string(), "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], questions);
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * questions, "rows, and the answers they were made of");
 
     let mut there = Bench::new(&patient(questions, Duration::ZERO));
     there.api_key = "another";
-    assert_eq!(import(&there.mill, &file)["rows"], questions);
+    assert_eq!(import(&there.mill, &file)["rows"], 2 * questions);
     assert_eq!(import(&there.mill, &file)["rows"], 0, "known rows are not taken twice");
     let told = there.run(&[]).exit(0);
     assert_eq!(there.paid(&names), 0, "{told:?}");

@@ -137,8 +137,6 @@ fn a_killed_rollout_goes_on_at_its_last_turn() {
     wait_for(&bench, &mut child, 3);
     child.kill().expect("a running child");
     child.wait_with_output().expect("a child");
-    let calls: Vec<_> = calls_files(&bench.mill.path(".searchmill/memo"));
-    assert_eq!(calls.len(), 1, "two turns are kept");
     bench.serve_by_turn(&[("Q".to_owned(), vec![status(400), status(400), answer("Rome")])]);
     let told = bench.run(&[]).exit(0);
     assert_eq!(bench.server.count(), 1, "only the turn that was in flight is paid again");
@@ -147,19 +145,6 @@ fn a_killed_rollout_goes_on_at_its_last_turn() {
     assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "what the killed run paid is not counted again");
     let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
     assert_eq!((&rows[0]["rounds"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
-    // A finished row stands for its calls: the next run that looks takes their file away.
-    bench.ask(&["Q", "Q2"]);
-    bench.run(&[]).exit(3);
-    let left = calls_files(&bench.mill.path(".searchmill/memo"));
-    assert_eq!(left, Vec::<std::path::PathBuf>::new(), "no turn is kept that is not needed");
-}
-
-/// Files with turns of rows that were not finished when they were written.
-fn calls_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let (folders, files): (Vec<_>, Vec<_>) = crate::mill::files_in(folder).into_iter().partition(|path| path.is_dir());
-    let below = folders.iter().flat_map(|folder| calls_files(folder));
-    let own = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "calls"));
-    own.chain(below).collect()
 }
 
 #[test]

@@ -269,13 +269,67 @@ fn a_truncated_segment_costs_its_end() {
     team.ask(0, 0..12);
     team.run(0).exit(0);
     let segments = team.s3.objects("team/store/memo");
-    let rows = segments.iter().max_by_key(|path| path.metadata().map_or(0, |file| file.len())).expect("segments");
-    let length = rows.metadata().expect("a file").len();
-    std::fs::OpenOptions::new().write(true).open(rows).expect("opened").set_len(length / 2).expect("cut");
+    for path in &segments {
+        let length = path.metadata().expect("a file").len();
+        std::fs::OpenOptions::new().write(true).open(path).expect("opened").set_len(length / 2).expect("cut");
+    }
     let told = team.run(1).exit(0);
     assert!(told.stderr.contains("are damaged"), "{}", told.stderr);
     let paid = team.paid() - 12;
     assert!((2..12).contains(&paid), "one new question and the rows that were cut off: {paid}");
+}
+
+#[test]
+fn a_copy_that_is_damaged_is_fetched_again() {
+    let team = Team::new(2, 13, Duration::ZERO);
+    team.ask(0, 0..12);
+    team.run(0).exit(0);
+    team.ask(1, 0..12);
+    team.run(1).exit(0);
+    for machine in 0..2 {
+        let mut pending = vec![team.cache(machine).join("memo")];
+        while let Some(folder) = pending.pop() {
+            for path in files_in(&folder) {
+                match path.extension() {
+                    _ if path.is_dir() => pending.push(path),
+                    Some(extension) if extension == "rows" => flip(&path),
+                    _ => {}
+                }
+            }
+        }
+    }
+    for machine in [1, 0] {
+        team.ask(machine, 0..13);
+        team.run(machine).exit(0);
+        assert_eq!(team.paid(), 13, "machine {machine}: what is damaged here is whole in the store");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_machine_that_was_suspended_looks_before_it_pays_again() {
+    let questions = 40;
+    let team = Team::new(2, questions, Duration::from_millis(250));
+    let child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &child.id().to_string()]).status().expect("a signal");
+        assert!(sent.success());
+    };
+    let start = Instant::now();
+    while team.paid() < 12 {
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal("-STOP");
+    team.run(1).exit(0);
+    let paid = team.paid();
+    assert!(paid <= questions + 24, "{paid}: what was paid before the pause was sent early");
+    signal("-CONT");
+    let told = Told::new(child.wait_with_output().expect("a child")).exit(0);
+    assert_eq!(team.paid(), paid, "the result is there: nothing is asked any more");
+    assert!(told.cached().contains("answers"), "{}", told.stdout);
+    assert_eq!(team.answers(0), team.answers(1));
+    crate::say(&format!("suspended: {paid} calls for {questions} questions, none after waking up"));
 }
 
 #[test]

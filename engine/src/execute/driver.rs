@@ -433,6 +433,11 @@ impl Driver {
         if let Some((input, damage)) = done.damaged {
             return self.remake(place, input, damage);
         }
+        if done.taken_over {
+            self.count(&done.spent);
+            tracing::warn!("another machine went on with `{}` meanwhile", self.plan.nodes()[place].id());
+            return self.launch(place)?.map_or(Ok(Vec::new()), |step| self.go_on(place, step));
+        }
         let step = self.settle(done)?;
         self.go_on(place, step)
     }

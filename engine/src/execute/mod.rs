@@ -21,6 +21,7 @@ mod run_id;
 mod scheduler;
 mod spot;
 mod survey;
+mod tenure;
 mod work;
 mod worker;
 

@@ -10,6 +10,7 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
+use super::tenure::Tenure;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, Usage};
@@ -70,11 +71,14 @@ pub(super) struct NodeDone {
     pub(super) seconds: f64,
     /// An input was found damaged before anything was computed: its place among the inputs, and how.
     pub(super) damaged: Option<(usize, Damage)>,
+    /// Another machine went on with the node while this one was suspended.
+    pub(super) taken_over: bool,
 }
 
-pub(super) async fn run_node(job: NodeJob) -> NodeDone {
+pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     let start = Instant::now();
-    let node = &job.plan.nodes()[job.place];
+    let plan = Arc::clone(&job.plan);
+    let node = &plan.nodes()[job.place];
     let (key, preimage) = job.parts.key(node);
     let (place, reasons) = (job.place, job.reasons.clone());
     let paid = Arc::clone(&job.outside.node);
@@ -85,10 +89,10 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
             Ok(result) => result.usage(),
             Err(_) => paid.spent(),
         };
-        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds, damaged: None }
+        NodeDone { place, key, reasons, outcome, reused, cached_rows, spent, seconds, damaged: None, taken_over: false }
     };
     let lease = match take_lease(&job, &key).await {
-        Ok(lease) => lease,
+        Ok(lease) => Arc::new(lease),
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
@@ -104,8 +108,15 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
         Err(error) => return done(Err(error), false, 0),
     }
+    let tenure = Tenure::new(&job.store, key, Arc::clone(&lease));
+    if job.outside.gate.is_some() {
+        job.outside.tenure = Some(tenure.clone());
+    }
     let computed = tokio::task::spawn_blocking(move || compute(&job, key, preimage, start)).await;
     drop(lease);
+    if tenure.is_over() {
+        return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
+    }
     match computed {
         Ok(Ok((result, rows))) => done(Ok(result), false, rows.cached_rows),
         Ok(Err(error)) => done(Err(error), false, 0),

@@ -26,7 +26,7 @@ pub use kernel::{
     RowShape, WholeKernel,
 };
 pub use money::{Budget, Prices, Purse, Usage};
-pub use outside::{Admission, Begun, CallJournal, KeptCall, OpenCall, Outside};
+pub use outside::{Admission, Begun, CallJournal, KeptCall, OpenCall, Outside, Tenure};
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};

@@ -52,6 +52,12 @@ pub trait OpenCall: Send {
     fn keep(&mut self, call: &KeptCall);
 }
 
+/// The right to make calls for a node; implemented by the driver.
+pub trait Tenure: Send + Sync {
+    /// Asked before every call.
+    fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>>;
+}
+
 /// What a run shares between its nodes about the outside.
 #[derive(Clone, Default)]
 pub struct Outside {
@@ -63,6 +69,8 @@ pub struct Outside {
     pub gate: Option<Arc<Gate>>,
     /// Calls of the row at work.
     pub journal: Option<Arc<dyn CallJournal>>,
+    /// May the node still make calls?
+    pub tenure: Option<Arc<dyn Tenure>>,
 }
 
 /// Leave to make one call. Dropped, the call is over.
@@ -150,6 +158,9 @@ impl Context {
             });
         }
         let admission = Admission { outside: outside.clone(), call, _slot: slot };
+        if let Some(tenure) = &outside.tenure {
+            tenure.check().await?;
+        }
         outside.purse.take_call().map_err(refused)?;
         outside.node.take_call().map_err(refused)?;
         Ok(admission)

@@ -210,13 +210,47 @@ mod tests {
             assert_eq!(known(), rows, "{length} bytes");
         }
         let mut flipped = whole.clone();
-        flipped[200] ^= 1;
-        fs::write(&path, &flipped).unwrap();
-        assert_eq!(known(), 1, "the record with a wrong byte and those after it");
+        let lost = || Memo::open(&store, &base).unwrap().damage().lost;
+        assert_eq!(lost(), 0, "what was cut off was never finished");
+        for place in [0, 5, 20, 60, 200, 300, whole.len() - 1] {
+            flipped[place] ^= 1;
+            fs::write(&path, &flipped).unwrap();
+            assert_eq!((known(), lost()), (2, 1), "a flipped bit at {place} costs its record");
+            flipped[place] ^= 1;
+        }
         let mut huge = whole;
-        huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         fs::write(&path, &huge).unwrap();
-        assert_eq!(known(), 0);
+        assert_eq!((known(), lost()), (2, 1));
+    }
+
+    #[test]
+    fn damaged_segments_are_put_aside_once_what_is_whole_was_copied() {
+        let (_folder, store, base) = store();
+        (0..3).for_each(|number| dead(&store, &base, number));
+        let path = names(&store, &base).remove(1);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let damage = Memo::open(&store, &base).unwrap().damage().clone();
+        assert_eq!((damage.segments.len(), damage.lost, damage.whole), (1, 1, 2));
+        store.mend_memo(&base, &damage).unwrap();
+        let memo = Memo::open(&store, &base).unwrap();
+        assert_eq!((memo.len(), memo.damage().lost), (2, 0));
+        assert!(path.with_extension("damaged").exists());
+    }
+
+    #[test]
+    fn records_of_the_first_format_are_read() {
+        let (_folder, store, base) = store();
+        let folder = store.memo_folder(&base);
+        fs::create_dir_all(&folder).unwrap();
+        // As `record` wrote them: without the mark.
+        let old = |number| record(&key(number).0, b"payload").unwrap()[4..].to_vec();
+        let new = record(&key(3).0, b"payload").unwrap();
+        fs::write(folder.join("1-0-0.rows"), [old(1), old(2), new].concat()).unwrap();
+        let memo = Memo::open(&store, &base).unwrap();
+        assert_eq!((memo.len(), memo.damage().lost), (3, 0));
     }
 
     #[test]

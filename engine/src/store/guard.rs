@@ -17,6 +17,19 @@ use super::layout::Store;
 #[derive(Debug)]
 pub(super) struct Guard {
     _beating: Heartbeat,
+    path: PathBuf,
+    holder: String,
+}
+
+impl Guard {
+    /// Does the file still say so?
+    pub(super) fn is_ours(&self) -> bool {
+        is_held_by(&self.path, &self.holder)
+    }
+}
+
+fn is_held_by(path: &Path, holder: &str) -> bool {
+    read(path).is_some_and(|(_, found)| found.is_some_and(|found| found.holder == holder))
 }
 
 /// What keeps this running system apart from all others.
@@ -95,10 +108,9 @@ impl Store {
     }
 
     fn guard(&self, path: PathBuf, mut claim: Claim) -> Guard {
-        let store = self.clone();
+        let (store, held, holder) = (self.clone(), path.clone(), claim.holder.clone());
         let beat = move |last: bool| {
-            let ours = read(&path).is_some_and(|(_, found)| found.is_some_and(|found| found.holder == claim.holder));
-            if !ours {
+            if !is_held_by(&path, &claim.holder) {
                 return;
             }
             claim.beat(last);
@@ -111,7 +123,7 @@ impl Store {
                 tracing::debug!("no sign of life: {error}");
             }
         };
-        Guard { _beating: Heartbeat::start(beat) }
+        Guard { _beating: Heartbeat::start(beat), path: held, holder }
     }
 
     fn users_folder(&self) -> PathBuf {

@@ -20,9 +20,19 @@ use crate::fingerprint::NodeKey;
 /// guards are seen to be dead. Dropped from the outermost guard to the innermost.
 #[derive(Debug)]
 pub struct Lease {
-    _remote: Option<RemoteLease>,
-    _guard: Option<Guard>,
+    remote: Option<RemoteLease>,
+    guard: Guard,
     _file: File,
+}
+
+impl Lease {
+    /// Is it still held by this process, as others see it? One that was suspended for long may have been taken for dead.
+    ///
+    /// # Errors
+    /// When a shared store cannot be reached.
+    pub fn is_ours(&self) -> Result<bool, StoreError> {
+        Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
+    }
 }
 
 /// What was seen of those who hold a key, while this process waits for it.
@@ -140,7 +150,7 @@ impl Store {
                 held => held,
             },
         };
-        Ok(Some(Lease { _remote: remote, _guard: Some(guard), _file: file }))
+        Ok(Some(Lease { remote, guard, _file: file }))
     }
 
     /// Waits for the lease on a key; gives `None` when `stop` says so.

@@ -203,11 +203,14 @@ fn servers_keys_and_patience_do_not_enter_the_key() {
 }
 
 #[test]
-fn a_kernel_reads_every_column_it_copies() {
+fn the_columns_that_decide_a_rollout_depend_on_the_policy() {
+    let reads = |policy| (entry::<Rollout>().bind)(json!({"policy": policy})).expect("params").rows().expect("rows").columns;
+    assert_eq!(reads(json!({"endpoint": {"base_url": "http://h/v1", "model": "m"}})), ["question"]);
+    assert_eq!(reads(json!("model")), ["id", "question"]);
     let bound = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("params");
     let harness = Harness::new();
     let kernel = bound.open(&inputs([("questions", rows_input::<Question>(&[]))]), &harness.context());
     let Ok(searchmill_engine::operator::Kernel::RowMap(kernel)) = kernel else { panic!("a row kernel") };
-    assert_eq!(kernel.reads(), ["id", "question", "golden_answers", "question_type", "evidence", "metadata"]);
+    assert_eq!(kernel.reads(), ["id", "question", "golden_answers", "question_type", "evidence"]);
     assert_eq!(Arc::strong_count(&kernel), 1);
 }

@@ -20,6 +20,17 @@ const AT_THE_END: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(in crate::store) struct RemoteLease {
     _beating: Heartbeat,
+    remote: Arc<Remote>,
+    path: Path,
+    claim: Claim,
+}
+
+impl RemoteLease {
+    /// Does the object still say so?
+    pub(in crate::store) fn is_ours(&self) -> Result<bool, StoreError> {
+        let (objects, path, claim) = (Arc::clone(&self.remote.objects), self.path.clone(), self.claim.clone());
+        self.remote.call("look at a lease in", async move { Ok(ours(&objects, &path, &claim).await?.is_some()) })
+    }
 }
 
 /// What is seen of a claim: an object and its version.
@@ -91,6 +102,7 @@ impl Remote {
         let (taken, seen) = self.call("take a lease in", taking)?;
         *watch = seen;
         let Some(version) = taken else { return Ok(None) };
+        let held = (Arc::clone(self), path.clone(), claim.clone());
         let (remote, mut claim, mut version) = (Arc::clone(self), claim, Some(version));
         let beat = move |last: bool| {
             let Some(known) = version.take() else { return };
@@ -111,6 +123,7 @@ impl Remote {
                 }
             };
         };
-        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat) }))
+        let (held_by, held_at, held_as) = held;
+        Ok(Some(RemoteLease { _beating: Heartbeat::start(beat), remote: held_by, path: held_at, claim: held_as }))
     }
 }

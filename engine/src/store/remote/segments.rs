@@ -9,7 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -24,7 +24,9 @@ use crate::store::error::StoreError;
 use crate::store::layout::{Store, is_alive};
 use crate::store::memo::whole_records;
 
-/// Time between two sendings of what was appended.
+/// Time between two sendings of what was appended: short at first, so that little is lost of a machine that is suspended
+/// early, then longer.
+const FIRST: Duration = Duration::from_millis(200);
 const EVERY: Duration = Duration::from_secs(3);
 /// Looks at a memo whose objects change meanwhile.
 const LOOKS: usize = 5;
@@ -41,6 +43,9 @@ struct Segment {
     name: String,
     sent: u64,
     objects: Vec<String>,
+    /// The wait before it is sent again, and when that is over.
+    wait: Duration,
+    due: Instant,
 }
 
 /// The segments that this process writes.
@@ -77,7 +82,15 @@ impl Segments {
             let base = text(path.parent().and_then(FilePath::file_name));
             let name = object_name(&self.machine, &text(path.file_stem()));
             let (path, prefix) = (path.to_owned(), prefix(&base));
-            Arc::new(tokio::sync::Mutex::new(Segment { path, prefix, name, sent, objects: Vec::new() }))
+            Arc::new(tokio::sync::Mutex::new(Segment {
+                path,
+                prefix,
+                name,
+                sent,
+                objects: Vec::new(),
+                wait: FIRST,
+                due: Instant::now() + FIRST,
+            }))
         });
         Arc::clone(segment)
     }
@@ -90,10 +103,16 @@ impl Segments {
     pub(super) async fn keep_sending(segments: Weak<Self>) {
         let mut told = false;
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(FIRST).await;
             let Some(segments) = segments.upgrade() else { return };
             for segment in segments.all() {
-                let sent = segment.lock().await.send(&segments.objects).await;
+                let mut segment = segment.lock().await;
+                if Instant::now() < segment.due {
+                    continue;
+                }
+                let sent = segment.send(&segments.objects).await;
+                segment.wait = (segment.wait * 2).min(EVERY);
+                segment.due = Instant::now() + segment.wait;
                 if let Err(error) = sent
                     && !told
                 {

@@ -1,0 +1,73 @@
+//! May this process still make calls for a node? A machine that was suspended may find, when it wakes up, that another one
+//! took it for dead and went on with its work: after a gap on its own clock it looks before the next call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::Mutex;
+
+use crate::fingerprint::NodeKey;
+use crate::operator::{self, FailureKind, RowFailure};
+use crate::store::{Lease, Store, StoreError};
+
+/// Without a call for so long, it looks. Others wait longer before they take a holder for dead.
+const GAP: Duration = Duration::from_secs(8);
+
+/// The right to compute a node, while its lease is held.
+pub(super) struct Tenure {
+    store: Store,
+    key: NodeKey,
+    lease: Arc<Lease>,
+    /// Of the last call. The steady clock may stand still while a machine is suspended, the other one may be set.
+    last: Mutex<(Instant, SystemTime)>,
+    over: AtomicBool,
+}
+
+impl Tenure {
+    /// Begins now.
+    pub(super) fn new(store: &Store, key: NodeKey, lease: Arc<Lease>) -> Arc<Self> {
+        let (last, over) = (Mutex::new((Instant::now(), SystemTime::now())), AtomicBool::new(false));
+        Arc::new(Self { store: store.clone(), key, lease, last, over })
+    }
+
+    /// Has another machine taken over?
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    async fn look(&self) -> Result<bool, StoreError> {
+        let (store, key, lease) = (self.store.clone(), self.key, Arc::clone(&self.lease));
+        let look = move || Ok(lease.is_ours()? && store.result(&key).is_none());
+        let looked = tokio::task::spawn_blocking(look).await;
+        looked.unwrap_or_else(|error| Err(StoreError::Location(format!("the lease was not looked at: {error}"))))
+    }
+
+    async fn check(&self) -> Result<(), RowFailure> {
+        // Held while it looks: calls that want to go out at the same time wait for what is found.
+        let mut last = self.last.lock().await;
+        let gap = last.0.elapsed().max(last.1.elapsed().unwrap_or_default());
+        if gap >= GAP && !self.is_over() {
+            match self.look().await {
+                Ok(true) => {}
+                Ok(false) => self.over.store(true, Ordering::SeqCst),
+                Err(error) => {
+                    return Err(RowFailure::new(FailureKind::Cancelled, format!("after a pause of this machine: {error}")));
+                }
+            }
+        }
+        *last = (Instant::now(), SystemTime::now());
+        if self.is_over() {
+            return Err(RowFailure::new(FailureKind::Cancelled, "another machine goes on with this node"));
+        }
+        Ok(())
+    }
+}
+
+impl operator::Tenure for Tenure {
+    fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>> {
+        Self::check(self).boxed()
+    }
+}
