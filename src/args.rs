@@ -125,22 +125,29 @@ pub(crate) struct PipelineArgs {
     pub(crate) params: Vec<PathBuf>,
 }
 
-#[derive(Arguments)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) pipeline: PipelineArgs,
-    /// Run only these nodes and what they need.
+/// Which nodes of a pipeline are meant.
+#[derive(Arguments, Clone, Default)]
+pub(crate) struct ChosenArgs {
+    /// Only these nodes and what they need.
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
     /// The same as naming it as a target.
     #[arg(long, value_name = "NODE")]
     pub(crate) to: Vec<String>,
-    /// Run only these nodes and what depends on them.
+    /// Only these nodes and what depends on them.
     #[arg(long, value_name = "NODE")]
     pub(crate) from: Vec<String>,
-    /// Run exactly these nodes.
+    /// Exactly these nodes.
     #[arg(long, value_name = "NODE")]
     pub(crate) only: Vec<String>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    #[command(flatten)]
+    pub(crate) chosen: ChosenArgs,
     /// Show what would be done, and stop.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -181,6 +188,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
+    #[command(flatten)]
+    pub(crate) chosen: ChosenArgs,
     /// Exit with 10 when there is work to do.
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,

@@ -1,6 +1,7 @@
 //! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
 
 mod columns;
+mod decide;
 mod deliver;
 mod driver;
 mod endpoints;
@@ -12,7 +13,6 @@ mod progress;
 mod query;
 mod recorded;
 mod replay;
-mod resolve;
 mod resources;
 mod rows;
 mod run_id;
@@ -22,6 +22,7 @@ mod survey;
 mod work;
 mod worker;
 
+pub use decide::{Request, Retry, diff_known, preimage_of};
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;

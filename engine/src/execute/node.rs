@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::decide::{Lookup, look_up};
 use super::driver::{RunOptions, Stop, unix_time};
 use super::identity::Parts;
 use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
-use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, Usage};
+use crate::operator::{
+    Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, PortType, TreeKind, Usage,
+};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -45,6 +47,12 @@ impl NodeJob {
     /// Rows that the node may give, if it is a source.
     pub(super) fn limit(&self) -> Option<u64> {
         self.options.limit.filter(|_| self.node().inputs.is_empty())
+    }
+
+    /// Are known parts of the row input passed over? Not where an output was found damaged: the parts that were taken
+    /// over for it may be what is damaged.
+    pub(super) fn recall_blocks(&self) -> bool {
+        self.recall && !self.reasons.iter().any(|reason| matches!(reason, Reason::ArtifactCorrupt { .. }))
     }
 
     /// What the rows, and what the parts, of the row input have in common.
@@ -90,14 +98,14 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key, job.options.retry())
+        && let Lookup::Hit(result) = look_up(&job.store, node, &key, job.options.retry())
     {
         return done(Ok(*result), true, 0);
     }
     if let Err(error) = job.store.sound() {
         return done(Err(error.into()), false, 0);
     }
-    match damaged_input(&job) {
+    match tokio::task::block_in_place(|| damaged_input(&job)) {
         Ok(None) => {}
         Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
         Err(error) => return done(Err(error), false, 0),
@@ -111,10 +119,15 @@ pub(super) async fn run_node(job: NodeJob) -> NodeDone {
     }
 }
 
-/// Brings the inputs here; gives the first one that is not what it should be.
+/// Brings the inputs here and compares them with their digests; gives the first one that is not what it should be. Where
+/// work on them is paid for or slow, they are read just before; elsewhere once a run.
 fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    let node = job.node();
+    let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
+    let dear = learns || node.entry.effect == Effect::External;
     for (place, input) in job.inputs.iter().enumerate() {
-        if let Err(damage) = job.store.fetch(&input.id)? {
+        let state = if dear { job.store.intact(&input.id)? } else { job.store.intact_once(&input.id)? };
+        if let Err(damage) = state {
             return Ok(Some((place, damage)));
         }
     }
@@ -263,6 +276,7 @@ fn kernel_run(
         row_base,
         block_base,
         recall: job.recall,
+        recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
         stop: job.stop.clone(),
         progress,

@@ -311,6 +311,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
         recall: false,
+        recall_blocks: false,
         on_error: OnError::DeadLetter,
         stop: Stop::default(),
         progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),

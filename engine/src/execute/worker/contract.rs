@@ -15,7 +15,7 @@ use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
 
 /// Version of the contract: parent and worker must have the same.
-pub(super) const CONTRACT: u32 = 1;
+pub(super) const CONTRACT: u32 = 2;
 
 /// One node to be run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +35,7 @@ pub(super) struct Task {
     pub(super) row_base: Digest,
     pub(super) block_base: Digest,
     pub(super) recall: bool,
+    pub(super) recall_blocks: bool,
     pub(super) on_error: Failing,
     pub(super) limit: Option<u64>,
     pub(super) directory: PathBuf,

@@ -227,6 +227,7 @@ fn kernel_run(
         row_base: task.row_base,
         block_base: task.block_base,
         recall: task.recall,
+        recall_blocks: task.recall_blocks,
         on_error: task.on_error.into(),
         stop: stop.clone(),
         progress: progress(task, parent),

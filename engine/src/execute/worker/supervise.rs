@@ -78,6 +78,7 @@ fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<
         row_base,
         block_base,
         recall: job.recall,
+        recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error.into(),
         limit: job.limit(),
         directory: job.options.directory.clone(),
