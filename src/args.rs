@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
-4 the budget is used up · 5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
+4 the budget is used up · 5 store or lock I/O · 6 `audit` could not look at everything · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -469,7 +469,8 @@ pub(crate) struct AuditArgs {
     /// With --replay: also run the programs that recorded nodes name. Only for stores that you trust.
     #[arg(long)]
     pub(crate) allow_programs: bool,
-    /// A source that changed since it was read, or is gone, is a difference and not a note.
+    /// A source that changed since it was read, or is gone, is a difference and not a note; and the audit fails where
+    /// something could not be looked at.
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write the report to a file too: HTML if it ends with .html, else Markdown.

@@ -368,7 +368,7 @@ mod tests {
     fn the_python_example_filters_by_length() {
         let python = python();
         let Some(python) = python else {
-            eprintln!("SKIPPED: no python3 with pyarrow (set SEARCHMILL_TEST_PYTHON to one)");
+            crate::skip::skip("a python3 with pyarrow (SEARCHMILL_TEST_PYTHON names one)");
             return;
         };
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python-operator");

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
+use searchmill_schemas::text_column;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::endpoints::Endpoints;
 use super::decide::{Decider, Decision, History, Look, Pending, Request, Retry};
+use super::endpoints::Endpoints;
 use super::identity::Known;
 use super::node::{NodeDone, NodeJob, run_node};
 use super::recorded::Recorded;
@@ -19,7 +20,7 @@ use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Budget, Context, OperatorError, SecretLookup, Usage};
+use crate::operator::{Blame, Budget, Context, InputArtifact, OperatorError, SecretLookup, Usage};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -109,6 +110,10 @@ impl Stop {
 
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
+    }
+
+    pub(super) fn drain_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.draining)
     }
 }
 
@@ -459,6 +464,11 @@ impl Driver {
         let place = done.place;
         self.count(&done.spent);
         match done.outcome {
+            Err(error) if error.blame == Blame::Cancelled && self.closed(place).is_some() => {
+                let error = OperatorError::machine(self.closed(place).unwrap_or_default());
+                let error = error.with_help("what was answered is kept; the next run asks the rows that are left");
+                self.fail_with(place, &error, Some(done.key), done.reasons, done.seconds)
+            }
             Err(error) if error.blame == Blame::Cancelled => {
                 self.tell_budget();
                 self.summary.skipped += 1;
@@ -475,6 +485,11 @@ impl Driver {
             Ok(result) if done.reused => self.cached(place, Some(result.key), result.outputs),
             Ok(result) => self.finished(place, &result, done.reasons, done.cached_rows),
         }
+    }
+
+    /// Why a node's endpoint is asked no more, where the run is not told to stop.
+    fn closed(&self, place: usize) -> Option<String> {
+        self.endpoints.closed(&self.plan.nodes()[place]).filter(|_| !self.stop.is_draining())
     }
 
     fn count(&mut self, spent: &Usage) {
@@ -519,6 +534,7 @@ impl Driver {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
+            rejected_for: rejected_for(&self.store, &result.outputs),
             key: result.key,
             cached_rows,
             calls: result.calls,
@@ -599,6 +615,23 @@ impl Driver {
         let shared = self.store.share_run(&self.record.id);
         outcome.and(shared).map(|()| self.summary)
     }
+}
+
+/// The most frequent reason of a node's rejects, with one of its messages: `connection: …`.
+fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
+    let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for batch in rows.batches() {
+        let batch = batch.ok()?;
+        let (kind, message) = (text_column(&batch, "kind").ok()?, text_column(&batch, "message").ok()?);
+        for (kind, message) in kind.iter().zip(message).filter_map(|(kind, message)| kind.zip(message)) {
+            let found = kinds.entry(kind.to_owned()).or_insert_with(|| (0, message.to_owned()));
+            found.0 += 1;
+        }
+    }
+    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    Some(format!("{kind}: {message}"))
 }
 
 /// Type, rows and bytes of a node's default output.

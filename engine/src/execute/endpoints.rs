@@ -47,6 +47,11 @@ impl Endpoints {
         Outside { purse: Arc::clone(&self.purse), gate, ..Outside::default() }
     }
 
+    /// Why the endpoint of a node is asked no more, if so.
+    pub(super) fn closed(&self, node: &Node) -> Option<String> {
+        self.outside(node).gate?.closed()
+    }
+
     /// Tells of endpoints that are silent, until it is aborted.
     pub(super) fn watch(&self, reporter: Arc<dyn Reporter>) -> Option<AbortHandle> {
         if self.gates.is_empty() {

@@ -267,6 +267,7 @@ fn kernel_run(
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
     let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
+    let context = context.with_drain(job.stop.drain_flag());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {

@@ -13,8 +13,8 @@ use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
 use crate::fingerprint::{Digest, identity_params};
 use crate::lineage::{
-    Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
-    source_state, sources,
+    Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
+    first_difference, source_state, sources,
 };
 use crate::operator::{
     BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorEntry,
@@ -64,6 +64,7 @@ pub async fn replay(
         for step in &closure.steps {
             bench.check(step, &told, &mut report)?;
         }
+        bench.note_nothing(&mut report);
         Ok(report)
     };
     let died = |_| OperatorError::engine("the audit panicked");
@@ -123,6 +124,19 @@ impl Bench {
         };
         note(step.name(), check, outcome, report);
         Ok(())
+    }
+
+    /// What was asked for and met no node.
+    fn note_nothing(&self, report: &mut Report) {
+        let asked = [
+            (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
+            (self.options.recheck, "recheck", "no node behind the target asks the outside"),
+        ];
+        for (_, check, why) in asked.into_iter().filter(|(wanted, ..)| *wanted) {
+            if report.nodes.iter().all(|node| node.check != check) {
+                report.note_node("any node", check, NOT_CHECKED, why.to_owned());
+            }
+        }
     }
 
     fn outcome(&self, step: &Step, scratch: &Store, report: &Report, external: bool) -> Result<Outcome, OperatorError> {
@@ -320,14 +334,13 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
 }
 
 fn note(node: &str, check: &'static str, outcome: Outcome, report: &mut Report) {
-    let told = |outcome, detail| NodeCheck { node: node.to_owned(), check, outcome, detail };
     match outcome {
-        Outcome::Same(detail) => report.nodes.push(told("same", detail)),
-        Outcome::NotChecked(why) => report.nodes.push(told("not checked", why)),
+        Outcome::Same(detail) => report.note_node(node, check, "same", detail),
+        Outcome::NotChecked(why) => report.note_node(node, check, NOT_CHECKED, why),
         Outcome::Differs(differences) => {
             let ports: BTreeSet<&str> = differences.iter().map(|(port, ..)| port.as_str()).collect();
             let ports = ports.into_iter().collect::<Vec<_>>().join(", ");
-            report.nodes.push(told("differs", format!("outputs: {ports}")));
+            report.note_node(node, check, "differs", format!("outputs: {ports}"));
             for (port, found, rows) in differences {
                 let count = if rows > 1 { format!(" ({rows} rows differ)") } else { String::new() };
                 let message = format!("recorded {:?}, computed {:?}{count}", found.recorded, found.computed);

@@ -156,13 +156,19 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>, Outside);
+pub struct Context(Arc<ContextParts>, Outside, Option<Arc<AtomicBool>>);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        Self(Arc::new(parts), Outside::default())
+        Self(Arc::new(parts), Outside::default(), None)
+    }
+
+    /// The same, with the flag that is set when the run winds down.
+    #[must_use]
+    pub fn with_drain(self, draining: Arc<AtomicBool>) -> Self {
+        Self(self.0, self.1, Some(draining))
     }
 
     /// The same, with what the run shares about the outside: budget, limits, calls that are known.
@@ -188,6 +194,13 @@ impl Context {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Does the run wind down? Long work that can go on later saves its state and ends with
+    /// [`OperatorError::cancelled`]; other work goes on to its end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_cancelled() || self.2.as_ref().is_some_and(|draining| draining.load(Ordering::Relaxed))
     }
 
     /// Fails when the run was told to stop: call it in long loops.

@@ -19,7 +19,7 @@ pub use context::{
     SecretLookup,
 };
 pub use contract::{Effect, Example, Operator, Source};
-pub use error::{Blame, OperatorError};
+pub use error::{Blame, OperatorError, missing_credentials};
 pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
     FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,

@@ -127,7 +127,7 @@ fn run(
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts });
+    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts }).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     drop(run);
