@@ -17,8 +17,8 @@ use crate::lineage::{
     source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorEntry,
-    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
+    BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces,
+    OperatorEntry, OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -191,8 +191,12 @@ impl Bench {
             Ok(operator) => operator,
             Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
         };
-        if !operator.repeats() {
-            return Ok(Err("its program does not promise the same bytes twice".to_owned()));
+        let computed = origin.and_then(|origin| origin.computed.clone());
+        let computed = computed.unwrap_or_else(|| Computed::declared(operator.repeatability()));
+        if entry.effect != Effect::External
+            && let Err(why) = computed.on_this_cpu()
+        {
+            return Ok(Err(why));
         }
         if operator.runs_programs() && !self.options.allow_programs {
             return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));

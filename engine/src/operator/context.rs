@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::OperatorError;
 use super::outside::Outside;
 use super::params::Secret;
+use super::repeatability::{Computed, Repeatability};
 
 /// How often and how patiently a call to the outside is repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,13 +157,14 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>, Outside);
+pub struct Context(Arc<ContextParts>, Outside, Arc<Mutex<Computed>>);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        Self(Arc::new(parts), Outside::default())
+        let computed = Computed::declared(Repeatability::Everywhere);
+        Self(Arc::new(parts), Outside::default(), Arc::new(Mutex::new(computed)))
     }
 
     /// The same, with what the run shares about the outside: budget, limits, calls that are known.
@@ -176,6 +178,18 @@ impl Context {
     #[must_use]
     pub fn outside(&self) -> &Outside {
         &self.1
+    }
+
+    /// Notes that the bytes of the result depend on what computes them: `computed.repeats` holds at most.
+    pub fn computed_on(&self, computed: Computed) {
+        let mut known = self.2.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.clone().and(computed);
+    }
+
+    /// What was noted so far.
+    #[must_use]
+    pub fn computed(&self) -> Computed {
+        self.2.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Seed of this node.
