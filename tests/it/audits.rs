@@ -99,3 +99,46 @@ fn a_run_that_was_deleted_by_hand_is_missed_and_one_that_gc_forgot_is_not() {
     assert!(!files_in(&mill.store_path().join("runs")).contains(&folder), "gc forgets it");
     mill.call(&["audit", "few"]).exit(0);
 }
+
+const ROLLOUTS: &str = "\
+name: replayed
+nodes:
+  world:    {op: generate-world, with: {documents: 80, questions: 12, min_hops: 1, max_hops: 1}, seed: 3}
+  chunks:   {op: chunk, from: world, with: {size: 60, count: words}}
+  bm25:     {op: index, from: chunks, with: {kind: bm25}}
+  rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence, samples: 2}}
+";
+
+fn check<'a>(page: &'a serde_json::Value, node: &str, check: &str) -> &'a serde_json::Value {
+    let nodes = page["report"]["nodes"].as_array().expect("nodes");
+    let found = nodes.iter().find(|found| found["node"] == node && found["check"] == check);
+    found.unwrap_or_else(|| panic!("no {check} of {node}: {page}"))
+}
+
+#[test]
+fn rollouts_of_a_policy_that_repeats_are_computed_again() {
+    let mill = ran(ROLLOUTS);
+    let audit = |args: &[&str], code: i32| {
+        mill.call(&[&["audit", "rollouts", "--json"], args].concat()).exit(code).events().remove(0)
+    };
+    assert_eq!(check(&audit(&["--replay"], 0), "rollouts", "replay")["outcome"], "same");
+    let both = audit(&["--replay", "--rollouts", "--sample", "3", "--seed", "1"], 0);
+    assert!(
+        check(&both, "rollouts", "replay")["detail"]
+            .as_str()
+            .expect("a detail")
+            .starts_with("3 of 12 input rows, 6 output rows")
+    );
+    assert_eq!(check(&both, "rollouts", "recheck")["outcome"], "same");
+    // What was computed on a device is not called wrong by a machine that has none.
+    let store = mill.store();
+    let node = mill.last_nodes().into_iter().find(|node| node.node == "rollouts").expect("a node");
+    let mut result = store.result(&node.key.expect("a key")).expect("a result");
+    let computed = serde_json::json!({"repeats": "device", "on": "GPU (X)"});
+    result.origin.as_mut().expect("an origin").computed = serde_json::from_value(computed).expect("a word");
+    store.record_anew(&result).expect("recorded");
+    let page = audit(&["--replay"], 6);
+    let found = check(&page, "rollouts", "replay");
+    assert_eq!(found["outcome"], "not checked");
+    assert!(found["detail"].as_str().expect("why").contains("it was computed on GPU (X)"), "{found}");
+}

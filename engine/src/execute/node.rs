@@ -13,7 +13,8 @@ use super::rows::RowsRun;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{
-    Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, PortType, TreeKind, Usage,
+    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, PortType,
+    TreeKind, Usage,
 };
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
@@ -60,6 +61,13 @@ impl NodeJob {
         let node = self.node();
         (self.parts.row_base(node), self.parts.block_base(node))
     }
+}
+
+/// What a kernel's run gave.
+pub(super) struct Ran {
+    pub(super) written: Written,
+    pub(super) rows: RowsRun,
+    pub(super) computed: Computed,
 }
 
 /// What came of it.
@@ -175,12 +183,12 @@ fn compute(
     let asks = job.outside.gate.is_some();
     let runs_programs = node.operator.runs_programs();
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
-    let (mut written, rows) = match program {
+    let mut ran = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
-    let blocks = std::mem::take(&mut written.blocks);
-    let mut result = node_result(job, key, preimage, written, &rows, start);
+    let blocks = std::mem::take(&mut ran.written.blocks);
+    let mut result = node_result(job, key, preimage, &mut ran, start);
     result.memo = result.memo.or_else(|| pieces.base());
     if !job.recall {
         job.store.record_anew(&result)?;
@@ -192,15 +200,11 @@ fn compute(
     if !blocks.is_empty() {
         Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
     }
-    Ok((result, rows))
+    Ok((result, ran.rows))
 }
 
 /// Runs the node in this process.
-fn run_here(
-    job: &NodeJob,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-) -> Result<(Written, RowsRun), OperatorError> {
+fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
     let node = job.node();
     let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
     let run = kernel_run(job, parts, progress, &sink)?;
@@ -212,21 +216,17 @@ fn run_here(
     if rows.stopped {
         return Err(OperatorError::cancelled());
     }
-    Ok((sink.commit()?, rows))
+    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
 }
 
-fn node_result(
-    job: &NodeJob,
-    key: NodeKey,
-    preimage: serde_json::Value,
-    written: Written,
-    rows: &RowsRun,
-    start: Instant,
-) -> NodeResult {
+fn node_result(job: &NodeJob, key: NodeKey, preimage: serde_json::Value, ran: &mut Ran, start: Instant) -> NodeResult {
+    let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
+    let declared = Computed::declared(job.node().operator.repeatability());
+    let computed = Some(declared.and(ran.computed.clone()));
     NodeResult {
         key,
         preimage,
-        origin: Some(origin(job)),
+        origin: Some(Origin { computed, ..origin(job) }),
         outputs: written.outputs,
         figures: written.figures,
         summary: written.summary,
@@ -252,6 +252,7 @@ fn origin(job: &NodeJob) -> Origin {
         params: node.operator.params(),
         directory: job.options.directory.display().to_string(),
         sources: job.parts.files().to_vec(),
+        computed: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 
 use super::driver::Stop;
@@ -17,8 +18,9 @@ use crate::lineage::{
     first_difference, source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorEntry,
-    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
+    BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel, MapOutput,
+    NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy, RowKernel,
+    SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -78,6 +80,45 @@ impl Reporter for Silent {
     fn event(&self, _event: &Event) {}
 }
 
+/// What is done with a recorded node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// It is computed again.
+    Replay,
+    /// What it recorded is derived again, as far as that goes without asking the outside.
+    Recheck,
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Recheck => "recheck",
+        }
+    }
+}
+
+/// A row kernel that gives a row and all its samples at a time.
+struct OneByOne {
+    kernel: Arc<dyn RowKernel>,
+    context: Context,
+}
+
+impl MapKernel for OneByOne {
+    fn map(&self, row: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        for sample in 0..self.kernel.samples().max(1) {
+            match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
+                Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
+                Err(failure) => {
+                    let message = format!("a row cannot be computed again: {}", failure.message);
+                    return Err(OperatorError::data(message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 struct Bench {
     store: Store,
     registry: Registry,
@@ -106,23 +147,40 @@ pub(super) enum Outcome {
 
 impl Bench {
     fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
-        let effect = self.registry.get(&step.preimage.operator).map(|entry| entry.effect);
-        let is_external = effect == Some(Effect::External);
-        let (check, wanted) =
-            if is_external { ("recheck", self.options.recheck) } else { ("replay", self.options.replay) };
-        if !wanted {
-            return Ok(());
+        let is_external = self.registry.get(&step.preimage.operator).is_some_and(|e| e.effect == Effect::External);
+        if self.options.replay && (!is_external || self.may_repeat(step)) {
+            told(step.name());
+            self.check_by(Check::Replay, step, report)?;
         }
-        told(step.name());
+        if self.options.recheck && is_external {
+            told(step.name());
+            self.check_by(Check::Recheck, step, report)?;
+        }
+        Ok(())
+    }
+
+    /// Does the record, or without one the operator, say of an external node that its bytes come again somewhere?
+    fn may_repeat(&self, step: &Step) -> bool {
+        let origin = step.result.origin.as_ref();
+        let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
+        let declared = || {
+            let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
+            let operator = (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()?;
+            Some(operator.repeatability())
+        };
+        recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
+    }
+
+    fn check_by(&self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
         let scratch = self.store.scratch()?;
-        let outcome = self.outcome(step, &scratch, report, is_external);
+        let outcome = self.outcome(check, step, &scratch, report);
         scratch.remove()?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             // That it fails now is told, and is no proof that the record is wrong.
             Err(error) => Outcome::NotChecked(format!("it cannot be computed again: {error}")),
         };
-        note(step.name(), check, outcome, report);
+        note(step.name(), check.name(), outcome, report);
         Ok(())
     }
 
@@ -139,24 +197,29 @@ impl Bench {
         }
     }
 
-    fn outcome(&self, step: &Step, scratch: &Store, report: &Report, external: bool) -> Result<Outcome, OperatorError> {
+    fn outcome(&self, check: Check, step: &Step, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
         let entry = match self.entry(step, report) {
             Ok(entry) => entry,
             Err(why) => return Ok(Outcome::NotChecked(why)),
         };
-        let rerun = match self.rerun(step, &entry, scratch)? {
+        let rerun = match self.rerun(check, step, &entry, scratch)? {
             Ok(rerun) => rerun,
             Err(why) => return Ok(Outcome::NotChecked(why)),
         };
-        if external {
+        if check == Check::Recheck {
             return super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed);
         }
-        if let Some(rows) = self.options.sample
-            && let Kernel::Map(kernel) = rerun.operator.open(&rerun.inputs, &rerun.context)?
-        {
-            match check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)? {
-                Sampled::Done(outcome) => return Ok(outcome),
-                Sampled::NeedsAll => {}
+        if let Some(rows) = self.options.sample {
+            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
+                Kernel::Map(kernel) => Some(kernel),
+                Kernel::RowMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
+                Kernel::Query(_) | Kernel::Whole(_) => None,
+            };
+            if let Some(kernel) = kernel
+                && let Sampled::Done(outcome) =
+                    check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
+            {
+                return Ok(outcome);
             }
         }
         self.whole(&rerun, scratch, report)
@@ -190,6 +253,7 @@ impl Bench {
 
     fn rerun<'a>(
         &self,
+        check: Check,
         step: &'a Step,
         entry: &OperatorEntry,
         scratch: &Store,
@@ -205,8 +269,12 @@ impl Bench {
             Ok(operator) => operator,
             Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
         };
-        if !operator.repeats() {
-            return Ok(Err("its program does not promise the same bytes twice".to_owned()));
+        let computed = origin.and_then(|origin| origin.computed.clone());
+        let computed = computed.unwrap_or_else(|| Computed::declared(operator.repeatability()));
+        if check == Check::Replay
+            && let Err(why) = computed.on_this_cpu()
+        {
+            return Ok(Err(why));
         }
         if operator.runs_programs() && !self.options.allow_programs {
             return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));

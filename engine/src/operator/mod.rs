@@ -11,6 +11,7 @@ mod params;
 mod port;
 mod recheck;
 mod registry;
+mod repeatability;
 mod rows;
 pub mod testing;
 
@@ -31,4 +32,5 @@ pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
+pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};

@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use super::contract::{CONTRACT, Done, Message, Task};
 use crate::execute::driver::Stop;
 use crate::execute::kernel::{KernelRun, run_kernel};
+use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
 use crate::operator::{
@@ -130,6 +131,7 @@ fn run(
     let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts }).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
+    let computed = run.context.computed();
     drop(run);
     // Threads that still compute after an order to stop are not waited for.
     runtime.shutdown_background();
@@ -142,7 +144,7 @@ fn run(
     if !blocks.is_empty() {
         Blocks::open(&store, &task.block_base, true)?.keep(&blocks)?;
     }
-    Ok(Done::new(written, rows))
+    Ok(Done::new(Ran { written, rows, computed }))
 }
 
 fn run_whole(operator: &dyn BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
