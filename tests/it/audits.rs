@@ -34,13 +34,14 @@ fn everything_was_looked_at_and_only_then_it_says_so() {
     // A source that changed: what reads it cannot be computed again.
     mill.write("documents.jsonl", "{\"id\": \"d\", \"text\": \"Another river.\"}\n");
     let told = mill.call(&["audit", "few", "--replay"]).exit(6);
-    assert!(last_line(&told).starts_with("1 of 10 not checked: replay of corpus (its source"), "{}", told.stdout);
+    assert!(last_line(&told).starts_with("1 of "), "{}", told.stdout);
+    assert!(last_line(&told).contains(" not checked: replay of corpus (its source"), "{}", told.stdout);
     assert!(!told.stdout.contains("everything checked"), "{}", told.stdout);
     mill.call(&["audit", "few", "--replay", "--strict"]).exit(1);
     // A source that is gone cannot be looked at.
     fs::remove_file(mill.path("documents.jsonl")).expect("removed");
     let told = mill.call(&["audit", "few"]).exit(6);
-    assert!(last_line(&told).contains("of 7 not checked: source "), "{}", told.stdout);
+    assert!(last_line(&told).contains(" not checked: source "), "{}", told.stdout);
     mill.call(&["audit", "few", "--strict"]).exit(1);
 }
 

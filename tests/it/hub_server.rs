@@ -28,9 +28,8 @@ pub(crate) struct HubServer {
 }
 
 impl HubServer {
-    pub(crate) fn start(files: impl IntoIterator<Item = (&'static str, String)>) -> Self {
-        let files = files.into_iter().map(|(path, body)| (path.to_owned(), body)).collect();
-        let shelf = Arc::new(Shelf { files, asked: Mutex::default() });
+    pub(crate) fn start(files: impl IntoIterator<Item = (String, String)>) -> Self {
+        let shelf = Arc::new(Shelf { files: files.into_iter().collect(), asked: Mutex::default() });
         let (stop, stopped) = oneshot::channel::<()>();
         let (address, bound) = std::sync::mpsc::channel();
         let shared = Arc::clone(&shelf);

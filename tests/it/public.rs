@@ -126,8 +126,7 @@ fn hotpotqa_runs_from_public_addresses_and_is_read_once() {
     let mill = clone();
     let empty = HubServer::start([]);
     let [(distractor, _), (fullwiki, _)] = ["distractor", "fullwiki"].map(|param| at(&empty, "hotpotqa.yaml", param));
-    let files =
-        [(distractor.leak() as &str, list(original)), (fullwiki.leak(), lines(|number| flashrag(number, "sentences")))];
+    let files = [(distractor, list(original)), (fullwiki, lines(|number| flashrag(number, "sentences")))];
     let server = HubServer::start(files);
     let [one, other] = ["distractor", "fullwiki"].map(|param| at(&server, "hotpotqa.yaml", param).1);
     let args = ["run", "pipelines/hotpotqa.yaml", "--json", "--set", &one, "--set", &other];
@@ -145,7 +144,7 @@ fn two_wiki_runs_from_public_addresses() {
     let empty = HubServer::start([]);
     let [(dev, _), (corpus, _)] = ["dev", "corpus"].map(|param| at(&empty, "2wikimultihopqa.yaml", param));
     let passage = |number: usize| json!({"title": format!("Lake {number}"), "text": format!("Lake {number} is deep.")});
-    let files = [(dev.leak() as &str, lines(|number| flashrag(number, "content"))), (corpus.leak(), list(passage))];
+    let files = [(dev, lines(|number| flashrag(number, "content"))), (corpus, list(passage))];
     let server = HubServer::start(files);
     let [one, other] = ["dev", "corpus"].map(|param| at(&server, "2wikimultihopqa.yaml", param).1);
     call(&mill, &server, &["run", "pipelines/2wikimultihopqa.yaml", "--json", "--set", &one, "--set", &other]).exit(0);
@@ -156,7 +155,7 @@ fn two_wiki_runs_from_public_addresses() {
 fn multihop_rag_comes_from_the_hub() {
     let mill = clone();
     let path = "/datasets/yixuantt/MultiHopRAG/resolve/main/MultiHopRAG.json";
-    let server = HubServer::start([(path, list(multihop))]);
+    let server = HubServer::start([(path.to_owned(), list(multihop))]);
     call(&mill, &server, &["run", "pipelines/multihop_rag_sample.yaml", "--json"]).exit(0);
     assert_eq!(mill.read("out/multihop_rag_sample/corpus.jsonl").lines().count(), QUESTIONS + 1);
     assert_eq!(server.asked(), [format!("GET {path}")]);

@@ -338,3 +338,29 @@ impl History {
         nodes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn contents_that_are_not_known_yet_are_no_difference() {
+        let of = |size: u64, inputs: Value| {
+            json!({
+                "format": 1, "operator": "chunk", "version": 1, "params": {"size": size}, "inputs": inputs,
+                "outputs": [], "sources": [], "seed": null,
+            })
+        };
+        let before = of(6, json!([["documents", "document rows", "aa"], ["more", "document rows", "bb"]]));
+        let waits = of(7, json!([["documents", "document rows", null], ["more", "document rows", "cc"]]));
+        let reasons = diff_known(&before, &waits);
+        assert_eq!(
+            reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["param `size` changed from 6 to 7", "the content of input `more` changed",]
+        );
+        let rebound = of(6, json!([["documents", "document rows", null]]));
+        assert_eq!(diff_known(&before, &rebound), [Reason::InputsRebound { port: "more".to_owned() }]);
+    }
+}

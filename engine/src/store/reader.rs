@@ -236,3 +236,44 @@ impl Store {
         Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+    use searchmill_schemas::{Document, to_batch};
+
+    use super::*;
+    use crate::operator::OutputSink;
+    use crate::store::StoreSink;
+
+    fn made(store: &Store) -> ArtifactId {
+        let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
+        let mut sink = StoreSink::new(store, ports);
+        let row = Document { id: "a".to_owned(), title: None, text: "some words".to_owned(), metadata: None };
+        sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
+        sink.commit().unwrap().outputs["rows"].id
+    }
+
+    #[test]
+    fn a_byte_that_changed_without_a_trace_is_found_once_it_is_read_and_believed_by_nobody_after_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = made(&store);
+        let part = store.artifact_folder(&id).join("part-00000.parquet");
+        let before = fs::metadata(&part).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&part).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&part, &bytes).unwrap();
+        File::options().append(true).open(&part).unwrap().set_modified(before).unwrap();
+        assert_eq!(store.check(&id), Ok(()), "it looks untouched");
+        assert_eq!(store.intact_once(&id).unwrap(), Ok(()), "this process has written it");
+        let other = Store::open(folder.path()).unwrap();
+        assert_eq!(other.intact_once(&id).unwrap(), Err(Damage::Corrupt));
+        assert_eq!(
+            (store.check(&id), Store::look(folder.path()).unwrap().check(&id)),
+            (Err(Damage::Corrupt), Err(Damage::Corrupt))
+        );
+        assert_eq!(made(&other), id, "made again, it takes the place of what was damaged");
+        assert_eq!((other.check(&id), other.intact(&id).unwrap()), (Ok(()), Ok(())));
+    }
+}

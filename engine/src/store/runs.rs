@@ -301,3 +301,32 @@ fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(),
     text.push(b'\n');
     out.write_all(&text).map_err(StoreError::io("write", path))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn a_node_has_one_record_with_what_its_key_was_made_of() {
+        let key = NodeKey(hash_bytes(b"key"));
+        let begun = |node: &str| NodeRun::begun(node, "chunk", key, Vec::new(), json!({"size": node}));
+        let failed =
+            |node: &str, key| NodeRun { outcome: NodeOutcome::Failed, preimage: None, key: Some(key), ..begun(node) };
+        let other = NodeKey(hash_bytes(b"other"));
+        let lines = [begun("a"), begun("b"), failed("b", key), begun("c"), failed("c", other)];
+        let nodes = ended(lines.into_iter());
+        let told: Vec<_> = nodes.iter().map(|node| (node.node.as_str(), node.outcome, node.preimage.clone())).collect();
+        assert_eq!(
+            told,
+            [
+                ("b", NodeOutcome::Failed, Some(json!({"size": "b"}))),
+                ("c", NodeOutcome::Failed, None),
+                ("a", NodeOutcome::Begun, Some(json!({"size": "a"}))),
+            ],
+            "what began and did not end comes last; a key's preimage belongs to that key alone"
+        );
+    }
+}

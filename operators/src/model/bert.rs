@@ -52,7 +52,7 @@ pub struct BertParams {
     /// A GPU wants more at once: 32768.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
-    /// The numbers that are computed with. `f32`, or `bf16`: ten times faster on a GPU (`resources: {gpus: 1}`), it
+    /// The numbers that are computed with. `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at; it
     /// moves a vector's components by some thousandths.
     #[serde(default = "default_dtype")]
     pub dtype: Precision,
