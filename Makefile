@@ -8,7 +8,9 @@ quickstart: setup
 	@scripts/after-quickstart
 
 test: setup
-	cargo test --locked --workspace
+	@rm -f target/skipped-tests
+	SEARCHMILL_SKIPPED=$(CURDIR)/target/skipped-tests cargo test --locked --workspace
+	@scripts/after-tests
 
 # Everything a build needs beside Rust, a C/C++ compiler, make, git and python3: cmake and a BLAS, for Faiss.
 setup:

@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
-4 the budget is used up · 5 store or lock I/O · 10 `plan --detailed-exitcode` has work · 130 interrupted";
+4 the budget is used up · 5 store or lock I/O · 6 `audit` could not look at everything · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -125,22 +125,29 @@ pub(crate) struct PipelineArgs {
     pub(crate) params: Vec<PathBuf>,
 }
 
-#[derive(Arguments)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) pipeline: PipelineArgs,
-    /// Run only these nodes and what they need.
+/// Which nodes of a pipeline are meant.
+#[derive(Arguments, Clone, Default)]
+pub(crate) struct ChosenArgs {
+    /// Only these nodes and what they need.
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
     /// The same as naming it as a target.
     #[arg(long, value_name = "NODE")]
     pub(crate) to: Vec<String>,
-    /// Run only these nodes and what depends on them.
+    /// Only these nodes and what depends on them.
     #[arg(long, value_name = "NODE")]
     pub(crate) from: Vec<String>,
-    /// Run exactly these nodes.
+    /// Exactly these nodes.
     #[arg(long, value_name = "NODE")]
     pub(crate) only: Vec<String>,
+}
+
+#[derive(Arguments)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    #[command(flatten)]
+    pub(crate) chosen: ChosenArgs,
     /// Show what would be done, and stop.
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -184,6 +191,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
+    #[command(flatten)]
+    pub(crate) chosen: ChosenArgs,
     /// Exit with 10 when there is work to do.
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
@@ -463,7 +472,8 @@ pub(crate) struct AuditArgs {
     /// With --replay: also run the programs that recorded nodes name. Only for stores that you trust.
     #[arg(long)]
     pub(crate) allow_programs: bool,
-    /// A source that changed since it was read, or is gone, is a difference and not a note.
+    /// A source that changed since it was read, or is gone, is a difference and not a note; and the audit fails where
+    /// something could not be looked at.
     #[arg(long)]
     pub(crate) strict: bool,
     /// Write the report to a file too: HTML if it ends with .html, else Markdown.

@@ -12,6 +12,8 @@ pub(crate) const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The store cannot be used.
 pub(crate) const STORE: u8 = 5;
+/// `audit`: all that was looked at is as recorded, and something was not looked at.
+pub(crate) const NOT_CHECKED: u8 = 6;
 /// `plan --detailed-exitcode`: there is work to do.
 pub(crate) const WORK: u8 = 10;
 

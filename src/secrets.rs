@@ -1,10 +1,9 @@
 //! Secrets that nodes need and that are not set: told before anything is paid for.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use searchmill_engine::diagnostic::Diagnostic;
-use searchmill_engine::execute::not_known;
+use searchmill_engine::execute::{Request, not_known};
 use searchmill_engine::plan::{Node, Plan};
 use searchmill_engine::store::Store;
 
@@ -33,11 +32,10 @@ pub(crate) fn check(
     plan: &Plan,
     store: &Store,
     selected: &BTreeSet<usize>,
-    directory: &Path,
-    limit: Option<u64>,
+    request: Request<'_>,
 ) -> Result<(), Failure> {
     let lacking = selected.iter().copied().filter(|place| !unset(&plan.nodes()[*place]).is_empty()).collect();
-    let lacking = not_known(plan, store, directory, limit, lacking);
+    let lacking = not_known(plan, store, request, lacking)?;
     let findings: Vec<Diagnostic> = lacking.iter().map(|place| finding(&plan.nodes()[*place])).collect();
     if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(pipeline::texts(plan)))) }
 }

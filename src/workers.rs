@@ -1,11 +1,11 @@
 //! Programs and devices for nodes in processes of their own, and what is said where they are missing.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use searchmill_engine::diagnostic::Diagnostic;
-use searchmill_engine::execute::{NO_GPU, Workers, devices, not_known};
+use searchmill_engine::execute::{NO_GPU, Request, Workers, devices, not_known};
 use searchmill_engine::plan::Plan;
 use searchmill_engine::store::Store;
 
@@ -46,8 +46,7 @@ pub(crate) fn check(
     workers: &Workers,
     store: &Store,
     selected: &BTreeSet<usize>,
-    directory: &Path,
-    limit: Option<u64>,
+    request: Request<'_>,
 ) -> Result<(), Failure> {
     let lacking = |place: &usize| {
         let node = &plan.nodes()[*place];
@@ -55,7 +54,7 @@ pub(crate) fn check(
         !workers.suffice(resources) || !workers.reach(resources, node.operator.runs_programs())
     };
     let lacking: Vec<usize> = selected.iter().copied().filter(lacking).collect();
-    let lacking = not_known(plan, store, directory, limit, lacking);
+    let lacking = not_known(plan, store, request, lacking)?;
     let findings: Vec<Diagnostic> = lacking.iter().map(|place| finding(plan, *place, workers)).collect();
     if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(pipeline::texts(plan)))) }
 }

@@ -28,7 +28,7 @@ fn main() {
         Some(folder) => read(&PathBuf::from(folder).join("pairs_100k.jsonl"), "pred", "golden_answers"),
         None => mixed(),
     };
-    assert!(!base.is_empty(), "no pairs: set PEERS_DATA, or put the data under {SHARED}");
+    assert!(!base.is_empty(), "SKIPPED: this bench needs PEERS_DATA, or the files below {SHARED}");
     let pairs: Vec<&Pair> = (0..size).map(|place| &base[place % base.len()]).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
     let mut means = pool.install(|| score(&pairs));

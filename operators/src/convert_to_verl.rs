@@ -142,8 +142,6 @@ mod tests {
 
     use super::*;
 
-    const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
-
     fn run(questions: &[Question], params: Value) -> Result<Outcome, OperatorError> {
         Harness::new().run(&entry::<ConvertToVerl>(), params, &inputs([("questions", rows_input(questions))]))
     }
@@ -161,7 +159,7 @@ mod tests {
 
     /// The first `count` questions of a FlashRAG file.
     fn questions_of(data_set: &str, count: usize) -> Option<Vec<Question>> {
-        let text = std::fs::read_to_string(format!("{DATA}/{data_set}/dev_200.jsonl")).ok()?;
+        let text = crate::skip::shared_text(&format!("data/{data_set}/dev_200.jsonl"))?;
         let rows = text.lines().take(count).map(|line| {
             let row: Value = serde_json::from_str(line).expect("JSON");
             let golden = row["golden_answers"].as_array().expect("answers").iter().filter_map(Value::as_str);
@@ -175,11 +173,9 @@ mod tests {
     }
 
     fn equals_the_file(name: &str, data_set: &str, params: Value) {
-        let Some(questions) = questions_of(data_set, 5) else {
-            println!("SKIPPED: no data at {DATA}");
-            return;
-        };
-        let file = File::open(format!("{DATA}/layouts/{name}.parquet")).expect("the layout's file");
+        let Some(questions) = questions_of(data_set, 5) else { return };
+        let Some(path) = crate::skip::shared(&format!("data/layouts/{name}.parquet")) else { return };
+        let file = File::open(path).expect("the layout's file");
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("parquet").build().expect("a reader");
         let wanted = reader.map(|batch| batch.expect("rows")).next().expect("one batch");
         let found = run(&questions, params).expect("runs").batch("rows");

@@ -17,7 +17,7 @@ use arrow::ipc::reader::StreamReader;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    Source, WholeKernel,
+    Repeatability, Source, WholeKernel,
 };
 use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
@@ -104,6 +104,11 @@ impl Operator for Exec {
 
     fn runs_programs(_params: &Params) -> bool {
         true
+    }
+
+    /// As the program must be.
+    fn repeatability(_params: &Params) -> Repeatability {
+        Repeatability::Processor
     }
 
     fn sources(params: &Params) -> Vec<Source> {
@@ -368,7 +373,7 @@ mod tests {
     fn the_python_example_filters_by_length() {
         let python = python();
         let Some(python) = python else {
-            eprintln!("SKIPPED: no python3 with pyarrow (set SEARCHMILL_TEST_PYTHON to one)");
+            crate::skip::skip("a python3 with pyarrow (SEARCHMILL_TEST_PYTHON names one)");
             return;
         };
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python-operator");

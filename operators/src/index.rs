@@ -2,8 +2,8 @@
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, TreeKind,
-    WholeKernel,
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
+    Source, TreeKind, WholeKernel,
 };
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,10 @@ impl Operator for Index {
 
     fn check(params: &IndexParams) -> Vec<ParamIssue> {
         params.kind.check("kind")
+    }
+
+    fn repeatability(params: &IndexParams) -> Repeatability {
+        params.kind.repeatability()
     }
 
     fn sources(params: &IndexParams) -> Vec<Source> {

@@ -41,6 +41,9 @@ pub mod text;
 mod world;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+#[path = "../../tests/it/skip.rs"]
+mod skip;
 pub mod split;
 pub mod write;
 

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
-    OperatorError, ParamIssue, Ports, Source, TreeKind,
+    OperatorError, ParamIssue, Ports, Repeatability, Source, TreeKind,
 };
 use searchmill_schemas::{RecordKind, Reject, Trajectory, Turn, from_batch};
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,10 @@ impl Operator for Logprob {
             issues.push(ParamIssue::new("context", "must be at least 1"));
         }
         issues
+    }
+
+    fn repeatability(_params: &LogprobParams) -> Repeatability {
+        Repeatability::Processor
     }
 
     fn sources(params: &LogprobParams) -> Vec<Source> {

@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::source::test_server::TestServer;
 
-const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
-
 fn run(harness: &Harness, params: Value) -> Result<Outcome, OperatorError> {
     harness.run(&entry::<Read>(), params, &Inputs::new())
 }
@@ -29,12 +27,7 @@ fn read_text(name: &str, text: impl AsRef<[u8]>, params: Value) -> Result<Outcom
 
 /// The real file, or `None` where the shared data are not there.
 fn shared(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(SHARED).join(name);
-    if !path.exists() {
-        eprintln!("SKIPPED: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
+    crate::skip::shared(&format!("data/{name}"))
 }
 
 fn shared_rows<R: searchmill_schemas::Record>(name: &str, kind: &str, layout: &str) -> Option<Vec<R>> {

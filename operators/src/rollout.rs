@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
-    ParamIssue, Ports, Recheck, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
+    ParamIssue, Ports, Recheck, Repeatability, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
 };
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,10 @@ impl Operator for Rollout {
             issues.push(ParamIssue::new("tool_name", message));
         }
         issues
+    }
+
+    fn repeatability(params: &RolloutParams) -> Repeatability {
+        params.policy.repeatability()
     }
 
     fn endpoint(params: &RolloutParams) -> Option<EndpointUse> {

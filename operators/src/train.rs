@@ -23,7 +23,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    Source, TreeKind, WholeKernel,
+    Repeatability, Source, TreeKind, WholeKernel,
 };
 use searchmill_schemas::{RecordKind, Reject};
 use serde::{Deserialize, Serialize};
@@ -290,8 +290,8 @@ impl Operator for Train {
         params.backend.is_outside()
     }
 
-    fn repeats(params: &TrainParams) -> bool {
-        !params.backend.is_outside()
+    fn repeatability(params: &TrainParams) -> Repeatability {
+        if params.backend.is_outside() { Repeatability::Not } else { Repeatability::Processor }
     }
 
     fn sources(params: &TrainParams) -> Vec<Source> {

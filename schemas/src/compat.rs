@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::cast;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{FieldRef, Schema};
 
 use crate::record::{RecordKind, SchemaError};
 
@@ -12,7 +12,7 @@ use crate::record::{RecordKind, SchemaError};
 /// For `Table` the batch comes back unchanged.
 ///
 /// # Errors
-/// Names the first column that is missing, has nulls where none may be, or cannot be cast.
+/// Names all columns that are missing, else the first one that has nulls where none may be, or cannot be cast.
 pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     if kind == RecordKind::Table {
         return Ok(batch.clone());
@@ -20,6 +20,14 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
     let wanted = kind.schema();
     if batch.schema().fields() == wanted.fields() {
         return Ok(batch.clone());
+    }
+    let lacks = |field: &&FieldRef| batch.column_by_name(field.name()).is_none();
+    let missing: Vec<String> =
+        wanted.fields().iter().filter(lacks).map(|field| format!("`{}`", field.name())).collect();
+    if !missing.is_empty() {
+        let word = if missing.len() == 1 { "a column" } else { "the columns" };
+        let message = format!("{kind} rows need {word} {}; there are: {}", missing.join(", "), names(batch));
+        return Err(SchemaError(message));
     }
     let columns = wanted
         .fields()

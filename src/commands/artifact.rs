@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use searchmill_engine::lineage::archive::Root;
+use searchmill_engine::lineage::came_to_nothing;
 use searchmill_engine::store::{ArtifactId, Makers, NodeRun, OutputRecord, Store};
 
 use crate::exit::Failure;
@@ -25,6 +26,9 @@ pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root,
     }
     if let Ok(Some(pin)) = store.pinned(what) {
         return Ok(Root { artifact: pin.artifact, key: pin.key, name: pin.from, run: None });
+    }
+    if let Some(reason) = came_to_nothing(store, &ids.iter().rev().cloned().collect::<Vec<_>>(), what) {
+        return Err(reason.into());
     }
     by_prefix(store, what)
 }

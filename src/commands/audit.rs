@@ -12,7 +12,7 @@ use searchmill_engine::store::{NodeRun, Store};
 use super::Session;
 use crate::args::AuditArgs;
 use crate::display::audit as page;
-use crate::exit::{FAILED, Failure, OK};
+use crate::exit::{FAILED, Failure, NOT_CHECKED, OK};
 use crate::pipeline;
 
 pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failure> {
@@ -54,6 +54,10 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
         let work = replay(store, pipeline::registry(), Arc::new(closure), options, report, told);
         report = runtime.block_on(work)?;
     }
+    let signature = match (&args.signature, &args.public_key) {
+        (Some(file), Some(key)) => super::attest::verify(session, file, key),
+        _ => Ok(OK),
+    };
     let page = page::Page { target: describe(&target), seed: args.sample.map(|_| seed), report: &report };
     if let Some(file) = &args.report {
         write(&session.directory.join(file), &page)?;
@@ -64,11 +68,13 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
         session.terminal.line(page.text().trim_end());
     }
     drop(in_use);
-    let signature = match (&args.signature, &args.public_key) {
-        (Some(file), Some(key)) => super::attest::verify(session, file, key)?,
-        _ => OK,
-    };
-    Ok(if report.differences() == 0 { signature } else { FAILED })
+    Ok(match signature? {
+        _ if report.differences() > 0 => FAILED,
+        OK if report.unchecked.is_empty() => OK,
+        OK if args.strict => FAILED,
+        OK => NOT_CHECKED,
+        failed => failed,
+    })
 }
 
 /// The run that is meant, if one is.

@@ -56,6 +56,7 @@ fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u6
         "freed": freed, "waiting_artifacts": garbage.waiting.0, "waiting_bytes": garbage.waiting.1,
         "results": garbage.results.len(), "artifacts": garbage.artifacts.len(), "memos": garbage.memos.len(),
         "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
+        "kept_memos": garbage.kept_memos.0, "kept_memo_bytes": garbage.kept_memos.1,
     });
     session.terminal.line(&summary.to_string());
 }
@@ -90,6 +91,15 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
     );
     line.push_str(&format!("; {} results and {} stay", garbage.kept_results, display::bytes(garbage.kept_bytes)));
     session.terminal.line(&line);
+    let (memos, bytes) = garbage.kept_memos;
+    if memos > 0 {
+        let word = if memos == 1 { "memo" } else { "memos" };
+        let how =
+            if garbage.memos.is_empty() { "; `--memo --older-than AGE` removes what no kept result used" } else { "" };
+        session
+            .terminal
+            .line(&format!("{} of rows that were paid for stay in {memos} {word}{how}", display::bytes(bytes)));
+    }
     if garbage.in_use {
         let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
         session.terminal.note(line);

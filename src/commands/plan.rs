@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use searchmill_engine::execute::{Basis, NodeStatus, Survey, Work, survey};
+use searchmill_engine::execute::{Basis, NodeStatus, Request, Survey, Work, survey};
+use searchmill_engine::fingerprint::Reason;
 use searchmill_engine::operator::{Prices, Usage};
-use searchmill_engine::plan::Plan;
+use searchmill_engine::plan::{Node, Plan};
 use serde_json::{Value, json};
 
 use super::Session;
@@ -15,31 +16,36 @@ use crate::{pipeline, secrets};
 
 pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let work = show(session, &plan, args.limit)?;
+    let selected = super::run::selected(&plan, &args.chosen)?;
+    let request = Request::new(&session.directory).limited(args.limit);
+    let work = show(session, &plan, Request { selected: Some(&selected), ..request })?;
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
 }
 
 /// Prints the plan; is there work to do?
-pub(super) fn show(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<bool, Failure> {
+pub(super) fn show(session: &Session<'_>, plan: &Plan, request: Request<'_>) -> Result<bool, Failure> {
     let store = session.store_if_any()?;
-    let survey = survey(plan, &store, &session.directory, limit);
-    let cached = survey.nodes.iter().filter(|status| status.is_known()).count();
+    let survey = survey(plan, &store, request)?;
+    let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes().get(*place)?, status)));
+    let cached = survey.nodes.values().filter(|status| status.is_known()).count();
+    let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
+    let to_run = survey.nodes.len() - cached - held;
     if session.terminal.is_json() {
-        for (place, status) in survey.nodes.iter().enumerate() {
-            session.terminal.line(&as_json(plan, place, status, &survey.work).to_string());
+        for (place, node, status) in told() {
+            session.terminal.line(&as_json(node, status, survey.work.get(&place)).to_string());
         }
-        return Ok(cached < survey.nodes.len());
+        return Ok(to_run > 0);
     }
-    let mut rows = Vec::new();
-    for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
+    let row = |(_, node, status): (usize, &Node, &NodeStatus)| {
         let (word, detail) = words(status);
-        rows.push(vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]);
-    }
+        vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]
+    };
+    let rows: Vec<Vec<String>> = told().map(row).collect();
     session.terminal.table(&["node", "operator", "status", "why"], &rows);
-    let to_run = rows.len() - cached;
-    session.terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide", rows.len()));
+    let held = if held > 0 { format!(", {held} held") } else { String::new() };
+    session.terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide{held}", rows.len()));
     show_work(session, plan, &survey);
-    for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
+    for (_, node, status) in told() {
         let unset = secrets::unset(node);
         if !status.is_known() && !unset.is_empty() {
             session.terminal.warn(&secrets::unset_words(node, &unset));
@@ -100,15 +106,14 @@ fn total(work: &BTreeMap<usize, Work>) -> String {
     format!("in all ~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
 }
 
-fn as_json(plan: &Plan, place: usize, status: &NodeStatus, work: &BTreeMap<usize, Work>) -> Value {
+fn as_json(node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
     let (word, detail) = words(status);
-    let (id, operator) = plan.nodes().get(place).map_or(("", ""), |node| (node.spec.id.as_str(), node.entry.name));
-    let mut told = json!({"node": id, "operator": operator, "status": word, "detail": detail});
-    let unset = plan.nodes().get(place).map(secrets::unset).unwrap_or_default();
+    let mut told = json!({"node": node.id(), "operator": node.entry.name, "status": word, "detail": detail});
+    let unset = secrets::unset(node);
     if !unset.is_empty() {
         told["secrets_not_set"] = json!(unset);
     }
-    if let Some(work) = work.get(&place) {
+    if let Some(work) = work {
         told["rows"] = json!(work.rows.map(|(known, missing)| json!({"known": known, "to_compute": missing})));
         told["estimate"] = json!(work.estimate.map(|usage| {
             json!({
@@ -125,11 +130,18 @@ fn as_json(plan: &Plan, place: usize, status: &NodeStatus, work: &BTreeMap<usize
 pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
     match status {
         NodeStatus::Cached { .. } => ("cached", String::new()),
-        NodeStatus::Frozen => ("cached", "frozen".to_owned()),
-        NodeStatus::Run { reasons, .. } => {
-            ("run", reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        NodeStatus::Frozen { .. } => ("cached", "frozen".to_owned()),
+        NodeStatus::Run { reasons, .. } => ("run", sentence(reasons)),
+        NodeStatus::Held { .. } => ("held", "it is not chosen to run, and its result is not in the store".to_owned()),
+        NodeStatus::Unknown { waits_for, reasons, .. } => {
+            let waits = format!("waits for {}", waits_for.join(", "));
+            let changed = if reasons.is_empty() { waits } else { format!("{waits}; {}", sentence(reasons)) };
+            ("decided later", changed)
         }
-        NodeStatus::Unknown { waits_for } => ("decided later", format!("waits for {}", waits_for.join(", "))),
         NodeStatus::Broken { problem } => ("broken", problem.clone()),
     }
+}
+
+fn sentence(reasons: &[Reason]) -> String {
+    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use searchmill_engine::execute::{Machine, RunOptions, Stop, exit_code, failed_rows, run as execute};
+use searchmill_engine::execute::{Machine, Request, Retry, RunOptions, Stop, exit_code, failed_rows, run as execute};
 use searchmill_engine::operator::{Budget, Source};
 use searchmill_engine::plan::{Plan, Selection, meant_node, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
-use crate::args::RunArgs;
+use crate::args::{ChosenArgs, RunArgs};
 use crate::exit::Failure;
 use crate::{openlineage, pipeline, secrets, workers};
 
@@ -17,19 +17,27 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
     let budget = budget(&plan, &args.budget)?;
     let selected =
-        if args.retry_rejects { with_failed_rows(session, &plan, args.limit)? } else { selected(&plan, &args)? };
-    if args.dry_run {
-        return super::plan::show(session, &plan, args.limit).map(|_| crate::exit::OK);
-    }
+        if args.retry_rejects { with_failed_rows(session, &plan, args.limit)? } else { selected(&plan, &args.chosen)? };
     check_force(&plan, &args.force)?;
     let mut force: BTreeSet<String> = args.force.into_iter().collect();
     if args.refresh_sources {
         force.extend(with_remote_sources(&plan));
     }
+    let request = Request {
+        directory: &session.directory,
+        limit: args.limit,
+        selected: Some(&selected),
+        force: Some(&force),
+        no_cache: args.no_cache,
+        retry: if args.retry_rejects { Retry::Dropped } else { Retry::Failed },
+    };
+    if args.dry_run {
+        return super::plan::show(session, &plan, request).map(|_| crate::exit::OK);
+    }
     let store = session.store()?;
     let workers = workers::workers(&plan)?;
-    workers::check(&plan, &workers, &store, &selected, &session.directory, args.limit)?;
-    secrets::check(&plan, &store, &selected, &session.directory, args.limit)?;
+    workers::check(&plan, &workers, &store, &selected, request)?;
+    secrets::check(&plan, &store, &selected, request)?;
     let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
     let options = RunOptions {
         jobs: args.jobs.map_or(machine.threads, |jobs| jobs as usize),
@@ -95,7 +103,7 @@ fn budget(plan: &Plan, given: &[String]) -> Result<Budget, Failure> {
 /// The nodes whose last result lacks rows that failed, and all that depends on them.
 fn with_failed_rows(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> Result<BTreeSet<usize>, Failure> {
     let store = session.store_if_any()?;
-    let failed: Vec<String> = failed_rows(plan, &store, &session.directory, limit)
+    let failed: Vec<String> = failed_rows(plan, &store, Request::new(&session.directory).limited(limit))?
         .into_iter()
         .filter_map(|place| plan.nodes().get(place).map(|node| node.id().to_owned()))
         .collect();
@@ -107,9 +115,10 @@ fn with_failed_rows(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> R
     select(plan, &selection).map_err(|id| unknown_node(plan, &id))
 }
 
-fn selected(plan: &Plan, args: &RunArgs) -> Result<BTreeSet<usize>, Failure> {
-    let targets = args.targets.iter().chain(&args.to).cloned().collect();
-    let selection = Selection { targets, from: args.from.clone(), only: args.only.clone() };
+/// Places of the nodes that are meant.
+pub(super) fn selected(plan: &Plan, chosen: &ChosenArgs) -> Result<BTreeSet<usize>, Failure> {
+    let targets = chosen.targets.iter().chain(&chosen.to).cloned().collect();
+    let selection = Selection { targets, from: chosen.from.clone(), only: chosen.only.clone() };
     select(plan, &selection).map_err(|id| unknown_node(plan, &id))
 }
 

@@ -1,7 +1,7 @@
 //! `show`: previews any artifact.
 
 use arrow::array::RecordBatch;
-use searchmill_engine::lineage::run_of;
+use searchmill_engine::lineage::{came_to_nothing, run_of};
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeInput};
 use searchmill_engine::plan::nearest;
 use searchmill_engine::store::{ArtifactId, OutputRecord, Store};
@@ -19,7 +19,8 @@ pub(super) fn show(session: &Session<'_>, args: &ShowArgs) -> Result<u8, Failure
         InputArtifact::Tree(tree) => show_tree(session, &tree)?,
         InputArtifact::Rows(rows) => show_rows(session, &rows, args)?,
     }
-    if !summary.is_empty() && !session.terminal.is_json() {
+    let rows_alone = session.terminal.is_json() || args.format == Some(ShowFormat::Jsonl);
+    if !summary.is_empty() && !rows_alone {
         session.terminal.line(&format!("\n{}", summary.trim_end()));
     }
     Ok(OK)
@@ -58,12 +59,13 @@ fn find(session: &Session<'_>, store: &Store, args: &ShowArgs) -> Result<(Artifa
         return Ok((output.id, if port.is_some() { String::new() } else { summary }));
     }
     if let Some(run) = &args.run {
-        return Err(Failure::usage(format!("the run {run} has no node `{node}`")));
+        let failed = came_to_nothing(store, &runs, node);
+        return Err(failed.map_or_else(|| Failure::usage(format!("the run {run} has no node `{node}`")), Into::into));
     }
-    by_prefix(store, &args.what).map(|id| (id, String::new()))
+    by_prefix(store, &runs, &args.what).map(|id| (id, String::new()))
 }
 
-fn by_prefix(store: &Store, prefix: &str) -> Result<ArtifactId, Failure> {
+fn by_prefix(store: &Store, runs: &[String], prefix: &str) -> Result<ArtifactId, Failure> {
     if let Ok(Some(pin)) = store.pinned(prefix) {
         return Ok(pin.artifact);
     }
@@ -82,6 +84,9 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<ArtifactId, Failure> {
     match found.as_slice() {
         [one] => Ok(one.id),
         [] => {
+            if let Some(reason) = came_to_nothing(store, runs, prefix) {
+                return Err(reason.into());
+            }
             let failure = Failure::usage(format!("there is no node and no artifact `{prefix}` in the store"));
             let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
             Err(match near_node(store, prefix) {

@@ -1,6 +1,6 @@
 //! `status`: which nodes are up to date, and what they hold.
 
-use searchmill_engine::execute::{NodeStatus, survey};
+use searchmill_engine::execute::{NodeStatus, Request, survey};
 use serde_json::json;
 
 use super::Session;
@@ -11,9 +11,9 @@ use crate::{display, pipeline};
 pub(super) fn status(session: &Session<'_>, args: &PipelineArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.file, &args.set, &args.params, &session.directory)?;
     let store = session.store_if_any()?;
-    let survey = survey(&plan, &store, &session.directory, None);
+    let survey = survey(&plan, &store, Request::new(&session.directory))?;
     let mut rows = Vec::new();
-    for (node, status) in plan.nodes().iter().zip(&survey.nodes) {
+    for (node, status) in plan.nodes().iter().zip(survey.nodes.values()) {
         let (word, _) = super::plan::words(status);
         let result = match status {
             NodeStatus::Cached { result, .. } => Some(result),

@@ -1,11 +1,13 @@
 //! `why`: why a node would run, or why it would not.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use searchmill_engine::execute::{NodeStatus, survey};
-use searchmill_engine::fingerprint::diff;
+use searchmill_engine::execute::{NodeStatus, Request, diff_known, preimage_of, survey};
+use searchmill_engine::lineage::run_of;
+use searchmill_engine::plan::with_all_before;
 use searchmill_engine::store::{RunRecord, Store};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Session;
 use crate::args::WhyArgs;
@@ -17,29 +19,19 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
     let asked = asked(session, args, &store)?;
     let plan = pipeline::plan(&asked.file, &asked.set, &asked.params, &session.directory)?;
     let (place, node) = plan.node(&args.node).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
-    let status = &survey(&plan, &store, &session.directory, asked.limit).nodes[place];
-    let mut lines = Vec::new();
-    match (status, &args.against) {
-        (NodeStatus::Cached { key, .. } | NodeStatus::Run { key, .. }, Some(run)) => {
-            let ids = store.run_ids();
-            let run = ids.iter().rev().find(|id| id.starts_with(run)).unwrap_or(run);
-            let runs = store.run_nodes(run);
-            let before = runs.iter().find(|before| before.node == node.id()).and_then(|before| before.key);
-            let before =
-                before.ok_or_else(|| Failure::usage(format!("run `{run}` has no key of node `{}`", node.id())))?;
-            let before = store.result(&before).or_else(|| store.tombstone(&before));
-            let now = store.result(key).or_else(|| store.tombstone(key));
-            match (before, now) {
-                _ if runs.iter().any(|before| before.node == node.id() && before.key == Some(*key)) => {}
-                (Some(before), Some(now)) => {
-                    lines.extend(diff(&before.preimage, &now.preimage).iter().map(ToString::to_string));
-                }
-                _ => lines.push("one of the two results is not in the store".to_owned()),
-            }
-        }
-        (NodeStatus::Run { reasons, .. }, None) => lines.extend(reasons.iter().map(ToString::to_string)),
-        _ => {}
-    }
+    let before = args.against.as_deref().map(|run| before(&store, run, node.id())).transpose()?;
+    // Nothing is asked of nodes that do not stand before this one.
+    let selected = with_all_before(&plan, &BTreeSet::from([place]));
+    let request = Request::new(&session.directory).limited(asked.limit);
+    let mut survey = survey(&plan, &store, Request { selected: Some(&selected), ..request })?;
+    let status = survey.nodes.remove(&place).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
+    let status = &status;
+    let reasons = match (status, &before, status.preimage()) {
+        (_, Some(before), Some(now)) => diff_known(before, now),
+        (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
+        _ => Vec::new(),
+    };
+    let lines: Vec<String> = reasons.iter().map(ToString::to_string).collect();
     let (word, detail) = super::plan::words(status);
     if session.terminal.is_json() {
         let answer = json!({"node": node.id(), "status": word, "reasons": lines, "detail": detail});
@@ -49,7 +41,7 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
     let text = match word {
         "cached" if !detail.is_empty() => format!("{}: cached, {detail}", node.id()),
         "cached" if lines.is_empty() => format!("{}: cached, nothing changed", node.id()),
-        "decided later" => format!("{}: {detail}; it runs only if they give other bytes than before", node.id()),
+        "decided later" => waiting(node.id(), status),
         _ => format!("{}: {word}", node.id()),
     };
     session.terminal.line(&text);
@@ -57,6 +49,24 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
         session.terminal.line(&format!("  {line}"));
     }
     Ok(OK)
+}
+
+/// What the key of a node was made of in an earlier run, whatever became of it there.
+fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
+    let run = run_of(store, run)?;
+    let nodes = store.run_nodes(&run);
+    let before = nodes.iter().rfind(|before| before.node == node);
+    let before = before.ok_or_else(|| Failure::usage(format!("run {run} has no node `{node}`")))?;
+    preimage_of(store, before).ok_or_else(|| {
+        let message = format!("run {run} does not say what the key of `{node}` was made of");
+        Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
+    })
+}
+
+fn waiting(node: &str, status: &NodeStatus) -> String {
+    let NodeStatus::Unknown { waits_for, reasons, .. } = status else { return node.to_owned() };
+    let waits = format!("{node}: waits for {}", waits_for.join(", "));
+    if reasons.is_empty() { format!("{waits}; it runs only if they give other bytes than before") } else { waits }
 }
 
 /// The run that is asked about.

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::table::{bytes, text_table};
 use super::terminal::{ERROR, GOOD, STRONG, WARN};
 
+/// Things that were not looked at and are named in the last line.
+const NAMED: usize = 3;
+
 /// An audit and what it was of.
 pub(crate) struct Page<'a> {
     pub(crate) target: String,
@@ -37,9 +40,34 @@ impl Page<'_> {
             count => format!(", {count} notes"),
         };
         match self.report.differences() {
-            0 => format!("everything checked is as recorded{notes}"),
+            0 if self.report.unchecked.is_empty() => format!("everything checked is as recorded{notes}"),
+            0 => format!("what was looked at is as recorded{notes}"),
             1 => format!("1 difference{notes}"),
             count => format!("{count} differences{notes}"),
+        }
+    }
+
+    /// `2 of 7 not checked: replay of chunks (its source changed), …`, where something was not looked at.
+    fn not_checked(&self) -> Option<String> {
+        let missing = &self.report.unchecked;
+        let named = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.what, one.why));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = missing.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        (!missing.is_empty())
+            .then(|| format!("{} of {} not checked: {named}{more}", missing.len(), self.report.asked()))
+    }
+
+    /// How it ended, in one line or two.
+    fn ending(&self) -> Vec<String> {
+        std::iter::once(self.verdict()).chain(self.not_checked()).collect()
+    }
+
+    fn style(&self) -> anstyle::Style {
+        match self.report.differences() {
+            0 if self.report.unchecked.is_empty() => GOOD,
+            0 => WARN,
+            _ => ERROR,
         }
     }
 
@@ -69,18 +97,26 @@ impl Page<'_> {
             };
             text.push_str(&format!("{style}{word}{style:#} {}: {}\n", place(finding), finding.message));
         }
-        let style = if self.report.differences() == 0 { GOOD } else { ERROR };
-        text.push_str(&format!("\n{style}{}{style:#}\n", self.verdict()));
+        let style = self.style();
+        text.push('\n');
+        for line in self.ending() {
+            text.push_str(&format!("{style}{line}{style:#}\n"));
+        }
         text
     }
 
     pub(crate) fn json(&self) -> Value {
-        let ok = self.report.differences() == 0;
-        json!({"target": self.target, "ok": ok, "seed": self.seed, "report": self.report})
+        let complete = self.report.unchecked.is_empty();
+        let ok = complete && self.report.differences() == 0;
+        let (asked, ending) = (self.report.asked(), self.ending());
+        json!({
+            "target": self.target, "ok": ok, "complete": complete, "asked": asked, "ending": ending,
+            "seed": self.seed, "report": self.report,
+        })
     }
 
     pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("# Audit of {}\n\n**{}**\n\n", self.target, self.verdict());
+        let mut text = format!("# Audit of {}\n\n**{}**\n\n", self.target, self.ending().join(". "));
         let checked: Vec<Vec<String>> =
             self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
         text.push_str(&markdown_table(&["checked", ""], &checked));
@@ -102,11 +138,14 @@ impl Page<'_> {
     }
 
     pub(crate) fn html(&self) -> String {
-        let class = if self.report.differences() == 0 { "good" } else { "bad" };
+        let whole = self.report.differences() == 0 && self.report.unchecked.is_empty();
+        let class = if whole { "good" } else { "bad" };
         let checked: Vec<Vec<String>> =
             self.checked().into_iter().map(|(what, result)| vec![what.to_owned(), result]).collect();
         let mut body = format!("<h1>Audit of {}</h1>\n", escape(&self.target));
-        body.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(&self.verdict())));
+        for line in self.ending() {
+            body.push_str(&format!("<p class=\"{class}\">{}</p>\n", escape(&line)));
+        }
         body.push_str(&html_table(&["checked", ""], &checked));
         if !self.report.nodes.is_empty() {
             body.push_str(&html_table(&["node", "check", "outcome", "detail"], &self.nodes()));
@@ -181,5 +220,17 @@ mod tests {
         );
         assert!(page.text().contains("1 difference") && page.text().contains("--seed 7"));
         assert_eq!(page.json()["ok"], false);
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_the_last_word() {
+        let mut report = Report { artifacts: 4, sources: 1, ..Report::default() };
+        report.note_node("chunks", "replay", "same", "all".to_owned());
+        let page = |report: &Report| Page { target: "run".to_owned(), seed: None, report }.text();
+        assert!(page(&report).contains("everything checked is as recorded"));
+        report.note_node("made", "replay", "not checked", "its source changed".to_owned());
+        let text = anstream::adapter::strip_str(&page(&report)).to_string();
+        assert!(!text.contains("everything"), "{text}");
+        assert!(text.trim_end().ends_with("\n1 of 7 not checked: replay of made (its source changed)"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 use searchmill_engine::report::RunSummary;
 
+use super::quoted;
 use super::table::duration;
 use super::terminal::{DIM, ERROR, GOOD, STRONG, WARN};
 
@@ -10,10 +11,30 @@ const LINES: usize = 24;
 /// Nodes whose summaries are shown; beyond that they are only named.
 const NODES: usize = 12;
 
-/// The summaries of the nodes that ran, each cut to its first lines.
+/// The summaries of the nodes that ran, each cut to its first lines; of a matrix that of one point.
 pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
-    let mut shown: Vec<String> = told.iter().take(NODES).map(|(node, text)| summary(node, text)).collect();
-    let rest: Vec<&str> = told.iter().skip(NODES).map(|(node, _)| node.as_str()).collect();
+    let name = |node: &str| node.split_once('@').map_or(node, |(name, _)| name).to_owned();
+    let mut groups: Vec<Vec<&(String, String)>> = Vec::new();
+    for one in told {
+        match groups.iter_mut().find(|group| name(&group[0].0) == name(&one.0)) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    let first = |group: &[&(String, String)]| {
+        let (node, text) = group[0];
+        let others = match group {
+            [_] => String::new(),
+            [_, (other, _)] => format!("\n{DIM}… and {other}: searchmill show {}{DIM:#}", quoted(other)),
+            [_, (other, _), ..] => {
+                let (more, name) = (group.len() - 1, name(node));
+                format!("\n{DIM}… and {more} more of {name}@…: searchmill show {}{DIM:#}", quoted(other))
+            }
+        };
+        format!("{}{others}", summary(node, text))
+    };
+    let mut shown: Vec<String> = groups.iter().take(NODES).map(|group| first(group)).collect();
+    let rest: Vec<&str> = groups.iter().skip(NODES).map(|group| group[0].0.as_str()).collect();
     if let Some(first) = rest.first() {
         let (count, names) = (rest.len(), rest.iter().take(NODES).copied().collect::<Vec<_>>().join(", "));
         let more = if count > NODES { ", …" } else { "" };
@@ -99,6 +120,16 @@ mod tests {
         assert!(cut.contains("line 23\n… 76 more lines: searchmill show scores") && !cut.contains("line 24"), "{cut}");
         let block = plain(&summary("scores", &lines(100, &[1, 20, 40])));
         assert!(block.ends_with("line 19\n… 80 more lines: searchmill show scores"), "{block}");
+    }
+
+    #[test]
+    fn a_matrix_has_one_table() {
+        let mut told: Vec<_> = (0..12).map(|size| (format!("scores@size={size}"), "F1 0.5\n".to_owned())).collect();
+        told.push(("report".to_owned(), "fine\n".to_owned()));
+        let shown: Vec<String> = summaries(&told).iter().map(|text| plain(text)).collect();
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        assert!(shown[0].starts_with("\nscores@size=0\nF1 0.5\n… and 11 more of scores@…"), "{}", shown[0]);
+        assert_eq!(shown[0].matches("F1").count(), 1);
     }
 
     #[test]

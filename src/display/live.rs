@@ -18,6 +18,9 @@ use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN, err, out};
 /// Cached nodes that are listed one by one; beyond that they are only counted.
 const LISTED: usize = 40;
 
+/// Characters of the reason of rejects that are shown.
+const REASON: usize = 160;
+
 /// Without a terminal, a node under way tells about itself this often.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -283,6 +286,7 @@ fn finished(event: &Event, currency: &str) -> String {
         bytes,
         rows,
         rejects,
+        rejected_for,
         cached_rows,
         calls,
         prompt_tokens,
@@ -306,6 +310,11 @@ fn finished(event: &Event, currency: &str) -> String {
     }
     if *rejects > 0 {
         text.push_str(&format!(" · {WARN}{rejects} rejects{WARN:#}"));
+        let why = rejected_for.as_deref().unwrap_or_default();
+        let cut = why.char_indices().nth(REASON).map_or(why.len(), |(end, _)| end);
+        if !why.is_empty() {
+            text.push_str(&format!(" ({}{})", &why[..cut], if cut < why.len() { "…" } else { "" }));
+        }
     }
     text
 }

@@ -1,8 +1,9 @@
 //! An operator's reference page, made from its types.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use searchmill_engine::operator::{Arity, OperatorEntry, OutputType, Ports};
+use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputType, Ports, Repeatability};
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
@@ -20,9 +21,15 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     if !about.is_empty() && about != entry.about {
         page.paragraph(about);
     }
-    page.paragraph(&format!("Effect: {}. Version {}.", entry.effect_words(), entry.version));
-    if let Some(ports) = ports(entry) {
-        page.ports(&ports);
+    let bound = bound_examples(entry);
+    page.paragraph(&format!(
+        "Effect: {}. Result: {}. Version {}.",
+        entry.effect_words(),
+        repeatability(&bound),
+        entry.version
+    ));
+    if let Some(operator) = bound.first() {
+        page.ports(&operator.ports());
     }
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
@@ -52,15 +59,22 @@ fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
     titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
-/// Ports under default params, or under those of the first example that binds.
-fn ports(entry: &OperatorEntry) -> Option<Ports> {
+/// How far results can be computed again, by params.
+fn repeatability(bound: &[Box<dyn BoundOperator>]) -> String {
+    let found: BTreeSet<_> = bound.iter().map(|operator| operator.repeatability()).collect();
+    let words: Vec<&str> = found.into_iter().rev().map(Repeatability::words).collect();
+    words.join(", or ") + if words.len() > 1 { ", by its params" } else { "" }
+}
+
+/// The operator with default params and with those of its examples, where they bind.
+fn bound_examples(entry: &OperatorEntry) -> Vec<Box<dyn BoundOperator>> {
     let with = |yaml: &str| -> Option<Value> {
         let node: Value = serde_yaml::from_str(yaml).ok()?;
         let node = if node.get("op").is_some() { node } else { node.as_object()?.values().next()?.clone() };
         Some(node.get("with").cloned().unwrap_or_else(|| json!({})))
     };
     let candidates = std::iter::once(json!({})).chain(entry.examples.iter().filter_map(|example| with(example.yaml)));
-    candidates.into_iter().find_map(|params| (entry.bind)(params).ok()).map(|bound| bound.ports())
+    candidates.filter_map(|params| (entry.bind)(params).ok()).collect()
 }
 
 struct Page {

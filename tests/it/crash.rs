@@ -117,6 +117,39 @@ fn one_ctrl_c_drains_and_the_next_run_goes_on() {
 }
 
 #[test]
+fn an_endpoint_that_is_down_is_given_up_early_and_nothing_is_rejected() {
+    let names: Vec<String> = (0..192).map(|number| format!("q{number}")).collect();
+    let bench = Bench::new(&patient(192, Duration::ZERO));
+    bench.replace("concurrency: 8", "concurrency: 16");
+    bench.replace("max_attempts: 2, backoff: 10ms", "max_attempts: 3, backoff: 300ms");
+    let start = Instant::now();
+    let mut command = bench.command(&[]);
+    let told = Told::new(command.env("ENDPOINT", "http://127.0.0.1:9/v1").output().expect("a run")).exit(5);
+    assert!(start.elapsed() < Duration::from_secs(12), "it took {:?}", start.elapsed());
+    let failed = told.events().into_iter().find(|event| event["event"] == "node_failed").expect("it failed");
+    let message = failed["message"].as_str().expect("a message");
+    assert!(message.contains("http://127.0.0.1:9/v1 cannot be reached, 8 calls in a row were given up"), "{message}");
+    let last = bench.mill.last_nodes().into_iter().find(|node| node.node == "answers").expect("the node");
+    assert!(last.outputs.is_empty(), "no row was rejected");
+    // The endpoint is back: every row is asked, none twice.
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), 192);
+}
+
+#[test]
+fn the_reason_of_rejects_stands_at_the_end_of_the_node() {
+    let bench = Bench::new(&[("q0".to_owned(), vec![crate::openai_server::status(400)])]);
+    let told = bench.run(&[]).exit(3);
+    let done = told.events().into_iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
+    let why = done.expect("it ended")["rejected_for"].as_str().expect("a reason").to_owned();
+    assert!(why.starts_with("refused: ") && why.contains("400"), "{why}");
+    let mut command = bench.mill.command(&["run", "pipeline.yaml", "--force=answers"]);
+    command.env("ENDPOINT", bench.server.base_url()).env("API_KEY", "k");
+    let shown = Told::new(command.output().expect("a run")).exit(3).stderr;
+    assert!(shown.contains("1 rejects (refused: "), "{shown}");
+}
+
+#[test]
 fn a_second_ctrl_c_stops_at_once() {
     let bench = Bench::new(&patient(8, Duration::from_mins(1)));
     bench.replace("timeout_seconds: 2", "timeout_seconds: 90");

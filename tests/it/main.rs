@@ -3,6 +3,7 @@
 mod blocks;
 mod commands;
 mod attest;
+mod audits;
 mod carrying;
 mod chaos;
 mod comes_back;
@@ -12,6 +13,7 @@ mod diagnostics;
 mod endpoint;
 mod example;
 mod faults;
+mod hub_server;
 mod keeping;
 mod laws;
 mod lineage;
@@ -20,7 +22,10 @@ mod mill;
 mod money;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
+mod public;
 mod remote;
+mod rot;
+mod newcomer;
 mod openlineage;
 mod rows;
 mod s3_server;
@@ -28,10 +33,13 @@ mod schedule;
 mod serve;
 mod scale;
 mod shared;
+#[allow(dead_code, reason = "the operators' tests share these words and use the rest of them")]
+mod skip;
 mod slips;
 mod tidy;
 mod training;
 mod version;
+mod why;
 mod workers;
 
 /// A remark about a test that could not be made here.

@@ -66,6 +66,35 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
 }
 
 #[test]
+fn one_ctrl_c_ends_a_training_at_its_next_step_with_its_state_saved() {
+    for resources in ["", "    resources: {isolate: true}\n"] {
+        let mill = mill();
+        // Longer than anyone waits, and saved by nobody but the one who stops it.
+        let pipeline = PIPELINE.replace("epochs: 24", "epochs: 4000").replace("save_steps: 2", "save_steps: 100000");
+        mill.write("pipeline.yaml", &(pipeline + resources));
+        mill.run(&["blank"]).exit(0);
+        let mut child = mill.command(&["run", "pipeline.yaml", "--json"]);
+        let log = std::fs::File::create(mill.path("log")).expect("a file");
+        let child = child.stdout(log).spawn().expect("a child");
+        let start = Instant::now();
+        while !mill.read("log").contains("step 1/") {
+            assert!(start.elapsed() < Duration::from_mins(2), "it does not train: {}", mill.read("log"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let pid = child.id().to_string();
+        let told = std::process::Command::new("kill").args(["-INT", &pid]).status();
+        assert!(told.expect("`kill` is there").success());
+        let start = Instant::now();
+        let ended = child.wait_with_output().expect("a child");
+        assert_eq!(ended.status.code(), Some(130), "{}", mill.read("log"));
+        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
+        assert_eq!(saved(&mill), 1, "it goes on from there");
+        let last = mill.last_nodes().into_iter().find(|node| node.node == "student").expect("the node");
+        assert_eq!(last.outcome, searchmill_engine::store::NodeOutcome::Skipped);
+    }
+}
+
+#[test]
 fn the_number_of_threads_changes_no_bit() {
     assert_eq!(undisturbed("1"), undisturbed("3"));
 }
@@ -127,8 +156,8 @@ fn a_trainer_of_others_is_known_by_its_version_and_content_not_by_its_place() {
     assert_eq!(mill.run(&[]).exit(0).ran(), "student");
     mill.write("trainer.py", &format!("{TRAINER}\n# Another.\n"));
     assert_eq!(mill.run(&[]).exit(0).ran(), "student");
-    let told = mill.call(&["audit", "student", "--replay", "--allow-programs"]).exit(0);
-    assert!(told.stdout.contains("does not promise the same bytes twice"), "{}", told.stdout);
+    let told = mill.call(&["audit", "student", "--replay", "--allow-programs"]).exit(6);
+    assert!(told.stdout.contains("it is not repeatable"), "{}", told.stdout);
 }
 
 /// Waits for the program that the hanging trainer started; gives its process id.

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
+use searchmill_schemas::text_column;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::decide::{Decider, Decision, History, Look, Pending, Request, Retry};
 use super::endpoints::Endpoints;
-use super::identity::{Known, Parts};
+use super::identity::Known;
 use super::node::{NodeDone, NodeJob, run_node};
 use super::recorded::Recorded;
-use super::resolve::{Lookup, Retry, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
-use super::survey::is_frozen;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Budget, Context, OperatorError, SecretLookup, Usage};
-use crate::plan::{Node, Plan};
+use crate::operator::{Blame, Budget, Context, InputArtifact, OperatorError, SecretLookup, Usage};
+use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
     Damage, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse,
@@ -62,6 +62,19 @@ impl RunOptions {
     pub(super) fn retry(&self) -> Retry {
         if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
     }
+
+    /// What decides which nodes run.
+    #[must_use]
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            directory: &self.directory,
+            limit: self.limit,
+            selected: Some(&self.selected),
+            force: Some(&self.force),
+            no_cache: self.no_cache,
+            retry: self.retry(),
+        }
+    }
 }
 
 /// How a run is told to stop, from outside. Cheap to clone.
@@ -100,6 +113,10 @@ impl Stop {
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }
+
+    pub(super) fn drain_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.draining)
+    }
 }
 
 /// Runs a plan.
@@ -129,6 +146,9 @@ pub fn unix_time() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+/// How often a node's damaged result is made again in one run.
+const REMAKES: u32 = 3;
+
 struct Driver {
     plan: Arc<Plan>,
     store: Store,
@@ -140,7 +160,7 @@ struct Driver {
     done: UnboundedSender<NodeDone>,
     known: Known,
     sources: SourceDigests,
-    last: Option<BTreeMap<String, NodeRun>>,
+    history: History,
     record: RunRecord,
     ledger: Arc<Mutex<RunWriter>>,
     summary: RunSummary,
@@ -152,6 +172,8 @@ struct Driver {
     _in_use: StoreUse,
     /// Nodes that had their result and make it again because it was found damaged, each with the nodes that wait for it.
     remaking: BTreeMap<usize, Vec<usize>>,
+    /// How often nodes were made again.
+    remade: BTreeMap<usize, u32>,
 }
 
 impl Driver {
@@ -185,7 +207,7 @@ impl Driver {
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
         let endpoints = Endpoints::new(&plan, options.budget, options.rebuy);
         let ledger = Arc::new(Mutex::new(writer));
-        let (known, last, start) = (Known::new(), None, Instant::now());
+        let (known, history, start) = (Known::new(), History::before(&record.id), Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
         let http = reqwest::Client::builder().pool_max_idle_per_host(usize::MAX).build();
         let http = http.map_err(|error| StoreError::Location(format!("no HTTP client can be made: {error}")))?;
@@ -199,7 +221,7 @@ impl Driver {
             done,
             known,
             sources,
-            last,
+            history,
             record,
             ledger,
             summary,
@@ -209,6 +231,7 @@ impl Driver {
             endpoints,
             _in_use: in_use,
             remaking: BTreeMap::new(),
+            remade: BTreeMap::new(),
         })
     }
 
@@ -268,80 +291,45 @@ impl Driver {
         if !self.wanted.contains(&place) {
             return Ok(Some(Step::Succeeded(place)));
         }
-        let plan = Arc::clone(&self.plan);
-        let node = &plan.nodes()[place];
-        if let Some((key, outputs)) = self.frozen(node) {
-            return self.cached(place, key, outputs).map(Some);
-        }
-        let parts = match self.parts(node) {
-            Ok(parts) => parts,
-            Err(error) => return self.fail(place, &error).map(Some),
+        let pending = match self.decide(place)? {
+            Decision::Frozen(last) => return self.cached(place, last.key, last.outputs).map(Some),
+            Decision::Cached { key, result } => return self.cached(place, Some(key), result.outputs).map(Some),
+            Decision::Run(pending) => Ok(pending),
+            Decision::Held(_) => {
+                let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
+                Err(error.with_help("run it first, or leave out --from and --only"))
+            }
+            Decision::Waits { .. } => Err(OperatorError::engine("its inputs are not known")),
+            Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
+            Decision::Unfetched(error) => Err(error),
         };
-        let (key, preimage) = parts.key(node);
-        let forced = self.options.force.contains(node.id()) || self.options.force.contains("*");
-        let selected = self.options.selected.contains(&place);
-        let mut why = Vec::new();
-        if selected && forced {
-            why.push(Reason::Forced);
-        } else if selected && self.options.no_cache {
-            why.push(Reason::CacheOff);
-        } else {
-            match self.look_up(place, &key, selected)? {
-                Lookup::Hit(result) => return self.cached(place, Some(key), result.outputs).map(Some),
-                Lookup::Miss(found) => why.extend(found),
-            }
+        let pending = self.store.sound().map_err(OperatorError::from).and(pending);
+        match pending {
+            Ok(pending) => self.start_node(place, *pending).map(|()| None),
+            Err(error) => self.fail(place, &error).map(Some),
         }
-        if let Err(error) = self.store.sound() {
-            return self.fail(place, &error.into()).map(Some);
-        }
-        if !selected {
-            let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
-            return self.fail(place, &error.with_help("run it first, or leave out --from and --only")).map(Some);
-        }
-        if why.is_empty() {
-            let last = self.last_run().get(node.id()).cloned();
-            why = reasons(&self.store, last.as_ref(), &key, &preimage);
-        }
-        // What was found cached so far is seen to be in use.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
-        self.start_node(place, parts, why);
-        Ok(None)
     }
 
-    /// Looks a key up. What is handed over at once must be whole, and what was found damaged a moment ago is not believed.
-    fn look_up(&self, place: usize, key: &NodeKey, selected: bool) -> Result<Lookup, StoreError> {
+    /// What becomes of a node; files that its key needs are fetched for that. What was found damaged a moment ago is
+    /// not believed.
+    fn decide(&mut self, place: usize) -> Result<Decision, StoreError> {
+        let look = if self.remaking.contains_key(&place) { Look::Closely } else { Look::Here };
+        let decided = self.decided(place, look)?;
+        if !matches!(decided, Decision::Broken(SourceProblem::NotFetched { .. })) {
+            return Ok(decided);
+        }
         let node = &self.plan.nodes()[place];
-        let retry = if selected { self.options.retry() } else { Retry::Nothing };
-        let found = lookup(&self.store, node, key, retry);
-        let Lookup::Hit(result) = &found else { return Ok(found) };
-        for (port, output) in &result.outputs {
-            let handed_over = matches!(node.outputs.get(port), Some(crate::operator::PortType::Tree(_)));
-            if (handed_over || self.remaking.contains_key(&place))
-                && let Err(damage) = self.store.fetch(&output.id)?
-            {
-                return Ok(Lookup::Miss(vec![damage_reason(port, damage)]));
-            }
-        }
-        Ok(found)
-    }
-
-    /// What the node's key is made of; files that it fetches are fetched for that.
-    fn parts(&mut self, node: &Node) -> Result<Parts, OperatorError> {
-        let mut gathered = self.gather(node);
-        if matches!(gathered, Err(SourceProblem::NotFetched { .. })) {
-            let context = self.context(node);
-            tokio::task::block_in_place(|| node.operator.fetch(&context))?;
-            gathered = self.gather(node);
-        }
-        match gathered {
-            Ok(Some(parts)) => Ok(parts),
-            Ok(None) => Err(OperatorError::engine("its inputs are not known")),
-            Err(problem) => Err(OperatorError::pipeline(problem.to_string())),
+        let context = self.context(node);
+        match tokio::task::block_in_place(|| node.operator.fetch(&context)) {
+            Ok(()) => self.decided(place, look),
+            Err(error) => Ok(Decision::Unfetched(error)),
         }
     }
 
-    fn gather(&mut self, node: &Node) -> Result<Option<Parts>, SourceProblem> {
-        Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit)
+    fn decided(&mut self, place: usize, look: Look) -> Result<Decision, StoreError> {
+        let request = self.options.request();
+        let decider = Decider { plan: &self.plan, store: &self.store, request, history: &self.history };
+        decider.decide(place, &self.known, &mut self.sources, look)
     }
 
     /// For work outside the node's own run.
@@ -349,16 +337,24 @@ impl Driver {
         super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http)
     }
 
-    fn start_node(&self, place: usize, parts: Parts, why: Vec<Reason>) {
-        let recall = !why.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
-        let inputs = self.plan.nodes()[place].inputs.iter();
+    fn start_node(&self, place: usize, pending: Pending) -> Result<(), StoreError> {
+        let Pending { parts, key, preimage, reasons } = pending;
+        let node = &self.plan.nodes()[place];
+        let recall = !reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+        let inputs = node.inputs.iter();
         let inputs = inputs.filter_map(|input| self.known.get(&input.node)?.get(&input.output).cloned()).collect();
+        // A run that is killed leaves behind what it had begun; what was found cached so far is seen to be in use.
+        let begun = NodeRun::begun(node.id(), node.entry.name, key, reasons.clone(), preimage);
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(&begun)?;
+        ledger.flush()?;
+        drop(ledger);
         let job = NodeJob {
             plan: Arc::clone(&self.plan),
             place,
             parts,
             inputs,
-            reasons: why,
+            reasons,
             recall,
             store: self.store.clone(),
             options: self.options.clone(),
@@ -366,28 +362,15 @@ impl Driver {
             stop: self.stop.clone(),
             run: self.record.id.clone(),
             http: self.http.clone(),
-            outside: self.endpoints.outside(&self.plan.nodes()[place]),
-            calls: self.endpoints.calls(&self.plan.nodes()[place], &self.store, recall),
+            outside: self.endpoints.outside(node),
+            calls: self.endpoints.calls(node, &self.store, recall),
         };
         let done = self.done.clone();
         tokio::spawn(async move {
             // The receiver is gone only when the run has already failed.
             drop(done.send(run_node(job).await));
         });
-    }
-
-    /// What a frozen node gave last, and its key of then, so that later runs find it again.
-    fn frozen(&mut self, node: &Node) -> Option<(Option<NodeKey>, IndexMap<String, OutputRecord>)> {
-        if !node.spec.freeze {
-            return None;
-        }
-        let last = self.last_run().get(node.id())?.clone();
-        is_frozen(node, &last, &self.store).then_some((last.key, last.outputs))
-    }
-
-    fn last_run(&mut self) -> &BTreeMap<String, NodeRun> {
-        let (store, plan, own) = (&self.store, &self.plan, &self.record.id);
-        self.last.get_or_insert_with(|| last_nodes(store, plan, own))
+        Ok(())
     }
 
     fn cached(
@@ -466,6 +449,14 @@ impl Driver {
         let plan = Arc::clone(&self.plan);
         let from = &plan.nodes()[place].inputs[input];
         tracing::warn!("an output of `{}` is damaged ({damage:?}): it is made again", plan.nodes()[from.node].id());
+        let times = self.remade.entry(from.node).or_default();
+        *times += 1;
+        if *times > REMAKES {
+            let message = format!("the input `{}` was made again and is damaged each time it is read", from.port);
+            let error = OperatorError::machine(message).with_help("look at the disk and its controller");
+            let step = self.fail(place, &error)?;
+            return self.go_on(place, step);
+        }
         let waiting = self.remaking.entry(from.node).or_default();
         waiting.push(place);
         if waiting.len() > 1 {
@@ -481,6 +472,11 @@ impl Driver {
         let place = done.place;
         self.count(&done.spent);
         match done.outcome {
+            Err(error) if error.blame == Blame::Cancelled && self.closed(place).is_some() => {
+                let error = OperatorError::machine(self.closed(place).unwrap_or_default());
+                let error = error.with_help("what was answered is kept; the next run asks the rows that are left");
+                self.fail_with(place, &error, Some(done.key), done.reasons, done.seconds)
+            }
             Err(error) if error.blame == Blame::Cancelled => {
                 self.tell_budget();
                 self.summary.skipped += 1;
@@ -497,6 +493,11 @@ impl Driver {
             Ok(result) if done.reused => self.cached(place, Some(result.key), result.outputs),
             Ok(result) => self.finished(place, &result, done.reasons, done.cached_rows),
         }
+    }
+
+    /// Why a node's endpoint is asked no more, where the run is not told to stop.
+    fn closed(&self, place: usize) -> Option<String> {
+        self.endpoints.closed(&self.plan.nodes()[place]).filter(|_| !self.stop.is_draining())
     }
 
     fn count(&mut self, spent: &Usage) {
@@ -541,6 +542,7 @@ impl Driver {
             operator: node.entry.name.to_owned(),
             rows,
             rejects: result.rejects(),
+            rejected_for: rejected_for(&self.store, &result.outputs),
             key: result.key,
             cached_rows,
             calls: result.calls,
@@ -601,7 +603,7 @@ impl Driver {
     ) -> Result<(), StoreError> {
         let node = &self.plan.nodes()[place];
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let run = NodeRun { node: id, operator, key, outcome, reasons, outputs, error, seconds };
+        let run = NodeRun { node: id, operator, key, outcome, reasons, outputs, error, seconds, preimage: None };
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.node(&run)?;
         if outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
@@ -623,21 +625,29 @@ impl Driver {
     }
 }
 
+/// The most frequent reason of a node's rejects, with one of its messages: `connection: …`.
+fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
+    let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for batch in rows.batches() {
+        let batch = batch.ok()?;
+        let (kind, message) = (text_column(&batch, "kind").ok()?, text_column(&batch, "message").ok()?);
+        for (kind, message) in kind.iter().zip(message).filter_map(|(kind, message)| kind.zip(message)) {
+            let found = kinds.entry(kind.to_owned()).or_insert_with(|| (0, message.to_owned()));
+            found.0 += 1;
+        }
+    }
+    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    Some(format!("{kind}: {message}"))
+}
+
 /// Type, rows and bytes of a node's default output.
 fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
     let port = node.default_output();
     let record = port.and_then(|port| outputs.get(port));
     let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
     (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
-}
-
-fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
-    let mut found = chosen.clone();
-    let mut pending: Vec<usize> = chosen.iter().copied().collect();
-    while let Some(place) = pending.pop() {
-        pending.extend(plan.dependencies(place).into_iter().filter(|before| found.insert(*before)));
-    }
-    found
 }
 
 /// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
@@ -652,29 +662,4 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
         _ if summary.dead_letters > 0 => 3,
         _ => 0,
     }
-}
-
-/// The newest record of each node over the last runs of the pipeline, this one left out.
-///
-/// Reading stops once every node of the plan was seen.
-pub(super) fn last_nodes(store: &Store, plan: &Plan, own: &str) -> BTreeMap<String, NodeRun> {
-    let mut nodes = BTreeMap::new();
-    let mut missing: BTreeSet<&str> = plan.nodes().iter().map(crate::plan::Node::id).collect();
-    let ids = store.run_ids();
-    let earlier = ids.iter().rev().filter(|id| id.as_str() != own).take(50);
-    for id in earlier {
-        if store.run(id).is_none_or(|record| record.pipeline != plan.name()) {
-            continue;
-        }
-        if missing.is_empty() {
-            break;
-        }
-        for node in store.run_nodes(id) {
-            if node.key.is_some() {
-                missing.remove(node.node.as_str());
-                nodes.entry(node.node.clone()).or_insert(node);
-            }
-        }
-    }
-    nodes
 }

@@ -64,6 +64,11 @@ impl Endpoints {
         Some(Arc::clone(calls.entry(base).or_insert_with(new)))
     }
 
+    /// Why the endpoint of a node is asked no more, if so.
+    pub(super) fn closed(&self, node: &Node) -> Option<String> {
+        self.outside(node).gate?.closed()
+    }
+
     /// Tells of endpoints that are silent, until it is aborted.
     pub(super) fn watch(&self, reporter: Arc<dyn Reporter>) -> Option<AbortHandle> {
         if self.gates.is_empty() {

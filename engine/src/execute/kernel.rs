@@ -24,6 +24,8 @@ pub(super) struct KernelRun {
     pub(super) block_base: Digest,
     /// Look remembered rows up? (New ones are always remembered.)
     pub(super) recall: bool,
+    /// Pass known parts of the row input over?
+    pub(super) recall_blocks: bool,
     pub(super) on_error: OnError,
     pub(super) stop: Stop,
     pub(super) progress: Arc<NodeProgress>,
@@ -44,7 +46,7 @@ pub(super) fn run_kernel(
         Kernel::Whole(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
         Kernel::Map(kernel) => {
             let rows = run.inputs.rows(main)?;
-            let blocks = Blocks::open(&run.store, &run.block_base, run.recall)?;
+            let blocks = Blocks::open(&run.store, &run.block_base, run.recall_blocks)?;
             let job = MapJob { kernel, rows, blocks: &blocks, context: &run.context };
             let mut done = RowsRun::known(run_map(&job, sink)?);
             done.memo = Some(run.block_base);

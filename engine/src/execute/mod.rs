@@ -1,6 +1,7 @@
 //! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
 
 mod columns;
+mod decide;
 mod deliver;
 mod driver;
 mod endpoints;
@@ -13,7 +14,6 @@ mod query;
 mod recorded;
 mod rehearse;
 mod replay;
-mod resolve;
 mod resources;
 mod row_calls;
 mod rows;
@@ -25,6 +25,7 @@ mod tenure;
 mod work;
 mod worker;
 
+pub use decide::{Request, Retry, diff_known, preimage_of};
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;

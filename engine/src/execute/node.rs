@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::decide::{Lookup, look_up};
 use super::driver::{RunOptions, Stop, unix_time};
 use super::identity::Parts;
 use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
-use super::resolve::{Lookup, lookup};
 use super::rows::RowsRun;
 use super::tenure::Tenure;
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
-use crate::operator::{Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, Usage};
+use crate::operator::{
+    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, PortType,
+    TreeKind, Usage,
+};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Calls, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
@@ -50,11 +53,24 @@ impl NodeJob {
         self.options.limit.filter(|_| self.node().inputs.is_empty())
     }
 
+    /// Are known parts of the row input passed over? Not where an output was found damaged: the parts that were taken
+    /// over for it may be what is damaged.
+    pub(super) fn recall_blocks(&self) -> bool {
+        self.recall && !self.reasons.iter().any(|reason| matches!(reason, Reason::ArtifactCorrupt { .. }))
+    }
+
     /// What the rows, and what the parts, of the row input have in common.
     pub(super) fn bases(&self) -> (Digest, Digest) {
         let node = self.node();
         (self.parts.row_base(node), self.parts.block_base(node))
     }
+}
+
+/// What a kernel's run gave.
+pub(super) struct Ran {
+    pub(super) written: Written,
+    pub(super) rows: RowsRun,
+    pub(super) computed: Computed,
 }
 
 /// What came of it.
@@ -96,14 +112,14 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Err(error) => return done(Err(error), false, 0),
     };
     if job.recall
-        && let Lookup::Hit(result) = lookup(&job.store, node, &key, job.options.retry())
+        && let Lookup::Hit(result) = look_up(&job.store, node, &key, job.options.retry())
     {
         return done(Ok(*result), true, 0);
     }
     if let Err(error) = job.store.sound() {
         return done(Err(error.into()), false, 0);
     }
-    match damaged_input(&job) {
+    match tokio::task::block_in_place(|| damaged_input(&job)) {
         Ok(None) => {}
         Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
         Err(error) => return done(Err(error), false, 0),
@@ -124,13 +140,21 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     }
 }
 
-/// Brings the inputs here; gives the first one that is not what it should be.
+/// Brings the inputs here and compares them with their digests; gives the first one that is not what it should be. Where
+/// work on them is paid for or slow, they are read just before; elsewhere once a run.
 fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
+    let node = job.node();
+    let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
+    let dear = learns || node.entry.effect == Effect::External;
+    let begun = Instant::now();
     for (place, input) in job.inputs.iter().enumerate() {
-        if let Err(damage) = job.store.fetch(&input.id)? {
+        let state = if dear { job.store.intact(&input.id)? } else { job.store.intact_once(&input.id)? };
+        if let Err(damage) = state {
             return Ok(Some((place, damage)));
         }
     }
+    let bytes: u64 = job.inputs.iter().map(|input| input.bytes).sum();
+    tracing::debug!("inputs of `{}` ({bytes} bytes) compared in {:.6} s", node.id(), begun.elapsed().as_secs_f64());
     Ok(None)
 }
 
@@ -175,12 +199,12 @@ fn compute(
     let asks = job.outside.gate.is_some();
     let runs_programs = node.operator.runs_programs();
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
-    let (mut written, rows) = match program {
+    let mut ran = match program {
         Some(program) => run_in_worker(job, key, &parts, program)?,
         None => run_here(job, parts, progress)?,
     };
-    let blocks = std::mem::take(&mut written.blocks);
-    let mut result = node_result(job, key, preimage, written, &rows, start);
+    let blocks = std::mem::take(&mut ran.written.blocks);
+    let mut result = node_result(job, key, preimage, &mut ran, start);
     result.memo = result.memo.or_else(|| pieces.base());
     if !job.recall {
         job.store.record_anew(&result)?;
@@ -192,15 +216,11 @@ fn compute(
     if !blocks.is_empty() {
         Blocks::open(&job.store, &job.parts.block_base(node), true)?.keep(&blocks)?;
     }
-    Ok((result, rows))
+    Ok((result, ran.rows))
 }
 
 /// Runs the node in this process.
-fn run_here(
-    job: &NodeJob,
-    parts: ContextParts,
-    progress: Arc<NodeProgress>,
-) -> Result<(Written, RowsRun), OperatorError> {
+fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
     let node = job.node();
     let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
     let run = kernel_run(job, parts, progress, &sink)?;
@@ -212,21 +232,17 @@ fn run_here(
     if rows.stopped {
         return Err(OperatorError::cancelled());
     }
-    Ok((sink.commit()?, rows))
+    Ok(Ran { written: sink.commit()?, rows, computed: run.context.computed() })
 }
 
-fn node_result(
-    job: &NodeJob,
-    key: NodeKey,
-    preimage: serde_json::Value,
-    written: Written,
-    rows: &RowsRun,
-    start: Instant,
-) -> NodeResult {
+fn node_result(job: &NodeJob, key: NodeKey, preimage: serde_json::Value, ran: &mut Ran, start: Instant) -> NodeResult {
+    let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
+    let declared = Computed::declared(job.node().operator.repeatability());
+    let computed = Some(declared.and(ran.computed.clone()));
     NodeResult {
         key,
         preimage,
-        origin: Some(origin(job)),
+        origin: Some(Origin { computed, ..origin(job) }),
         outputs: written.outputs,
         figures: written.figures,
         summary: written.summary,
@@ -253,6 +269,7 @@ fn origin(job: &NodeJob) -> Origin {
         params: node.operator.params(),
         directory: job.options.directory.display().to_string(),
         sources: job.parts.files().to_vec(),
+        computed: None,
     }
 }
 
@@ -268,6 +285,7 @@ fn kernel_run(
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
     let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
+    let context = context.with_drain(job.stop.drain_flag());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);
     Ok(KernelRun {
@@ -277,6 +295,7 @@ fn kernel_run(
         row_base,
         block_base,
         recall: job.recall,
+        recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
         stop: job.stop.clone(),
         progress,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 
 use super::driver::Stop;
@@ -13,12 +14,13 @@ use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
 use crate::fingerprint::{Digest, identity_params};
 use crate::lineage::{
-    Closure, Difference, NodeCheck, Report, Severity, SourceState, Step, difference, file_difference, first_difference,
-    source_state, sources,
+    Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
+    first_difference, source_state, sources,
 };
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorEntry,
-    OperatorError, PortType, Registry, RetryPolicy, SecretLookup,
+    BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel, MapOutput,
+    NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy, RowKernel,
+    SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -64,6 +66,7 @@ pub async fn replay(
         for step in &closure.steps {
             bench.check(step, &told, &mut report)?;
         }
+        bench.note_nothing(&mut report);
         Ok(report)
     };
     let died = |_| OperatorError::engine("the audit panicked");
@@ -75,6 +78,45 @@ struct Silent;
 
 impl Reporter for Silent {
     fn event(&self, _event: &Event) {}
+}
+
+/// What is done with a recorded node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// It is computed again.
+    Replay,
+    /// What it recorded is derived again, as far as that goes without asking the outside.
+    Recheck,
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Recheck => "recheck",
+        }
+    }
+}
+
+/// A row kernel that gives a row and all its samples at a time.
+struct OneByOne {
+    kernel: Arc<dyn RowKernel>,
+    context: Context,
+}
+
+impl MapKernel for OneByOne {
+    fn map(&self, row: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
+        for sample in 0..self.kernel.samples().max(1) {
+            match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
+                Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
+                Err(failure) => {
+                    let message = format!("a row cannot be computed again: {}", failure.message);
+                    return Err(OperatorError::data(message));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 struct Bench {
@@ -105,44 +147,79 @@ pub(super) enum Outcome {
 
 impl Bench {
     fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
-        let effect = self.registry.get(&step.preimage.operator).map(|entry| entry.effect);
-        let is_external = effect == Some(Effect::External);
-        let (check, wanted) =
-            if is_external { ("recheck", self.options.recheck) } else { ("replay", self.options.replay) };
-        if !wanted {
-            return Ok(());
+        let is_external = self.registry.get(&step.preimage.operator).is_some_and(|e| e.effect == Effect::External);
+        if self.options.replay && (!is_external || self.may_repeat(step)) {
+            told(step.name());
+            self.check_by(Check::Replay, step, report)?;
         }
-        told(step.name());
+        if self.options.recheck && is_external {
+            told(step.name());
+            self.check_by(Check::Recheck, step, report)?;
+        }
+        Ok(())
+    }
+
+    /// Does the record, or without one the operator, say of an external node that its bytes come again somewhere?
+    fn may_repeat(&self, step: &Step) -> bool {
+        let origin = step.result.origin.as_ref();
+        let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
+        let declared = || {
+            let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
+            let operator = (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()?;
+            Some(operator.repeatability())
+        };
+        recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
+    }
+
+    fn check_by(&self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
         let scratch = self.store.scratch()?;
-        let outcome = self.outcome(step, &scratch, report, is_external);
+        let outcome = self.outcome(check, step, &scratch, report);
         scratch.remove()?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             // That it fails now is told, and is no proof that the record is wrong.
             Err(error) => Outcome::NotChecked(format!("it cannot be computed again: {error}")),
         };
-        note(step.name(), check, outcome, report);
+        note(step.name(), check.name(), outcome, report);
         Ok(())
     }
 
-    fn outcome(&self, step: &Step, scratch: &Store, report: &Report, external: bool) -> Result<Outcome, OperatorError> {
+    /// What was asked for and met no node.
+    fn note_nothing(&self, report: &mut Report) {
+        let asked = [
+            (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
+            (self.options.recheck, "recheck", "no node behind the target asks the outside"),
+        ];
+        for (_, check, why) in asked.into_iter().filter(|(wanted, ..)| *wanted) {
+            if report.nodes.iter().all(|node| node.check != check) {
+                report.note_node("any node", check, NOT_CHECKED, why.to_owned());
+            }
+        }
+    }
+
+    fn outcome(&self, check: Check, step: &Step, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
         let entry = match self.entry(step, report) {
             Ok(entry) => entry,
             Err(why) => return Ok(Outcome::NotChecked(why)),
         };
-        let rerun = match self.rerun(step, &entry, scratch)? {
+        let rerun = match self.rerun(check, step, &entry, scratch)? {
             Ok(rerun) => rerun,
             Err(why) => return Ok(Outcome::NotChecked(why)),
         };
-        if external {
+        if check == Check::Recheck {
             return super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed);
         }
-        if let Some(rows) = self.options.sample
-            && let Kernel::Map(kernel) = rerun.operator.open(&rerun.inputs, &rerun.context)?
-        {
-            match check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)? {
-                Sampled::Done(outcome) => return Ok(outcome),
-                Sampled::NeedsAll => {}
+        if let Some(rows) = self.options.sample {
+            let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
+                Kernel::Map(kernel) => Some(kernel),
+                Kernel::RowMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
+                Kernel::Query(_) | Kernel::Whole(_) => None,
+            };
+            if let Some(kernel) = kernel
+                && let Sampled::Done(outcome) =
+                    check_rows(&self.store, &rerun, kernel.as_ref(), rows, self.options.seed)?
+            {
+                return Ok(outcome);
             }
         }
         self.whole(&rerun, scratch, report)
@@ -176,6 +253,7 @@ impl Bench {
 
     fn rerun<'a>(
         &self,
+        check: Check,
         step: &'a Step,
         entry: &OperatorEntry,
         scratch: &Store,
@@ -191,8 +269,12 @@ impl Bench {
             Ok(operator) => operator,
             Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
         };
-        if !operator.repeats() {
-            return Ok(Err("its program does not promise the same bytes twice".to_owned()));
+        let computed = origin.and_then(|origin| origin.computed.clone());
+        let computed = computed.unwrap_or_else(|| Computed::declared(operator.repeatability()));
+        if check == Check::Replay
+            && let Err(why) = computed.on_this_cpu()
+        {
+            return Ok(Err(why));
         }
         if operator.runs_programs() && !self.options.allow_programs {
             return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));
@@ -311,6 +393,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
         recall: false,
+        recall_blocks: false,
         on_error: OnError::DeadLetter,
         stop: Stop::default(),
         progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),
@@ -320,14 +403,13 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
 }
 
 fn note(node: &str, check: &'static str, outcome: Outcome, report: &mut Report) {
-    let told = |outcome, detail| NodeCheck { node: node.to_owned(), check, outcome, detail };
     match outcome {
-        Outcome::Same(detail) => report.nodes.push(told("same", detail)),
-        Outcome::NotChecked(why) => report.nodes.push(told("not checked", why)),
+        Outcome::Same(detail) => report.note_node(node, check, "same", detail),
+        Outcome::NotChecked(why) => report.note_node(node, check, NOT_CHECKED, why),
         Outcome::Differs(differences) => {
             let ports: BTreeSet<&str> = differences.iter().map(|(port, ..)| port.as_str()).collect();
             let ports = ports.into_iter().collect::<Vec<_>>().join(", ");
-            report.nodes.push(told("differs", format!("outputs: {ports}")));
+            report.note_node(node, check, "differs", format!("outputs: {ports}"));
             for (port, found, rows) in differences {
                 let count = if rows > 1 { format!(" ({rows} rows differ)") } else { String::new() };
                 let message = format!("recorded {:?}, computed {:?}{count}", found.recorded, found.computed);

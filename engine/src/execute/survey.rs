@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::driver::last_nodes;
-use super::identity::{Known, Parts};
-use super::resolve::{Lookup, Retry, lookup, reasons};
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::decide::{Decider, Decision, History, Look, Pending, Request};
+use super::identity::Known;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
-use crate::plan::{Node, Plan};
-use crate::store::{NodeResult, NodeRun, Store};
+use crate::plan::{Node, Plan, with_all_before};
+use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What would happen to a node.
 #[derive(Clone, Debug)]
@@ -23,12 +25,26 @@ pub enum NodeStatus {
         result: Box<NodeResult>,
     },
     /// It is frozen, and what it gave last is there.
-    Frozen,
+    Frozen {
+        /// What it gave.
+        last: Box<NodeRun>,
+    },
     /// It would run.
     Run {
         /// Its key.
         key: NodeKey,
+        /// What the key is made of.
+        preimage: Value,
         /// Why.
+        reasons: Vec<Reason>,
+    },
+    /// It would run and may not: it is not chosen.
+    Held {
+        /// Its key.
+        key: NodeKey,
+        /// What the key is made of.
+        preimage: Value,
+        /// Why it would run.
         reasons: Vec<Reason>,
     },
     /// It depends on nodes that would run, or on a file that is still to be fetched: its key is not known before. If
@@ -36,6 +52,10 @@ pub enum NodeStatus {
     Unknown {
         /// What it waits for.
         waits_for: Vec<String>,
+        /// What its key will be made of, as far as that is known.
+        preimage: Value,
+        /// What of that has changed already: then only an earlier result of the same key keeps it from running.
+        reasons: Vec<Reason>,
     },
     /// A source cannot be read.
     Broken {
@@ -48,96 +68,113 @@ impl NodeStatus {
     /// Is its result there, so that it will not run?
     #[must_use]
     pub fn is_known(&self) -> bool {
-        matches!(self, Self::Cached { .. } | Self::Frozen)
+        matches!(self, Self::Cached { .. } | Self::Frozen { .. })
+    }
+
+    /// Its outputs, where they are known.
+    fn outputs(&self) -> Option<&IndexMap<String, OutputRecord>> {
+        match self {
+            Self::Cached { result, .. } => Some(&result.outputs),
+            Self::Frozen { last } => Some(&last.outputs),
+            _ => None,
+        }
+    }
+
+    /// What its key is made of, as far as that is known.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&Value> {
+        match self {
+            Self::Cached { result, .. } => Some(&result.preimage),
+            Self::Run { preimage, .. } | Self::Held { preimage, .. } | Self::Unknown { preimage, .. } => Some(preimage),
+            Self::Frozen { .. } | Self::Broken { .. } => None,
+        }
+    }
+
+    fn of(decision: Decision) -> Self {
+        match decision {
+            Decision::Frozen(last) => Self::Frozen { last },
+            Decision::Cached { key, result } => Self::Cached { key, result },
+            Decision::Run(pending) => {
+                let Pending { key, preimage, reasons, .. } = *pending;
+                Self::Run { key, preimage, reasons }
+            }
+            Decision::Held(pending) => {
+                let Pending { key, preimage, reasons, .. } = *pending;
+                Self::Held { key, preimage, reasons }
+            }
+            Decision::Waits { on, preimage, reasons } => Self::Unknown { waits_for: on, preimage, reasons },
+            Decision::Broken(SourceProblem::NotFetched { address }) => {
+                let waits_for = vec![format!("`{address}`, which a run fetches")];
+                Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
+            }
+            Decision::Broken(problem) => Self::Broken { problem: problem.to_string() },
+            Decision::Unfetched(error) => Self::Broken { problem: error.message },
+        }
     }
 }
 
-/// The status of every node, in plan order.
+/// The status of the nodes that are asked about.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// By place in the plan.
-    pub nodes: Vec<NodeStatus>,
+    pub nodes: BTreeMap<usize, NodeStatus>,
     /// What those still have to ask that would ask an endpoint.
     pub work: BTreeMap<usize, Work>,
 }
 
-/// Is the node told to keep what it gave last, and is all of that still there?
-pub(super) fn is_frozen(node: &Node, last: &NodeRun, store: &Store) -> bool {
-    let whole = || last.outputs.values().all(|output| store.check(&output.id).is_ok());
-    node.spec.freeze && !last.outputs.is_empty() && whole()
-}
-
-/// Looks every node up. `limit` as it would be given to the run.
-#[must_use]
-pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Survey {
+/// Looks up the nodes that a run with that request would be about.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
+    let history = History::before("");
+    let decider = Decider { plan, store, request, history: &history };
+    let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
     let mut sources = SourceDigests::new(store.known_sources());
-    let last = last_nodes(store, plan, "");
-    let mut nodes = Vec::with_capacity(plan.nodes().len());
-    let mut work = BTreeMap::new();
+    let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
     for (place, node) in plan.nodes().iter().enumerate() {
-        if let Some(frozen) = last.get(node.id()).filter(|last| is_frozen(node, last, store)) {
-            known.insert(place, frozen.outputs.clone());
-            nodes.push(NodeStatus::Frozen);
+        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
             continue;
         }
-        let status = match Parts::gather(node, &known, &mut sources, directory, limit) {
-            Err(SourceProblem::NotFetched { address }) => {
-                NodeStatus::Unknown { waits_for: vec![format!("`{address}`, which a run fetches")] }
-            }
-            Err(problem) => NodeStatus::Broken { problem: problem.to_string() },
-            Ok(None) => {
-                let unknown = node.inputs.iter().filter(|input| !known.contains_key(&input.node));
-                let mut waits_for: Vec<String> =
-                    unknown.map(|input| plan.nodes()[input.node].id().to_owned()).collect();
-                waits_for.dedup();
-                NodeStatus::Unknown { waits_for }
-            }
-            Ok(Some(parts)) => {
-                let (key, preimage) = parts.key(node);
-                match lookup(store, node, &key, Retry::Failed) {
-                    Lookup::Hit(result) => {
-                        known.insert(place, result.outputs.clone());
-                        NodeStatus::Cached { key, result }
-                    }
-                    Lookup::Miss(mut found) => {
-                        if found.is_empty() {
-                            found = reasons(store, last.get(node.id()), &key, &preimage);
-                        }
-                        work.extend(Some(place).zip(work_of(store, node, &parts, &known, directory)));
-                        NodeStatus::Run { key, reasons: found }
-                    }
-                }
-            }
-        };
-        if matches!(status, NodeStatus::Unknown { .. }) {
-            work.extend(Some(place).zip(node.operator.endpoint().map(Work::later)));
+        let decision = decider.decide(place, &known, &mut sources, Look::There)?;
+        work.extend(Some(place).zip(work_of(store, node, &decision, &known, request.directory)));
+        let status = NodeStatus::of(decision);
+        if let Some(outputs) = status.outputs() {
+            known.insert(place, outputs.clone());
         }
-        nodes.push(status);
+        nodes.insert(place, status);
     }
-    Survey { nodes, work }
+    Ok(Survey { nodes, work })
 }
 
 /// Of these places, those whose results are not known. The store is only asked where there are any.
-#[must_use]
+///
+/// # Errors
+/// When the store cannot be read.
 pub fn not_known(
     plan: &Plan,
     store: &Store,
-    directory: &Path,
-    limit: Option<u64>,
+    request: Request<'_>,
     mut places: Vec<usize>,
-) -> Vec<usize> {
+) -> Result<Vec<usize>, StoreError> {
     if !places.is_empty() {
-        let survey = survey(plan, store, directory, limit);
-        places.retain(|place| !survey.nodes[*place].is_known());
+        let survey = survey(plan, store, request)?;
+        places.retain(|place| survey.nodes.get(place).is_some_and(|status| !status.is_known()));
     }
-    places
+    Ok(places)
 }
 
 /// What a node still has to ask that asks an endpoint.
-fn work_of(store: &Store, node: &Node, parts: &Parts, known: &Known, directory: &Path) -> Option<Work> {
+fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
+    let pending = match decision {
+        Decision::Run(pending) => Some(pending),
+        Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched { .. }) => None,
+        _ => return None,
+    };
     let endpoint = node.operator.endpoint()?;
     let work = || {
+        let parts = &pending?.parts;
         let mut inputs = Inputs::new();
         let mut all = true;
         for input in &node.inputs {
@@ -162,13 +199,15 @@ fn work_of(store: &Store, node: &Node, parts: &Parts, known: &Known, directory: 
 
 /// Places of the nodes whose result is known and lacks rows: rejects of external nodes, and rows that `on_error: drop`
 /// passed over.
-#[must_use]
-pub fn failed_rows(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Vec<usize> {
-    let survey = survey(plan, store, directory, limit);
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<usize>, StoreError> {
+    let survey = survey(plan, store, request)?;
     let failed = |status: &NodeStatus| match status {
         NodeStatus::Cached { result, .. } => result.dropped > 0,
         NodeStatus::Run { reasons, .. } => reasons.iter().any(|reason| matches!(reason, Reason::RejectsRetried { .. })),
         _ => false,
     };
-    survey.nodes.iter().enumerate().filter(|(_, status)| failed(status)).map(|(place, _)| place).collect()
+    Ok(survey.nodes.iter().filter(|(_, status)| failed(status)).map(|(place, _)| *place).collect())
 }

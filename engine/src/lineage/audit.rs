@@ -13,6 +13,9 @@ use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
 use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
+/// The outcome of a node that nothing was compared of.
+pub const NOT_CHECKED: &str = "not checked";
+
 /// Does a finding make an audit fail?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,6 +54,15 @@ pub struct NodeCheck {
     pub detail: String,
 }
 
+/// Something that was to be checked and was not looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unchecked {
+    /// What: a node, an artifact, a source.
+    pub what: String,
+    /// Why not.
+    pub why: String,
+}
+
 /// What was checked and what was found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -68,6 +80,8 @@ pub struct Report {
     pub sources_unchanged: u64,
     /// Nodes that were computed or derived again.
     pub nodes: Vec<NodeCheck>,
+    /// What was to be checked and was not looked at.
+    pub unchecked: Vec<Unchecked>,
     /// What was found.
     pub findings: Vec<Finding>,
     /// Artifacts that are not what was written.
@@ -80,6 +94,25 @@ impl Report {
     #[must_use]
     pub fn differences(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Difference).count()
+    }
+
+    /// How many things were to be checked: artifacts, sources, nodes that were to be computed or derived again.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.artifacts + self.sources + self.nodes.len() as u64
+    }
+
+    /// Notes that something was not looked at.
+    pub fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.unchecked.push(Unchecked { what: what.into(), why: why.into() });
+    }
+
+    /// Notes what came of computing or deriving a node again.
+    pub fn note_node(&mut self, node: &str, check: &'static str, outcome: &'static str, detail: String) {
+        if outcome == NOT_CHECKED {
+            self.pass_over(format!("{check} of {node}"), detail.clone());
+        }
+        self.nodes.push(NodeCheck { node: node.to_owned(), check, outcome, detail });
     }
 
     /// Adds a finding.
@@ -227,20 +260,29 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
     let changed = if strict { Severity::Difference } else { Severity::Note };
     for source in sources(step) {
         report.sources += 1;
-        let place = Some(source.path.clone().unwrap_or_else(|| source.name.clone()));
+        let shown = source.path.clone().unwrap_or_else(|| source.name.clone());
+        let what = format!("source {shown} of {}", step.name());
+        let place = Some(shown);
         match source_state(&source) {
             SourceState::Unchanged => report.sources_unchanged += 1,
             SourceState::Changed => {
                 report.find(changed, "source", step.name(), place, "the file changed since it was read");
             }
-            SourceState::Gone => report.find(changed, "source", step.name(), place, "the file is no longer there"),
+            SourceState::Gone => {
+                report.find(changed, "source", step.name(), place, "the file is no longer there");
+                report.pass_over(what, "the file is no longer there");
+            }
             SourceState::Unplaced => {
                 report.find(Severity::Note, "source", step.name(), place, "where the file lay was not recorded");
+                report.pass_over(what, "where the file lay was not recorded");
             }
-            SourceState::Named if source.name == "--limit" => {}
+            SourceState::Named if source.name == "--limit" => report.sources_unchanged += 1,
             SourceState::Named => {
                 let message = "it is known by its name or address: its content was not checked";
                 report.find(Severity::Note, "source", step.name(), place, message);
+                if source.name.contains("://") {
+                    report.pass_over(what, "it is known by its address");
+                }
             }
         }
     }
@@ -261,8 +303,15 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
-/// Checks the records of runs line by line.
+/// Checks the records of runs line by line. Runs that are not there and that no collection forgot are told.
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
+    let there: BTreeSet<String> = store.run_ids().into_iter().collect();
+    let forgotten: BTreeSet<String> = store.collections().into_iter().flat_map(|collection| collection.runs).collect();
+    for run in runs.iter().filter(|run| !there.contains(*run) && !forgotten.contains(*run)) {
+        let why = "its record is gone, and `gc` did not forget it: it was deleted, or results came without it";
+        report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
+        report.pass_over(format!("ledger of run {run}"), "its record is gone");
+    }
     for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
         let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
         let killed = store.run(&damage.run).is_some_and(|run| run.finished.is_none());
@@ -330,6 +379,9 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
             let message = format!("it was {collected}: its content cannot be checked");
             // What was asked for and is not there is no note.
             let severity = if expected.asked { Severity::Difference } else { Severity::Note };
+            if !expected.asked {
+                report.pass_over(format!("{label} of {}", expected.node), format!("it was {collected}"));
+            }
             report.find(severity, "artifact", &expected.node, Some(label), message);
             return;
         }

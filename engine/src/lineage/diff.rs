@@ -222,6 +222,7 @@ fn outcome(node: &NodeRun) -> &'static str {
         NodeOutcome::Cached | NodeOutcome::Finished => "finished",
         NodeOutcome::Failed => "failed",
         NodeOutcome::Skipped => "skipped",
+        NodeOutcome::Begun => "stopped",
     }
 }
 

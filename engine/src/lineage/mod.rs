@@ -21,7 +21,9 @@ mod target;
 mod trace;
 
 pub use ancestry::{Ancestor, Ancestry, ParentLink, Place, ancestry};
-pub use audit::{Finding, NodeCheck, Report, Severity, SourceState, source_state, verify, verify_ledger};
+pub use audit::{
+    Finding, NOT_CHECKED, NodeCheck, Report, Severity, SourceState, Unchecked, source_state, verify, verify_ledger,
+};
 pub use catalog::{Catalog, Collected, Port};
 pub use closure::{Closure, Step, StepInput};
 pub use compare::{Difference, first_difference};
@@ -30,5 +32,5 @@ pub use descent::{Descendants, descent};
 pub use diff::{Changed, MetricChange, NodeChange, RunDiff, diff_runs};
 pub use instant::rfc3339;
 pub(crate) use lookup::{read_rows, rows_with, texts};
-pub use target::{NotFound, Target, resolve, run_of};
+pub use target::{NotFound, Target, came_to_nothing, resolve, run_of};
 pub use trace::{Graph, GraphInput, GraphOutput, GraphSource, GraphStep, Roots, downstream, graph, sources, upstream};

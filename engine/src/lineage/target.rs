@@ -5,7 +5,7 @@ use std::path::Path;
 use super::catalog::Catalog;
 use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
 use crate::spec::advice;
-use crate::store::{ArtifactId, ArtifactType, NodeRun, Store};
+use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 
 /// Fewest digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
@@ -122,7 +122,25 @@ pub fn resolve(
     if let Some(found) = file(store, catalog, text, directory)? {
         return Ok(found);
     }
-    Err(unknown(store, &runs, text))
+    Err(came_to_nothing(store, &runs, text).unwrap_or_else(|| unknown(store, &runs, text)))
+}
+
+/// Why a node of that name (`NODE`, `NODE.PORT`) has nothing to show, where one of the runs, newest first, knows it and
+/// it has no outputs.
+#[must_use]
+pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
+    let name = |node: &NodeRun| node.node == text || text.rsplit_once('.').is_some_and(|(name, _)| node.node == name);
+    let (run, node) =
+        runs.iter().find_map(|run| Some((run, store.run_nodes(run).into_iter().rfind(|node| name(node))?)))?;
+    let (what, why) = match node.outcome {
+        NodeOutcome::Failed => ("failed", node.error.clone()),
+        NodeOutcome::Skipped => ("was skipped", None),
+        NodeOutcome::Begun => ("was stopped before its end", None),
+        NodeOutcome::Cached | NodeOutcome::Finished => return None,
+    };
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    let message = format!("`{}` has nothing to show: it {what} in run {run}{why}", node.node);
+    Some(NotFound::new(message, Some(format!("`searchmill logs {run} --node {}` has what it said", node.node))))
 }
 
 fn node(store: &Store, runs: &[String], text: &str) -> Result<Option<Target>, NotFound> {

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::OperatorError;
 use super::outside::Outside;
 use super::params::Secret;
+use super::repeatability::{Computed, Repeatability};
 
 /// How often and how patiently a call to the outside is repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,13 +157,20 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>, Outside);
+pub struct Context(Arc<ContextParts>, Outside, Arc<Mutex<Computed>>, Option<Arc<AtomicBool>>);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
-        Self(Arc::new(parts), Outside::default())
+        let computed = Computed::declared(Repeatability::Everywhere);
+        Self(Arc::new(parts), Outside::default(), Arc::new(Mutex::new(computed)), None)
+    }
+
+    /// The same, with the flag that is set when the run winds down.
+    #[must_use]
+    pub fn with_drain(self, draining: Arc<AtomicBool>) -> Self {
+        Self(self.0, self.1, self.2, Some(draining))
     }
 
     /// The same, with what the run shares about the outside: budget, limits, calls that are known.
@@ -178,6 +186,18 @@ impl Context {
         &self.1
     }
 
+    /// Notes that the bytes of the result depend on what computes them: `computed.repeats` holds at most.
+    pub fn computed_on(&self, computed: Computed) {
+        let mut known = self.2.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = known.clone().and(computed);
+    }
+
+    /// What was noted so far.
+    #[must_use]
+    pub fn computed(&self) -> Computed {
+        self.2.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Seed of this node.
     #[must_use]
     pub fn seed(&self) -> u64 {
@@ -188,6 +208,13 @@ impl Context {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Does the run wind down? Long work that can go on later saves its state and ends with
+    /// [`OperatorError::cancelled`]; other work goes on to its end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_cancelled() || self.3.as_ref().is_some_and(|draining| draining.load(Ordering::Relaxed))
     }
 
     /// Fails when the run was told to stop: call it in long loops.

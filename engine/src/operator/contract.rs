@@ -10,6 +10,7 @@ use super::kernel::{Kernel, RowShape};
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
 use super::recheck::Recheck;
+use super::repeatability::Repeatability;
 use super::rows::Inputs;
 
 /// What running an operator twice gives.
@@ -63,10 +64,10 @@ pub trait Operator: Send + Sync + 'static {
         false
     }
 
-    /// Does it give the same bytes again? An operator that is not external and cannot promise it with these params (a
-    /// program of others) is not computed again by an audit.
-    fn repeats(_params: &Self::Params) -> bool {
-        true
+    /// Where computing it again on a CPU gives the same bytes. A kernel that meets something weaker at run time (a GPU, an
+    /// encoder inside an index) says so by [`Context::computed_on`]; the result records the weaker of the two.
+    fn repeatability(_params: &Self::Params) -> Repeatability {
+        Self::EFFECT.into()
     }
 
     /// What is wrong with params that deserialised; reported at the param's place in the file, before anything runs.

@@ -114,3 +114,27 @@ impl From<datafusion::error::DataFusionError> for OperatorError {
         Self::new(blame, error.strip_backtrace())
     }
 }
+
+/// Without credentials the clouds' clients ask the metadata service of a virtual machine for some. Elsewhere it does not
+/// answer, and its address explains nothing: what to say in place of a message that has it.
+#[must_use]
+pub fn missing_credentials(told: &str) -> Option<&'static str> {
+    let metadata = ["169.254.169.254", "metadata.google.internal"];
+    metadata.iter().any(|address| told.contains(address)).then_some(
+        "no credentials are set: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (s3://), \
+         GOOGLE_APPLICATION_CREDENTIALS (gs://), or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (az://) in \
+         the environment",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing_credentials;
+
+    #[test]
+    fn a_metadata_service_that_is_not_there_means_missing_credentials() {
+        let told = "Generic S3 error: error sending request for url (http://169.254.169.254/latest/api/token)";
+        assert!(missing_credentials(told).is_some_and(|said| said.contains("AWS_ACCESS_KEY_ID")));
+        assert_eq!(missing_credentials("connection refused"), None);
+    }
+}

@@ -110,7 +110,14 @@ struct State {
     told: Option<Duration>,
     /// Has it spoken since it was told to be silent?
     spoke: bool,
+    /// Calls that were given up in a row because nothing could be reached.
+    unreached: u32,
+    /// Why nothing is asked any more.
+    closed: Option<String>,
 }
+
+/// After so many calls in a row that were given up because nothing could be reached, nothing more is asked.
+const CLOSED_AFTER: u32 = 8;
 
 /// What the watch over an endpoint has to tell.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,6 +153,8 @@ impl Gate {
             waiting_since: None,
             told: None,
             spoke: false,
+            unreached: 0,
+            closed: None,
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
         Arc::new(Self { address: address.to_owned(), stall_after, slots, state: Mutex::new(state) })
@@ -193,8 +202,27 @@ impl Gate {
     pub(super) fn heard(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
+        state.unreached = 0;
         let others = state.under_way.len() > 1;
         state.waiting_since = others.then(Instant::now);
+    }
+
+    /// A call was given up: nothing could be reached, however often it was tried.
+    pub(super) fn unreached(&self, why: &str) {
+        let mut state = self.state();
+        state.unreached += 1;
+        if state.unreached >= CLOSED_AFTER {
+            let address = &self.address;
+            state.closed.get_or_insert_with(|| {
+                format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}")
+            });
+        }
+    }
+
+    /// Why nothing is asked any more, if so.
+    #[must_use]
+    pub fn closed(&self) -> Option<String> {
+        self.state().closed.clone()
     }
 
     /// A call took that many tokens.
@@ -297,6 +325,21 @@ mod tests {
         gate.heard();
         gate.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
+    }
+
+    #[test]
+    fn an_endpoint_that_nobody_reaches_is_asked_no_more() {
+        let gate = gate(&Limits::default());
+        for _ in 1..CLOSED_AFTER {
+            gate.unreached("refused");
+        }
+        gate.heard();
+        for _ in 1..CLOSED_AFTER {
+            gate.unreached("refused");
+            assert_eq!(gate.closed(), None, "it has spoken in between");
+        }
+        gate.unreached("refused");
+        assert!(gate.closed().is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
     }
 
     #[test]

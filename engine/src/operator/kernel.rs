@@ -1,4 +1,4 @@
-//! The three kinds of kernel: what an opened operator can do.
+//! The four kinds of kernel: what an opened operator can do.
 
 use std::sync::Arc;
 

@@ -11,6 +11,7 @@ mod params;
 mod port;
 mod recheck;
 mod registry;
+mod repeatability;
 mod rows;
 pub mod testing;
 
@@ -19,7 +20,7 @@ pub use context::{
     SecretLookup,
 };
 pub use contract::{Effect, Example, Operator, Source};
-pub use error::{Blame, OperatorError};
+pub use error::{Blame, OperatorError, missing_credentials};
 pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
     FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,
@@ -31,4 +32,5 @@ pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
+pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};

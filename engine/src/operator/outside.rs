@@ -140,6 +140,7 @@ impl Context {
     /// When the budget is used up, or the run is told to stop.
     pub async fn admit_call(&self) -> Result<Admission, RowFailure> {
         let outside = self.outside();
+        self.check_open()?;
         if outside.purse.is_empty() {
             // Said before any wait: whoever waits for a slot would only wait to be refused.
             outside.purse.take_call().map_err(refused)?;
@@ -151,6 +152,7 @@ impl Context {
         let mut call = None;
         if let Some(gate) = &outside.gate {
             call = Some(loop {
+                self.check_open()?;
                 match gate.begin(Instant::now()) {
                     Ok(call) => break call,
                     Err(wait) => self.patiently(tokio::time::sleep(wait.min(STEP))).await?,
@@ -164,6 +166,18 @@ impl Context {
         outside.purse.take_call().map_err(refused)?;
         outside.node.take_call().map_err(refused)?;
         Ok(admission)
+    }
+
+    /// A call is given up. Where nothing can be reached time after time, the rows that were not asked yet are postponed.
+    pub fn give_up_call(&self, kind: FailureKind, why: &str) {
+        if let Some(gate) = self.outside().gate.as_ref().filter(|_| kind == FailureKind::Connection) {
+            gate.unreached(why);
+        }
+    }
+
+    fn check_open(&self) -> Result<(), RowFailure> {
+        let closed = self.outside().gate.as_ref().and_then(|gate| gate.closed());
+        closed.map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
     }
 
     /// Nobody asks this node's endpoint for that long.

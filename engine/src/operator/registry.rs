@@ -14,6 +14,7 @@ use super::kernel::{Kernel, RowShape};
 use super::params::ParamIssue;
 use super::port::Ports;
 use super::recheck::Recheck;
+use super::repeatability::Repeatability;
 use super::rows::Inputs;
 
 /// An operator with its params type erased.
@@ -58,8 +59,8 @@ pub trait BoundOperator: Send + Sync {
     fn check_inputs(&self, inputs: &[&str]) -> Vec<ParamIssue>;
     /// Does it run programs that its params name?
     fn runs_programs(&self) -> bool;
-    /// Does it give the same bytes again?
-    fn repeats(&self) -> bool;
+    /// Where computing it again gives the same bytes.
+    fn repeatability(&self) -> Repeatability;
     /// Outside files whose content is part of the key.
     fn sources(&self) -> Vec<Source>;
     /// The endpoint that it asks.
@@ -115,8 +116,8 @@ impl<O: Operator> BoundOperator for Bound<O> {
         O::runs_programs(&self.params)
     }
 
-    fn repeats(&self) -> bool {
-        O::repeats(&self.params)
+    fn repeatability(&self) -> Repeatability {
+        O::repeatability(&self.params)
     }
 
     fn sources(&self) -> Vec<Source> {

@@ -11,4 +11,4 @@ pub use bind::bind;
 pub use check::{meant_node, nearest, suggest};
 pub use graph::{Input, Node, Plan};
 pub use schema::pipeline_schema;
-pub use select::{Selection, select};
+pub use select::{Selection, select, with_all_before};

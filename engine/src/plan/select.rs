@@ -35,6 +35,12 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
     Ok(chosen)
 }
 
+/// The chosen nodes and all that stand before them: nothing is asked of the others.
+#[must_use]
+pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
+    reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
+}
+
 /// A target names a node, a port of it (`node.port`), or every point of a matrix (`train` for `train@lr=…`).
 fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();

@@ -131,6 +131,9 @@ pub enum Event {
         bytes: u64,
         /// Rows that failed.
         rejects: u64,
+        /// Why most of them did: `kind: message`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rejected_for: Option<String>,
         /// The key of its result.
         key: NodeKey,
         /// Of its rows, those whose result was known.

@@ -5,7 +5,7 @@
 //! collection that is killed half-way leaves results that are whole, or artifacts that nobody asks for and that the next
 //! collection takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -64,6 +64,8 @@ pub struct Garbage {
     pub memos: Vec<(Digest, u64)>,
     /// Runs with their bytes.
     pub runs: Vec<(String, u64)>,
+    /// Remembered rows of external nodes that stay: memos, and their bytes.
+    pub kept_memos: (usize, u64),
     /// Results that stay.
     pub kept_results: usize,
     /// Bytes of the artifacts that stay.
@@ -139,7 +141,7 @@ impl Store {
         }
         let others = self.alone()?;
         let garbage = self.garbage_beside(policy, now, self.is_used(&others, now))?;
-        if !garbage.results.is_empty() {
+        if !(garbage.results.is_empty() && garbage.runs.is_empty()) {
             self.note_collection(&collection(&garbage, policy, now))?;
         }
         for result in &garbage.results {
@@ -185,6 +187,10 @@ impl Store {
         if policy.memo {
             garbage.memos = self.unused_memos(&stock);
         }
+        let gone: BTreeSet<Digest> = garbage.memos.iter().map(|(base, _)| *base).collect();
+        let kept = self.memo_bases().into_iter().filter(|base| !gone.contains(base));
+        let sizes: Vec<u64> = kept.map(|base| folder_bytes(&self.memo_folder(&base))).collect();
+        garbage.kept_memos = (sizes.len(), sizes.iter().sum());
         if policy.forget_runs {
             garbage.runs = stock.old_runs().map(|id| (id.to_owned(), folder_bytes(&self.run_folder(id)))).collect();
         }
@@ -305,6 +311,7 @@ pub(super) fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Co
         time: now,
         kept: format!("{} runs, younger than {:.0} s", policy.runs, policy.age.as_secs_f64()),
         keys: garbage.results.iter().map(|result| result.key).collect(),
+        runs: garbage.runs.iter().map(|(id, _)| id.clone()).collect(),
     }
 }
 

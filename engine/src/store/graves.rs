@@ -22,6 +22,9 @@ pub struct Collection {
     pub kept: String,
     /// Results that it took.
     pub keys: Vec<NodeKey>,
+    /// Runs whose records it took.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
 }
 
 impl Collection {

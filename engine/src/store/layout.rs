@@ -17,13 +17,14 @@
 //!   sources.json                 digests of outside files by (size, mtime, inode)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::remote::Remote;
 use crate::fingerprint::{NodeKey, StatRecord};
@@ -41,6 +42,8 @@ const FORMAT: &str = "format";
 pub struct Store {
     root: Arc<PathBuf>,
     serial: Arc<AtomicU64>,
+    /// Artifacts whose files were read and are what was written.
+    intact: Arc<Mutex<BTreeSet<ArtifactId>>>,
     /// What it is the cache of, if it is one.
     pub(super) remote: Option<Arc<Remote>>,
 }
@@ -76,7 +79,7 @@ impl Store {
     /// When it has another format, or the place cannot be read.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let store = Self { root: Arc::new(whole), serial: Arc::default(), remote: None };
+        let store = Self { root: Arc::new(whole), serial: Arc::default(), intact: Arc::default(), remote: None };
         let path = store.root.join(FORMAT);
         match fs::read_to_string(&path) {
             Ok(found) if found.trim() != STORE_FORMAT.to_string() => {
@@ -108,6 +111,15 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Notes that all files of an artifact are what was written.
+    pub(super) fn note_intact(&self, id: ArtifactId) {
+        self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
+    pub(super) fn is_noted_intact(&self, id: &ArtifactId) -> bool {
+        self.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     /// The store's folder.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::artifact::{ArtifactId, ArtifactType};
 use super::columns::ColumnLineage;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::operator::Usage;
+use crate::operator::{Computed, Usage};
 
 /// One output of a finished node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct Origin {
     /// Local files that it read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceFile>,
+    /// How far its bytes can be computed again, and what computed them; missing in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computed: Option<Computed>,
 }
 
 /// A finished node. Written once, before the node is reported as done; never changed.

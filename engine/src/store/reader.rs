@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rayon::prelude::*;
 use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, Part};
@@ -39,6 +40,21 @@ fn renew(folder: &Path) {
     let file = File::options().append(true).open(folder.join(DESCRIPTION));
     if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
         tracing::debug!("{} is read again the next time: {error}", folder.display());
+    }
+}
+
+fn is_whole(folder: &Path, part: &Part) -> bool {
+    hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
+}
+
+/// Makes a file that is not what was written look changed: whoever checks it from now on reads it, in any artifact that
+/// shares the file.
+fn distrust(folder: &Path, part: &Part) {
+    let now = SystemTime::now();
+    let later = described(folder).map_or(now, |described| now.max(described + Duration::from_secs(1)));
+    let touched = File::open(folder.join(&part.name)).and_then(|file| file.set_modified(later));
+    if let Err(error) = touched {
+        tracing::warn!("{} is damaged and cannot be marked so: {error}", folder.join(&part.name).display());
     }
 }
 
@@ -124,15 +140,47 @@ impl Store {
     /// What is wrong.
     pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.bring(id)?;
+        self.read_whole(id)
+    }
+
+    /// Brings an artifact here, reads every file and compares digests: for inputs, before a kernel opens them. What is
+    /// damaged here is fetched from the shared store where there is one, and is not believed again by anyone.
+    ///
+    /// # Errors
+    /// When the shared store cannot be reached; inside, what is wrong with the artifact.
+    pub fn intact(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
+        if let Err(damage) = self.fetch(id)? {
+            return Ok(Err(damage));
+        }
+        let state = match self.read_whole(id) {
+            // What is fetched is compared with its digests on the way.
+            Err(_) if self.is_shared() => self.fetch(id)?,
+            state => state,
+        };
+        if state.is_ok() {
+            self.note_intact(*id);
+        }
+        Ok(state)
+    }
+
+    /// The same, read at most once as long as this store is open. What was written meanwhile counts as read.
+    ///
+    /// # Errors
+    /// As [`Store::intact`].
+    pub fn intact_once(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
+        if self.is_noted_intact(id) { self.fetch(id) } else { self.intact(id) }
+    }
+
+    /// Reads every file that lies here and compares digests.
+    pub(super) fn read_whole(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
-        let artifact = self.artifact(id).ok_or(Damage::Missing)?;
-        for part in &artifact.parts {
-            if hash_file(&folder.join(&part.name)).ok() != Some(part.digest) {
-                return Err(Damage::Corrupt);
-            }
+        let artifact = self.artifact_here(id).ok_or(Damage::Missing)?;
+        let damaged: Vec<&Part> = artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
+        for part in &damaged {
+            distrust(&folder, part);
         }
-        Ok(())
+        if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
 
     /// Fetches an artifact where that can be done; an unreachable store counts as one that does not have it.
@@ -192,5 +240,46 @@ impl Store {
         };
         let digests = artifact.parts.iter().map(|part| part.digest.hex()).collect();
         Ok(RowsInput::from_parts(kind, schema, artifact.rows(), id.to_string(), parts).with_part_digests(digests))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+    use searchmill_schemas::{Document, to_batch};
+
+    use super::*;
+    use crate::operator::OutputSink;
+    use crate::store::StoreSink;
+
+    fn made(store: &Store) -> ArtifactId {
+        let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
+        let mut sink = StoreSink::new(store, ports);
+        let row = Document { id: "a".to_owned(), title: None, text: "some words".to_owned(), metadata: None };
+        sink.write("rows", &to_batch(&[row]).unwrap()).unwrap();
+        sink.commit().unwrap().outputs["rows"].id
+    }
+
+    #[test]
+    fn a_byte_that_changed_without_a_trace_is_found_once_it_is_read_and_believed_by_nobody_after_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let id = made(&store);
+        let part = store.artifact_folder(&id).join("part-00000.parquet");
+        let before = fs::metadata(&part).unwrap().modified().unwrap();
+        let mut bytes = fs::read(&part).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&part, &bytes).unwrap();
+        File::options().append(true).open(&part).unwrap().set_modified(before).unwrap();
+        assert_eq!(store.check(&id), Ok(()), "it looks untouched");
+        assert_eq!(store.intact_once(&id).unwrap(), Ok(()), "this process has written it");
+        let other = Store::open(folder.path()).unwrap();
+        assert_eq!(other.intact_once(&id).unwrap(), Err(Damage::Corrupt));
+        assert_eq!(
+            (store.check(&id), Store::look(folder.path()).unwrap().check(&id)),
+            (Err(Damage::Corrupt), Err(Damage::Corrupt))
+        );
+        assert_eq!(made(&other), id, "made again, it takes the place of what was damaged");
+        assert_eq!((other.check(&id), other.intact(&id).unwrap()), (Ok(()), Ok(())));
     }
 }

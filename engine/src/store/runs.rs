@@ -49,6 +49,8 @@ pub struct RunRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeOutcome {
+    /// It began to run, and nothing more is recorded: it runs still, or the run was killed.
+    Begun,
     /// Its result was known.
     Cached,
     /// It ran.
@@ -81,6 +83,27 @@ pub struct NodeRun {
     pub error: Option<String>,
     /// Seconds it took (0 when cached).
     pub seconds: f64,
+    /// What its key was made of, of a node that began to run: there may never be a result that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preimage: Option<Value>,
+}
+
+impl NodeRun {
+    /// A node that begins to run.
+    #[must_use]
+    pub fn begun(node: &str, operator: &str, key: NodeKey, reasons: Vec<Reason>, preimage: Value) -> Self {
+        Self {
+            node: node.to_owned(),
+            operator: operator.to_owned(),
+            key: Some(key),
+            outcome: NodeOutcome::Begun,
+            reasons,
+            outputs: IndexMap::new(),
+            error: None,
+            seconds: 0.0,
+            preimage: Some(preimage),
+        }
+    }
 }
 
 /// Something in a run's records that is not what was written.
@@ -158,13 +181,13 @@ impl Store {
         serde_json::from_str(&text).ok()
     }
 
-    /// What the nodes of a run came to, in the order they ended. Torn and damaged lines are left out:
-    /// [`Store::ledger_damage`] names them.
+    /// What the nodes of a run came to, in the order they ended, and last those that began and did not end. Torn and
+    /// damaged lines are left out: [`Store::ledger_damage`] names them.
     #[must_use]
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
         let text = self.run_text(id, "nodes.jsonl");
         let whole = text.lines().filter(|line| look(line) != Seal::Broken);
-        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+        ended(whole.filter_map(|line| serde_json::from_str(line).ok()))
     }
 
     /// The events of a run, one JSON object a line.
@@ -210,6 +233,23 @@ impl Store {
             (!nodes.is_empty()).then_some((record, nodes))
         })
     }
+}
+
+/// Lines of a ledger as one record a node: what it came to, with what its key was made of when it began.
+fn ended(lines: impl Iterator<Item = NodeRun>) -> Vec<NodeRun> {
+    let mut begun: IndexMap<String, NodeRun> = IndexMap::new();
+    let mut nodes: Vec<NodeRun> = Vec::new();
+    for mut line in lines {
+        if line.outcome == NodeOutcome::Begun {
+            begun.insert(line.node.clone(), line);
+            continue;
+        }
+        let before = begun.shift_remove(&line.node);
+        line.preimage = before.filter(|before| before.key == line.key).and_then(|before| before.preimage);
+        nodes.push(line);
+    }
+    nodes.extend(begun.into_values());
+    nodes
 }
 
 impl RunWriter {
@@ -260,4 +300,33 @@ fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(),
     let mut text = seal(serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?);
     text.push(b'\n');
     out.write_all(&text).map_err(StoreError::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn a_node_has_one_record_with_what_its_key_was_made_of() {
+        let key = NodeKey(hash_bytes(b"key"));
+        let begun = |node: &str| NodeRun::begun(node, "chunk", key, Vec::new(), json!({"size": node}));
+        let failed =
+            |node: &str, key| NodeRun { outcome: NodeOutcome::Failed, preimage: None, key: Some(key), ..begun(node) };
+        let other = NodeKey(hash_bytes(b"other"));
+        let lines = [begun("a"), begun("b"), failed("b", key), begun("c"), failed("c", other)];
+        let nodes = ended(lines.into_iter());
+        let told: Vec<_> = nodes.iter().map(|node| (node.node.as_str(), node.outcome, node.preimage.clone())).collect();
+        assert_eq!(
+            told,
+            [
+                ("b", NodeOutcome::Failed, Some(json!({"size": "b"}))),
+                ("c", NodeOutcome::Failed, None),
+                ("a", NodeOutcome::Begun, Some(json!({"size": "a"}))),
+            ],
+            "what began and did not end comes last; a key's preimage belongs to that key alone"
+        );
+    }
 }

@@ -58,6 +58,8 @@ pub struct StoreSink {
     block_start: BTreeMap<String, usize>,
     /// Parts of the tables committed so far.
     committed: BTreeMap<String, Vec<Part>>,
+    /// Were parts of other artifacts taken over?
+    adopted: bool,
 }
 
 impl StoreSink {
@@ -80,6 +82,7 @@ impl StoreSink {
             blocks,
             block_start,
             committed,
+            adopted: false,
         }
     }
 
@@ -139,6 +142,7 @@ impl StoreSink {
         if !self.block_fits(block)? {
             return Ok(false);
         }
+        self.adopted = true;
         for (port, parts) in &block.outputs {
             for (artifact, part) in parts {
                 let path = part_path(&self.store, artifact, part);
@@ -219,7 +223,8 @@ impl StoreSink {
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         let target = self.store.artifact_folder(&id);
-        if self.store.check_here(&id).is_err() {
+        // What lies there is only kept if it is as good as what was just written.
+        if self.store.read_whole(&id).is_err() {
             self.store.discard(&id)?;
             if artifact.parts.is_empty() {
                 // A table without rows has no file, and perhaps no folder yet.
@@ -227,7 +232,9 @@ impl StoreSink {
             }
             write_description(folder, &artifact)?;
             match self.store.rename(folder, &target) {
-                Ok(()) => {}
+                // Parts that were adopted from other artifacts were not read.
+                Ok(()) if self.adopted => {}
+                Ok(()) => self.store.note_intact(id),
                 // Another process committed the same content first.
                 Err(_) if self.store.check_here(&id).is_ok() => {}
                 Err(error) => return Err(error.into()),

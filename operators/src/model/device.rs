@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device};
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_engine::operator::{Computed, Context, OperatorError, Repeatability};
 use serde::{Deserialize, Serialize};
 
 /// The numbers that a model computes with.
@@ -50,7 +50,9 @@ impl Compute {
     /// # Errors
     /// When the GPU cannot be used; says why and how to mend it.
     pub(crate) fn leased(context: &Context, precision: Precision) -> Result<Self, OperatorError> {
-        if context.gpus() == 0 { Ok(Self::on_cpu(precision)) } else { Self::on_gpu(precision) }
+        let compute = if context.gpus() == 0 { Self::on_cpu(precision) } else { Self::on_gpu(precision)? };
+        context.computed_on(compute.computed());
+        Ok(compute)
     }
 
     /// On the first GPU that `CUDA_VISIBLE_DEVICES` shows.
@@ -67,6 +69,15 @@ impl Compute {
             )
         })?;
         Ok(Self { dtype: precision.dtype(), device })
+    }
+
+    /// Where the same bytes are computed again: sums are cut as the processor's vector unit, or the GPU, wants them.
+    fn computed(&self) -> Computed {
+        if self.device.is_cpu() {
+            Computed::declared(Repeatability::Processor)
+        } else {
+            Computed { repeats: Repeatability::Device, on: device_name(&self.device) }
+        }
     }
 
     /// F32 on the CPU: what the hand-written loops are for.

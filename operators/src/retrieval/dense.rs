@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput};
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Repeatability, RowsInput};
 use searchmill_schemas::text_column;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,16 @@ impl Default for DenseParams {
 }
 
 impl DenseParams {
+    /// Flat vectors of the hashing encoder are the same everywhere; an encoder's sums, and what Faiss trains or links by
+    /// distances, depend on the processor.
+    #[must_use]
+    pub fn repeatability(&self) -> Repeatability {
+        match &self.encoder {
+            EncoderParams::Hashing(_) if self.factory == "Flat" => Repeatability::Everywhere,
+            _ => Repeatability::Processor,
+        }
+    }
+
     /// What is wrong with the params; `path` is where they lie below `with:`.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {

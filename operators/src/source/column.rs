@@ -405,9 +405,16 @@ fn fill_struct<'de, A: MapAccess<'de>>(
     fill_gaps(columns, row).map_err(A::Error::custom)
 }
 
-/// Columns that have no value in this row get none.
+/// Columns that have no value in this row get none; all that must have one are named.
 pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String> {
-    columns.iter_mut().filter(|column| column.len() == row).try_for_each(Column::push_missing)
+    let gaps = columns.iter_mut().filter(|column| column.len() == row);
+    let missing: Vec<String> =
+        gaps.filter_map(|column| column.push_missing().is_err().then(|| format!("`{}`", column.name()))).collect();
+    match missing.as_slice() {
+        [] => Ok(()),
+        [one] => Err(format!("{one} is missing")),
+        all => Err(format!("{} are missing", all.join(", "))),
+    }
 }
 
 /// The message for a field that was not there when the columns were inferred.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use searchmill_engine::operator::OperatorError;
+use searchmill_engine::operator::{OperatorError, missing_credentials};
 use url::Url;
 
 /// Settings that object stores understand are named like this.
@@ -54,6 +54,9 @@ pub(crate) async fn list(store: &dyn ObjectStore, prefix: &Path) -> object_store
 
 /// What a failed access means for the user.
 pub(crate) fn failed(location: &str, error: object_store::Error) -> OperatorError {
+    if let Some(wanted) = missing_credentials(&error.to_string()) {
+        return OperatorError::machine(format!("cannot read `{location}`: {wanted}"));
+    }
     match error {
         object_store::Error::NotFound { .. } => OperatorError::data(format!("there is nothing at `{location}`")),
         object_store::Error::Unauthenticated { .. } | object_store::Error::PermissionDenied { .. } => {

@@ -180,8 +180,6 @@ impl GoldDocuments {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -189,11 +187,7 @@ mod tests {
 
     #[test]
     fn golden_vectors_of_multihop_rag() {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/retrieval_metrics.jsonl"));
-        let Ok(text) = std::fs::read_to_string(path) else {
-            println!("SKIPPED: {} is missing", path.display());
-            return;
-        };
+        let text = crate::skip::golden("retrieval_metrics.jsonl");
         let mut rows = 0;
         for line in text.lines() {
             let row: Value = serde_json::from_str(line).unwrap();

@@ -60,7 +60,7 @@ impl Fit<'_> {
         let (total, rate, begun) = (self.total(), self.rate(), Instant::now());
         let mut tokens = 0;
         while (progressed.steps.len() as u64) < total && !progressed.stopped {
-            if self.context.is_cancelled() {
+            if self.context.is_draining() {
                 self.save(&adam, &progressed)?;
                 return Err(OperatorError::cancelled());
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
-use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_engine::operator::{Context, OperatorError, missing_credentials};
 use url::Url;
 
 use super::manifest::Manifest;
@@ -131,7 +131,11 @@ async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result
     let url = Url::parse(destination)
         .map_err(|error| OperatorError::pipeline(format!("`{destination}` is not a URL: {error}")))?;
     let (store, base) = store::open(&url)?;
-    let failed = |error: object_store::Error| OperatorError::machine(format!("cannot write `{destination}`: {error}"));
+    let failed = |error: object_store::Error| {
+        let told = error.to_string();
+        let told = missing_credentials(&told).unwrap_or(&told);
+        OperatorError::machine(format!("cannot write `{destination}`: {told}"))
+    };
     let path = |file: &str| {
         let parts = file.split('/');
         if manifest.folder { parts.fold(base.clone(), StorePath::join) } else { base.clone() }

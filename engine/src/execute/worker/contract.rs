@@ -8,14 +8,15 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::execute::node::Ran;
 use crate::execute::rows::RowsRun;
 use crate::fingerprint::{Digest, NodeKey};
-use crate::operator::{Blame, OperatorError, RetryPolicy, Usage};
+use crate::operator::{Blame, Computed, OperatorError, RetryPolicy, Usage};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
 
 /// Version of the contract: parent and worker must have the same.
-pub(super) const CONTRACT: u32 = 1;
+pub(super) const CONTRACT: u32 = 3;
 
 /// One node to be run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +36,7 @@ pub(super) struct Task {
     pub(super) row_base: Digest,
     pub(super) block_base: Digest,
     pub(super) recall: bool,
+    pub(super) recall_blocks: bool,
     pub(super) on_error: Failing,
     pub(super) limit: Option<u64>,
     pub(super) directory: PathBuf,
@@ -131,11 +133,13 @@ pub(super) struct Done {
     stopped: bool,
     memo: Option<Digest>,
     columns: BTreeMap<String, ColumnLineage>,
+    computed: Computed,
 }
 
 impl Done {
-    pub(super) fn new(written: Written, rows: RowsRun) -> Self {
+    pub(super) fn new(Ran { written, rows, computed }: Ran) -> Self {
         Self {
+            computed,
             outputs: written.outputs,
             figures: written.figures,
             summary: written.summary,
@@ -151,7 +155,7 @@ impl Done {
         }
     }
 
-    pub(super) fn unpack(self) -> (Written, RowsRun) {
+    pub(super) fn unpack(self) -> Ran {
         let (calls, prompt_tokens, completion_tokens) = (self.calls, self.prompt_tokens, self.completion_tokens);
         let cost_nanos = self.cost_nanos;
         let rows = RowsRun {
@@ -165,7 +169,8 @@ impl Done {
         };
         // Blocks are kept by the worker.
         let (outputs, figures, summary) = (self.outputs, self.figures, self.summary);
-        (Written { outputs, figures, summary, blocks: Vec::new() }, rows)
+        let written = Written { outputs, figures, summary, blocks: Vec::new() };
+        Ran { written, rows, computed: self.computed }
     }
 }
 

@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use super::contract::{CONTRACT, Done, Message, Task};
 use crate::execute::driver::Stop;
 use crate::execute::kernel::{KernelRun, run_kernel};
+use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
 use crate::operator::{
@@ -127,9 +128,10 @@ fn run(
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts });
+    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts }).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
+    let computed = run.context.computed();
     drop(run);
     // Threads that still compute after an order to stop are not waited for.
     runtime.shutdown_background();
@@ -142,7 +144,7 @@ fn run(
     if !blocks.is_empty() {
         Blocks::open(&store, &task.block_base, true)?.keep(&blocks)?;
     }
-    Ok(Done::new(written, rows))
+    Ok(Done::new(Ran { written, rows, computed }))
 }
 
 fn run_whole(operator: &dyn BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
@@ -227,6 +229,7 @@ fn kernel_run(
         row_base: task.row_base,
         block_base: task.block_base,
         recall: task.recall,
+        recall_blocks: task.recall_blocks,
         on_error: task.on_error.into(),
         stop: stop.clone(),
         progress: progress(task, parent),

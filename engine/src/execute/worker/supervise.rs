@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::contract::{CONTRACT, Message, Task, told_error};
 use super::device::DeviceLease;
-use crate::execute::node::NodeJob;
-use crate::execute::rows::RowsRun;
+use crate::execute::node::{NodeJob, Ran};
 use crate::fingerprint::NodeKey;
 use crate::operator::{ContextParts, OperatorError};
 use crate::report::Event;
-use crate::store::Written;
 
 /// Lines of a worker's stderr that a message shows.
 const TAIL: usize = 20;
@@ -37,7 +35,7 @@ pub(in crate::execute) fn run_in_worker(
     key: NodeKey,
     parts: &ContextParts,
     program: &Path,
-) -> Result<(Written, RowsRun), OperatorError> {
+) -> Result<Ran, OperatorError> {
     let workers = &job.options.workers;
     let gpus = workers.gpus(&job.node().spec.resources);
     let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.stop)?;
@@ -78,6 +76,7 @@ fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<
         row_base,
         block_base,
         recall: job.recall,
+        recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error.into(),
         limit: job.limit(),
         directory: job.options.directory.clone(),
@@ -97,7 +96,7 @@ struct Death {
     again: bool,
 }
 
-type Ended = Result<Result<(Written, RowsRun), OperatorError>, Death>;
+type Ended = Result<Result<Ran, OperatorError>, Death>;
 
 /// A running worker.
 struct Supervised<'a> {
@@ -172,7 +171,7 @@ impl<'a> Supervised<'a> {
     }
 
     /// What the node came to, if this is its last word.
-    fn hear(&mut self, message: Message) -> Option<Result<(Written, RowsRun), OperatorError>> {
+    fn hear(&mut self, message: Message) -> Option<Result<Ran, OperatorError>> {
         let node = || self.job.node().id().to_owned();
         match message {
             Message::Beat { memory } => self.memory = memory,

@@ -144,8 +144,11 @@ impl Reader<'_> {
 
     fn missing(&mut self, name: &str, schema: Schema<'_>, place: &Place) {
         let path = if place.path.is_empty() { name.to_owned() } else { format!("{}.{name}", place.path) };
-        let about = schema.property(name).and_then(|property| property.about().map(str::to_owned));
-        let help = about.map(|about| format!("`{name}`: {about}"));
+        let property = schema.property(name);
+        let choices = property.map(|property| property.choices()).filter(|choices| !choices.is_empty());
+        let choices = choices.map(|choices| format!(" Write {}", choices.join(" or "))).unwrap_or_default();
+        let about = property.and_then(|property| property.about().map(str::to_owned));
+        let help = about.map(|about| format!("`{name}`: {about}{choices}"));
         self.report("missing-key", format!("`{}` needs the param `{path}`", self.operator), place.name, place, help);
     }
 

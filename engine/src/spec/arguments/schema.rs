@@ -103,6 +103,15 @@ impl<'s> Schema<'s> {
     }
 
     /// The schema of a key of a map; `None` when there is no such key.
+    pub(super) fn choices(&self) -> Vec<String> {
+        let branches = self.branches().unwrap_or_else(|| vec![*self]);
+        let words = |branch: &Self| -> Vec<String> {
+            let words = branch.words().unwrap_or_default().into_iter().map(quoted);
+            words.chain(branch.tag().map(|tag| format!("`{{{tag}: …}}`"))).collect()
+        };
+        branches.iter().flat_map(words).collect()
+    }
+
     pub(super) fn property(&self, name: &str) -> Option<Self> {
         let declared = self.keyword("properties").and_then(|properties| properties.get(name));
         match (declared, self.keyword("additionalProperties")) {

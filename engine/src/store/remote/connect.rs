@@ -84,8 +84,9 @@ impl Store {
 
 fn another(url: &str, cache: &Path) -> StoreError {
     StoreError::Location(format!(
-        "{} is the local copy of another store than the one that is at {url} now: remove it, or name another folder \
-         with --store-cache",
+        "{0} is the local copy of a store that was at {url} before; another one is there now. It may hold results and \
+         paid rows that are nowhere else. Name another folder with --store-cache, and bring over what was paid for: \
+         `searchmill export --memo rows.tar.zst --store {0}`, then `searchmill import rows.tar.zst`",
         cache.display()
     ))
 }

@@ -12,6 +12,8 @@ use object_store::{
 };
 use tokio::io::AsyncWriteExt;
 
+use crate::operator::missing_credentials;
+
 pub(super) type Objects = Arc<dyn ObjectStore>;
 
 /// What became of a put under a condition.
@@ -33,6 +35,9 @@ pub(super) fn reason(error: &Error) -> String {
         cause = below;
     }
     let (told, innermost) = (error.to_string(), cause.to_string());
+    if let Some(wanted) = missing_credentials(&told) {
+        return wanted.to_owned();
+    }
     if told.contains(&innermost) { told } else { format!("{told} ({innermost})") }
 }
 

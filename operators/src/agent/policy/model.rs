@@ -7,7 +7,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rand::Rng;
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, FailureKind, OperatorError, ParamIssue, RowFailure, TreeInput};
+use searchmill_engine::operator::{
+    Computed, Context, FailureKind, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
+};
 use searchmill_schemas::{Author, Question, ToolCall, Turn};
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +132,8 @@ impl LocalModel {
         if !plain {
             // Other bytes than those of the CPU: the rows say where they come from.
             name = format!("{name} ({device})");
+            // A row's logits depend on its company in the batch, which depends on when its searches end.
+            context.computed_on(Computed::declared(Repeatability::Not));
         }
         Ok(Self { model, name, params, tools: tools.to_owned(), tool_name: tool_name.to_owned() })
     }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Secret};
+use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Repeatability, Secret};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::model::ModelParams;
+use crate::model::device::Precision;
 
 /// Who answers.
 #[derive(Clone, Debug, Serialize)]
@@ -158,6 +159,17 @@ const OWN_FIELDS: [&str; 10] =
     ["max_tokens", "messages", "model", "n", "seed", "stream", "stream_options", "temperature", "tools", "top_p"];
 
 impl PolicyParams {
+    /// Where its answers come again to the byte: a row of `model` depends on its seed alone where f32 is computed on a CPU,
+    /// and on the other rows of its batch elsewhere.
+    pub(crate) fn repeatability(&self) -> Repeatability {
+        match self {
+            Self::Endpoint(_) => Repeatability::Not,
+            Self::Evidence(_) => Repeatability::Everywhere,
+            Self::Model(model) if model.dtype == Precision::F32 => Repeatability::Processor,
+            Self::Model(_) => Repeatability::Not,
+        }
+    }
+
     /// What is wrong beyond types, with paths below `policy`.
     pub(crate) fn check(&self) -> Vec<ParamIssue> {
         match self {

@@ -43,12 +43,7 @@ struct Passage {
 }
 
 fn data(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).join(name);
-    if !path.exists() {
-        println!("SKIPPED: {} is missing", path.display());
-        return None;
-    }
-    Some(path)
+    crate::skip::shared(&format!("data/{name}"))
 }
 
 fn rows(path: &std::path::Path) -> Vec<Row> {

@@ -84,6 +84,7 @@ impl Exchange {
                 Err(Refusal::Trouble(trouble)) => trouble,
             };
             if trouble.kind == FailureKind::Refused || attempt >= retry.max_attempts {
+                context.give_up_call(trouble.kind, &trouble.message);
                 return Err(trouble.failure(attempt));
             }
             attempt += 1;

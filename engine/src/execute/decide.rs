@@ -1,0 +1,366 @@
+//! Decides what becomes of a node: its result is known, it runs, it waits, it is held; and why. `run`, `plan`, `why` and
+//! `status` all ask here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::identity::{Known, Parts};
+use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
+use crate::operator::{Effect, OperatorError, PortType};
+use crate::plan::{Node, Plan};
+use crate::spec::OnError;
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
+
+/// What a run is asked for, as far as it decides which nodes run.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Relative paths start here.
+    pub directory: &'a Path,
+    /// Rows that a source gives at most.
+    pub limit: Option<u64>,
+    /// Places of the nodes that may run; `None`: all.
+    pub selected: Option<&'a BTreeSet<usize>>,
+    /// Nodes that run even if their result is known (`*`: all).
+    pub force: Option<&'a BTreeSet<String>>,
+    /// Look nothing up.
+    pub no_cache: bool,
+    /// Which rows that failed outside are tried again.
+    pub retry: Retry,
+}
+
+impl<'a> Request<'a> {
+    /// A plain run in that folder.
+    #[must_use]
+    pub fn new(directory: &'a Path) -> Self {
+        Self { directory, limit: None, selected: None, force: None, no_cache: false, retry: Retry::Failed }
+    }
+
+    /// The same with at most so many rows of each source.
+    #[must_use]
+    pub fn limited(self, limit: Option<u64>) -> Self {
+        Self { limit, ..self }
+    }
+
+    fn may_run(&self, place: usize) -> bool {
+        self.selected.is_none_or(|selected| selected.contains(&place))
+    }
+
+    fn forced(&self, node: &Node) -> Option<Reason> {
+        let forced = self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*"));
+        let cache_off = self.no_cache.then_some(Reason::CacheOff);
+        if forced { Some(Reason::Forced) } else { cache_off }
+    }
+}
+
+/// Which rows that failed outside are tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// None.
+    Nothing,
+    /// Rejects.
+    Failed,
+    /// Those also that `on_error: drop` passed over.
+    Dropped,
+}
+
+/// What becomes of a node.
+pub(super) enum Decision {
+    /// It is frozen: what it gave last counts, whatever changed.
+    Frozen(Box<NodeRun>),
+    /// Its result is known.
+    Cached { key: NodeKey, result: Box<NodeResult> },
+    /// It runs.
+    Run(Box<Pending>),
+    /// It would run and may not: it was not chosen.
+    Held(Box<Pending>),
+    /// Its key is known once these nodes are done.
+    Waits { on: Vec<String>, preimage: Value, reasons: Vec<Reason> },
+    /// A source cannot be read.
+    Broken(SourceProblem),
+    /// A file that its key needs cannot be fetched.
+    Unfetched(OperatorError),
+}
+
+/// A node that has no result yet.
+pub(super) struct Pending {
+    pub(super) parts: Parts,
+    pub(super) key: NodeKey,
+    pub(super) preimage: Value,
+    pub(super) reasons: Vec<Reason>,
+}
+
+/// How closely the files of a known result are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Planning: are they there, here or in the shared store?
+    There,
+    /// Running: folders that are handed over must be here.
+    Here,
+    /// A file of it was found damaged: everything is read and compared.
+    Closely,
+}
+
+/// What is decided about all nodes of one plan.
+#[derive(Clone, Copy)]
+pub(super) struct Decider<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) store: &'a Store,
+    pub(super) request: Request<'a>,
+    pub(super) history: &'a History,
+}
+
+impl Decider<'_> {
+    /// What becomes of the node at `place`, given the outputs that are known so far.
+    pub(super) fn decide(
+        &self,
+        place: usize,
+        known: &Known,
+        sources: &mut SourceDigests,
+        look: Look,
+    ) -> Result<Decision, StoreError> {
+        let node = &self.plan.nodes()[place];
+        if let Some(last) = self.frozen(node, look) {
+            return Ok(Decision::Frozen(Box::new(last)));
+        }
+        let (directory, limit) = (self.request.directory, self.request.limit);
+        let parts = match Parts::gather(node, known, sources, directory, limit) {
+            Err(problem) => return Ok(Decision::Broken(problem)),
+            Ok(None) => return Ok(self.waits(node, known, sources)),
+            Ok(Some(parts)) => parts,
+        };
+        let (key, preimage) = parts.key(node);
+        let may_run = self.request.may_run(place);
+        let mut reasons = match self.request.forced(node).filter(|_| may_run) {
+            Some(reason) => vec![reason],
+            None => match self.look_up(node, &key, may_run, look)? {
+                Lookup::Hit(result) => return Ok(Decision::Cached { key, result }),
+                Lookup::Miss(found) => found,
+            },
+        };
+        if reasons.is_empty() {
+            reasons = self.reasons(node, Some(&key), &preimage);
+        }
+        let pending = Box::new(Pending { parts, key, preimage, reasons });
+        Ok(if may_run { Decision::Run(pending) } else { Decision::Held(pending) })
+    }
+
+    /// What a frozen node gave last, if all of that is still there.
+    fn frozen(&self, node: &Node, look: Look) -> Option<NodeRun> {
+        let last = node.spec.freeze.then(|| self.history.last(self.plan, self.store, node.id())).flatten()?;
+        let whole = |output: &OutputRecord| match look {
+            Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
+            Look::There | Look::Here => self.store.check(&output.id).is_ok(),
+        };
+        (!last.outputs.is_empty() && last.outputs.values().all(whole)).then(|| last.clone())
+    }
+
+    fn look_up(&self, node: &Node, key: &NodeKey, may_run: bool, look: Look) -> Result<Lookup, StoreError> {
+        let retry = if may_run { self.request.retry } else { Retry::Nothing };
+        let found = look_up(self.store, node, key, retry);
+        let Lookup::Hit(result) = &found else { return Ok(found) };
+        for (port, output) in &result.outputs {
+            let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));
+            let state = match look {
+                Look::Closely => self.store.intact(&output.id)?,
+                // What is written outside at once is compared before.
+                Look::Here if handed_over && !node.operator.destinations().is_empty() => {
+                    self.store.intact_once(&output.id)?
+                }
+                Look::Here if handed_over => self.store.fetch(&output.id)?,
+                Look::Here | Look::There => Ok(()),
+            };
+            if let Err(damage) = state {
+                return Ok(Lookup::Miss(vec![damage_reason(port, damage)]));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is known of a node whose inputs are not all known: what it waits for, and what has changed already.
+    fn waits(&self, node: &Node, known: &Known, sources: &mut SourceDigests) -> Decision {
+        let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
+        let mut on: Vec<String> = unknown().map(|input| self.plan.nodes()[input.node].id().to_owned()).collect();
+        on.dedup();
+        let mut filled = Known::new();
+        for input in &node.inputs {
+            let found = known.get(&input.node).and_then(|outputs| outputs.get(&input.output)).cloned();
+            let output = found.unwrap_or_else(|| unknown_output(&input.port_type));
+            filled.entry(input.node).or_default().insert(input.output.clone(), output);
+        }
+        let (directory, limit) = (self.request.directory, self.request.limit);
+        let gathered = Parts::gather(node, &filled, sources, directory, limit).ok().flatten();
+        let Some(parts) = gathered else { return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() } };
+        let preimage = without_unknown(parts.key(node).1);
+        let mut reasons = self.reasons(node, None, &preimage);
+        // That it never ran says nothing yet: what it waits for decides.
+        reasons.retain(|reason| !matches!(reason, Reason::NeverRan | Reason::Unfinished));
+        Decision::Waits { on, preimage, reasons }
+    }
+
+    /// Why a node runs, seen from the last run in which it was recorded.
+    fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
+        let last = self.history.last(self.plan, self.store, node.id());
+        let Some(last) = last.filter(|last| last.key.is_some()) else { return vec![Reason::NeverRan] };
+        if last.key.as_ref() == key {
+            return vec![Reason::Unfinished];
+        }
+        match preimage_of(self.store, last) {
+            Some(before) => diff_known(&before, preimage),
+            None => vec![Reason::Unfinished],
+        }
+    }
+}
+
+/// Stands for the content of an input that is not known: no content has this digest.
+fn unknown() -> Digest {
+    Digest::from_bytes([0; 32])
+}
+
+fn unknown_output(port_type: &PortType) -> OutputRecord {
+    OutputRecord { id: unknown().into(), artifact_type: port_type.into(), rows: 0, bytes: 0 }
+}
+
+/// A preimage in which unknown contents are `null`: no key can be made of it by mistake.
+fn without_unknown(mut preimage: Value) -> Value {
+    for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
+        if input[2] == Value::from(unknown().hex()) {
+            input[2] = Value::Null;
+        }
+    }
+    preimage
+}
+
+/// What differs between two preimages, of the second of which contents may be unknown.
+#[must_use]
+pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
+    let mut now = now.clone();
+    for (place, input) in now["inputs"].as_array_mut().into_iter().flatten().enumerate() {
+        let same_port = before["inputs"][place][0] == input[0];
+        if input[2].is_null() && same_port {
+            input[2] = before["inputs"][place][2].clone();
+        }
+    }
+    diff(before, &now)
+}
+
+/// What the key of a recorded node was made of, as far as the store says.
+#[must_use]
+pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
+    let key = node.key.as_ref()?;
+    let result = store.result(key).or_else(|| store.tombstone(key));
+    result.map(|result| result.preimage).or_else(|| node.preimage.clone())
+}
+
+/// What the store says about a key.
+pub(super) enum Lookup {
+    /// The result, with all its files.
+    Hit(Box<NodeResult>),
+    /// Why not.
+    Miss(Vec<Reason>),
+}
+
+/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; so is one with rows that are to be
+/// tried again.
+pub(super) fn look_up(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -> Lookup {
+    let Some(result) = store.result(key) else {
+        let collected = store.tombstone(key).map(|_| Reason::Collected);
+        return Lookup::Miss(collected.into_iter().collect());
+    };
+    for (port, output) in &result.outputs {
+        if let Err(damage) = store.check(&output.id) {
+            return Lookup::Miss(vec![damage_reason(port, damage)]);
+        }
+    }
+    let rejects = result.rejects();
+    if retry == Retry::Nothing {
+        return Lookup::Hit(Box::new(result));
+    }
+    if node.entry.effect == Effect::External && rejects > 0 {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
+    }
+    Lookup::Hit(Box::new(result))
+}
+
+fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+    }
+}
+
+/// What the nodes of a pipeline came to in its last runs. Read when it is first asked for.
+pub(super) struct History {
+    /// A run that is not looked at: the one under way.
+    own: String,
+    nodes: OnceLock<BTreeMap<String, NodeRun>>,
+}
+
+/// Runs that are looked at, newest first.
+const RUNS: usize = 50;
+
+impl History {
+    pub(super) fn before(own: &str) -> Self {
+        Self { own: own.to_owned(), nodes: OnceLock::new() }
+    }
+
+    /// The newest record of a node that has a key.
+    fn last(&self, plan: &Plan, store: &Store, node: &str) -> Option<&NodeRun> {
+        self.nodes.get_or_init(|| self.read(plan, store)).get(node)
+    }
+
+    /// Reading stops once every node of the plan was seen.
+    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
+        let mut nodes = BTreeMap::new();
+        let mut missing: BTreeSet<&str> = plan.nodes().iter().map(Node::id).collect();
+        let ids = store.run_ids();
+        let earlier = ids.iter().rev().filter(|id| **id != self.own).take(RUNS);
+        for id in earlier {
+            if store.run(id).is_none_or(|record| record.pipeline != plan.name()) {
+                continue;
+            }
+            if missing.is_empty() {
+                break;
+            }
+            for node in store.run_nodes(id) {
+                if node.key.is_some() {
+                    missing.remove(node.node.as_str());
+                    nodes.entry(node.node.clone()).or_insert(node);
+                }
+            }
+        }
+        nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn contents_that_are_not_known_yet_are_no_difference() {
+        let of = |size: u64, inputs: Value| {
+            json!({
+                "format": 1, "operator": "chunk", "version": 1, "params": {"size": size}, "inputs": inputs,
+                "outputs": [], "sources": [], "seed": null,
+            })
+        };
+        let before = of(6, json!([["documents", "document rows", "aa"], ["more", "document rows", "bb"]]));
+        let waits = of(7, json!([["documents", "document rows", null], ["more", "document rows", "cc"]]));
+        let reasons = diff_known(&before, &waits);
+        assert_eq!(
+            reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["param `size` changed from 6 to 7", "the content of input `more` changed",]
+        );
+        let rebound = of(6, json!([["documents", "document rows", null]]));
+        assert_eq!(diff_known(&before, &rebound), [Reason::InputsRebound { port: "more".to_owned() }]);
+    }
+}

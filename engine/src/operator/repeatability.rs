@@ -1,0 +1,125 @@
+//! How far a result can be computed again to the same bytes. Operators declare it by their params, results record it,
+//! `audit` and the reference pages use the same words.
+
+use serde::{Deserialize, Serialize};
+
+use super::contract::Effect;
+
+/// Where computing a result again gives the same bytes, weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeatability {
+    /// Nowhere: the bytes depend on something outside the key (a server, a program that promises nothing).
+    Not,
+    /// On the same model of GPU.
+    Device,
+    /// On the same kind of processor: its vector unit decides the last bits of sums.
+    Processor,
+    /// On every machine.
+    Everywhere,
+}
+
+impl Repeatability {
+    /// The words for it in messages and docs.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Not => "not repeatable",
+            Self::Device => "exact on one device",
+            Self::Processor => "exact on one kind of processor",
+            Self::Everywhere => "exact everywhere",
+        }
+    }
+}
+
+impl From<Effect> for Repeatability {
+    fn from(effect: Effect) -> Self {
+        match effect {
+            Effect::Pure | Effect::Seeded => Self::Everywhere,
+            Effect::External => Self::Not,
+        }
+    }
+}
+
+/// How far one result can be repeated, and what computed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// What its operator declared, lowered by what it met at run time.
+    pub repeats: Repeatability,
+    /// The kind of processor, or the device; empty where the bytes do not depend on it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub on: String,
+}
+
+impl Computed {
+    /// As declared, before anything ran.
+    #[must_use]
+    pub fn declared(repeats: Repeatability) -> Self {
+        let on = if repeats == Repeatability::Processor { processor() } else { String::new() };
+        Self { repeats, on }
+    }
+
+    /// The weaker of the two.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if other.repeats < self.repeats { other } else { self }
+    }
+
+    /// Can this machine, with the CPU alone, compute the same bytes again? If not, why.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    pub fn on_this_cpu(&self) -> Result<(), String> {
+        match self.repeats {
+            Repeatability::Everywhere => Ok(()),
+            Repeatability::Processor if self.on == processor() => Ok(()),
+            Repeatability::Processor => {
+                let words = self.repeats.words();
+                Err(format!("it is {words}: it was computed on {}, this machine has {}", self.on, processor()))
+            }
+            Repeatability::Device => Err(format!("it is {}: it was computed on {}", self.repeats.words(), self.on)),
+            Repeatability::Not => Err(format!("it is {}", self.repeats.words())),
+        }
+    }
+}
+
+/// The kind of this machine's processor, as far as it decides bytes: architecture and widest vector unit.
+#[must_use]
+pub fn processor() -> String {
+    format!("{} {}", std::env::consts::ARCH, vector_unit())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn vector_unit() -> &'static str {
+    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+        "avx512"
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        "avx2"
+    } else {
+        "sse2"
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn vector_unit() -> &'static str {
+    "plain"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weaker_word_counts_and_names_what_computed_it() {
+        let everywhere = Computed::declared(Repeatability::Everywhere);
+        let gpu = Computed { repeats: Repeatability::Device, on: "GPU (X)".to_owned() };
+        let met = everywhere.clone().and(Computed::declared(Repeatability::Processor));
+        assert_eq!(met, Computed { repeats: Repeatability::Processor, on: processor() });
+        assert_eq!(met.clone().and(gpu.clone()), gpu);
+        assert_eq!(gpu.clone().and(met.clone()), gpu);
+        assert_eq!(everywhere.on_this_cpu().and(met.on_this_cpu()), Ok(()));
+        let elsewhere = Computed { on: "sparc plain".to_owned(), ..met };
+        assert!(elsewhere.on_this_cpu().unwrap_err().contains("computed on sparc plain, this machine has"));
+        assert!(gpu.on_this_cpu().unwrap_err().contains("exact on one device: it was computed on GPU (X)"));
+    }
+}

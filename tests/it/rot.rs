@@ -1,0 +1,144 @@
+//! Bit rot that leaves no trace: a byte changes, the time of the file does not. Nothing consumes it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::endpoint::{Bench, patient};
+use crate::mill::{Mill, files_in};
+
+/// Flips a byte and puts the time of the file back.
+fn rot(path: &Path, place: usize) {
+    let before = path.metadata().and_then(|file| file.modified()).expect("a file with a time");
+    let mut bytes = fs::read(path).expect("a file");
+    bytes[place] ^= 1;
+    fs::write(path, bytes).expect("written");
+    File::options().append(true).open(path).and_then(|file| file.set_modified(before)).expect("its time");
+}
+
+fn find(bytes: &[u8], text: &str) -> usize {
+    bytes.windows(text.len()).position(|window| window == text.as_bytes()).expect("the text")
+}
+
+fn chunks_of(bench: &Bench) -> PathBuf {
+    let nodes = bench.mill.last_nodes();
+    let index = nodes.iter().find(|node| node.node == "bm25").and_then(|node| node.outputs.first()).expect("an index");
+    bench.mill.store().artifact_folder(&index.1.id).join("chunks.bin")
+}
+
+#[test]
+fn a_rotten_passage_of_an_index_goes_into_no_paid_rollout() {
+    let script =
+        || vec![("q0".to_owned(), vec![crate::openai_server::search(&["Rome"]), crate::openai_server::answer("Rome")])];
+    let bench = Bench::by_turn(&script());
+    bench.run(&[]).exit(0);
+    let expected = bench.mill.artifacts();
+    let chunks = chunks_of(&bench);
+    let bytes = fs::read(&chunks).expect("chunks");
+    rot(&chunks, find(&bytes, "Rome is the capital"));
+    // The index is known and looks untouched; the rollout is asked again.
+    let told = bench.run(&["--force=answers"]).exit(0);
+    assert_eq!(told.ran(), "answers bm25", "{}", told.stdout);
+    assert_eq!(told.reasons("bm25"), ["artifact_corrupt"]);
+    assert_eq!(fs::read(&chunks).expect("chunks"), bytes, "it was made again");
+    for request in bench.server.requests("q0") {
+        assert!(!request.body.to_string().contains("Some is the capital"), "{}", request.body);
+    }
+    assert_eq!(bench.mill.artifacts()["bm25.index"], expected["bm25.index"]);
+}
+
+const PIPELINE: &str = "\
+name: rot
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  chunks: {op: chunk, from: corpus, with: {size: 6, count: words}}
+  few:    {op: sample, from: chunks, with: {n: 5}, seed: 3}
+  file:   {op: write, from: few, with: {path: out/few.jsonl}}
+";
+
+fn mill() -> Mill {
+    let mill = Mill::new();
+    let line = |number: usize| {
+        let text = format!("Document {number} tells of a river and of the {number} bridges over it, built long ago.");
+        format!("{}\n", serde_json::json!({"id": format!("d{number}"), "text": text}))
+    };
+    mill.write("documents.jsonl", &(0..40).map(line).collect::<String>());
+    mill.write("pipeline.yaml", PIPELINE);
+    mill.run(&[]).exit(0);
+    mill
+}
+
+/// A byte in the middle of the values of a Parquet part.
+fn rot_part(mill: &Mill, node: &str, port: &str) -> PathBuf {
+    let part = mill.artifact_folder(node, port).join("part-00000.parquet");
+    let middle = fs::metadata(&part).expect("a part").len() as usize / 3;
+    rot(&part, middle);
+    part
+}
+
+#[test]
+fn a_rotten_part_is_made_again_before_it_is_read() {
+    let mill = mill();
+    let expected = mill.artifacts();
+    rot_part(&mill, "chunks", "chunks");
+    let text = PIPELINE.replace("n: 5", "n: 6");
+    mill.write("pipeline.yaml", &text);
+    let told = mill.run(&[]).exit(0);
+    assert_eq!(told.ran(), "chunks few file", "{}", told.stdout);
+    assert_eq!(told.reasons("chunks"), ["artifact_corrupt"]);
+    assert_eq!(mill.artifacts()["chunks.chunks"], expected["chunks.chunks"]);
+    mill.call(&["audit", "chunks"]).exit(0);
+    // What is found damaged stays damaged in the eyes of all that follow, until it is made again.
+    rot_part(&mill, "chunks", "chunks");
+    mill.write("pipeline.yaml", &PIPELINE.replace("n: 5", "n: 7"));
+    assert_eq!(mill.why("chunks"), "cached, nothing changed", "nobody has read it");
+    let told = mill.run(&["--only", "few"]).exit(5);
+    assert!(told.stdout.contains("an input was damaged, and could not be made again"), "{}", told.stdout);
+    assert_eq!(mill.why("chunks"), "run | the artifact of output `chunks` is damaged in the store");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "chunks few file");
+}
+
+#[test]
+fn what_is_written_out_is_compared_before() {
+    let mill = mill();
+    let written = mill.read("out/few.jsonl");
+    let folder = mill.artifact_folder("file", "files");
+    rot(&folder.join("few.jsonl"), 12);
+    fs::remove_file(mill.path("out/few.jsonl")).expect("removed");
+    let told = mill.run(&[]).exit(0);
+    assert_eq!(told.reasons("file"), ["artifact_corrupt"]);
+    assert_eq!(mill.read("out/few.jsonl"), written);
+}
+
+#[test]
+fn a_part_that_was_taken_over_from_a_rotten_artifact_is_computed_anew() {
+    let mill = Mill::new();
+    let line = |number: usize| {
+        format!("{}\n", serde_json::json!({"id": format!("d{number:05}"), "text": format!("text {number} of many")}))
+    };
+    let documents = |count: usize| (0..count).map(line).collect::<String>();
+    mill.write("documents.jsonl", &documents(20_000));
+    mill.write("pipeline.yaml", &PIPELINE.replace("n: 5", "n: 50"));
+    mill.run(&[]).exit(0);
+    let first = mill.artifact_folder("chunks", "chunks");
+    assert!(files_in(&first).len() > 2, "several parts");
+    let part = first.join("part-00000.parquet");
+    let whole = fs::read(&part).expect("a part");
+    rot(&part, whole.len() / 3);
+    // The first parts of the longer table are taken over, the rotten one too: who reads it finds out.
+    mill.write("documents.jsonl", &documents(20_100));
+    let told = mill.run(&[]).exit(0);
+    assert_eq!(told.reasons("few"), ["input_changed"], "{}", told.stdout);
+    let now = mill.artifact_folder("chunks", "chunks");
+    mill.call(&["audit", "few"]).exit(0);
+    assert!(now != first && files_in(&now).iter().any(|file| fs::read(file).is_ok_and(|bytes| bytes == whole)));
+}
+
+#[test]
+fn a_run_without_rot_reads_its_inputs_and_changes_nothing() {
+    let bench = Bench::new(&patient(3, Duration::ZERO));
+    bench.run(&[]).exit(0);
+    let expected = bench.mill.artifacts();
+    assert_eq!(bench.run(&["--force=scores"]).exit(0).ran(), "scores");
+    assert_eq!(bench.mill.artifacts(), expected);
+}
