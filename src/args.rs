@@ -171,6 +171,9 @@ pub(crate) struct RunArgs {
     /// Run only nodes with rows that failed, those passed over by `on_error: drop` too, and what depends on them.
     #[arg(long, conflicts_with_all = ["targets", "to", "from", "only", "force", "no_cache"])]
     pub(crate) retry_rejects: bool,
+    /// Write outputs also where too many rows were lost before them (`max_reject_share` of `write`) or none is left.
+    #[arg(long)]
+    pub(crate) deliver_anyway: bool,
     /// Send OpenLineage events there: a file, to which they are added, or the address of a receiver. See also
     /// OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE.
     #[arg(long, value_name = "FILE|URL", env = "OPENLINEAGE_URL")]

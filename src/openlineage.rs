@@ -196,6 +196,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         Event::NodeWaiting { .. }
         | Event::NodeProgress { .. }
         | Event::NodeLog { .. }
+        | Event::HeldBack { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
         | Event::BudgetUsedUp { .. } => Vec::new(),

@@ -22,6 +22,7 @@ mod money;
 mod openai_server;
 mod remote;
 mod openlineage;
+mod outputs;
 mod rows;
 mod s3_server;
 mod schedule;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse};
+use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse, Redactor};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 
@@ -17,12 +17,13 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Endpoints {
     gates: BTreeMap<String, Arc<Gate>>,
     pub(super) purse: Arc<Purse>,
+    pub(super) redactor: Redactor,
     shortest: Duration,
 }
 
 impl Endpoints {
     /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
-    pub(super) fn new(plan: &Plan, budget: Budget) -> Self {
+    pub(super) fn new(plan: &Plan, budget: Budget, redactor: Redactor) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
             match uses.get_mut(&found.address) {
@@ -38,13 +39,14 @@ impl Endpoints {
             let gate = Gate::new(&address, &found.limits, found.stall_after);
             (address, gate)
         };
-        Self { gates: uses.into_iter().map(gate).collect(), purse: Purse::new(budget), shortest }
+        Self { gates: uses.into_iter().map(gate).collect(), purse: Purse::new(budget), redactor, shortest }
     }
 
     /// What a node has to do with it.
     pub(super) fn outside(&self, node: &Node) -> Outside {
         let gate = node.operator.endpoint().and_then(|found| self.gates.get(&found.address).cloned());
-        Outside { purse: Arc::clone(&self.purse), gate, ..Outside::default() }
+        let redactor = self.redactor.clone();
+        Outside { purse: Arc::clone(&self.purse), gate, redactor, ..Outside::default() }
     }
 
     /// Tells of endpoints that are silent, until it is aborted.

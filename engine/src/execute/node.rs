@@ -189,7 +189,9 @@ fn run_here(
     progress: Arc<NodeProgress>,
 ) -> Result<(Written, RowsRun), OperatorError> {
     let node = job.node();
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone())
+        .with_limit(job.limit())
+        .with_redactor(job.outside.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.

@@ -1,10 +1,11 @@
 //! Binds a spec to the registry: operators, params, edges, types. All errors come in one go.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
+use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, meant_node, output_of, output_types, port_of, suggest};
@@ -12,7 +13,7 @@ use super::graph::{Input, Node, Plan};
 use super::places::{check_destinations, check_sources, find_text};
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
-use crate::operator::{BoundOperator, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source};
+use crate::operator::{BoundOperator, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source};
 use crate::spec::{NodeSpec, Spec, arguments, locate};
 
 /// Binds and checks a spec. `directory` is where relative paths start.
@@ -230,15 +231,16 @@ struct Wired {
 /// Follows the order, so that the types of all inputs are known when a node is checked.
 fn wire(
     nodes: &[NodeSpec],
-    bound: &[Option<Bound>],
+    all: &[Option<Bound>],
     by_id: &BTreeMap<String, usize>,
     order: &[usize],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
-        if let Some(bound) = &bound[place] {
-            wired[place] = wire_node(&nodes[place], bound, by_id, &wired, errors);
+        if let Some(bound) = &all[place] {
+            let node = wire_node(&nodes[place], bound, by_id, &wired, errors);
+            wired[place] = node.map(|node| with_rejects(node, &bound.ports, all, &wired));
         }
     }
     wired
@@ -303,6 +305,39 @@ fn wire_node(
     let inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs })
+}
+
+/// Binds ports that were left open and take the rejects behind another input: those of the external nodes that made its
+/// rows, or made what other nodes passed on as rows of the same kind.
+fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[Option<Wired>]) -> Wired {
+    for port in &ports.inputs {
+        let Some(main) = &port.rejects_of else { continue };
+        if node.inputs.iter().any(|input| input.port == port.name) {
+            continue;
+        }
+        let mut pending: Vec<Input> = node.inputs.iter().filter(|input| input.port == *main).cloned().collect();
+        let (mut seen, mut makers) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(input) = pending.pop() {
+            let (Some(maker), Some(before)) = (&all[input.node], &wired[input.node]) else { continue };
+            if !seen.insert(input.node) {
+                continue;
+            }
+            if maker.entry.effect == Effect::External {
+                makers.insert(input.node);
+            }
+            pending.extend(before.inputs.iter().filter(|next| next.port_type == input.port_type).cloned());
+        }
+        let rejects = |node| Input {
+            port: port.name.clone(),
+            node,
+            output: "rejects".to_owned(),
+            port_type: PortType::Rows(RecordKind::Reject),
+        };
+        node.inputs.extend(makers.into_iter().map(rejects));
+    }
+    let place = |input: &Input| ports.inputs.iter().position(|port| port.name == input.port);
+    node.inputs.sort_by_key(|input| place(input).unwrap_or(usize::MAX));
+    node
 }
 
 /// Inputs as the operator declares its ports; named ones by name. The order written in the YAML never matters.

@@ -48,6 +48,7 @@ pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, 
         secrets: Arc::new(|name| std::env::var(name).ok()),
         budget: Budget::default(),
         retry_dropped: false,
+        deliver_anyway: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(runtime.block_on(run(Arc::new(plan), store, options, Arc::new(Lines), Stop::default()))?)
