@@ -23,6 +23,7 @@ mod openai_server;
 mod remote;
 mod openlineage;
 mod outputs;
+mod outside;
 mod rows;
 mod s3_server;
 mod schedule;

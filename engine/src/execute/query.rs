@@ -101,7 +101,10 @@ fn joined_to_more(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
     let own = || {
         let [left, right] = plan.children()[..] else { return None };
         let joined = rows(plan).filter(|_| plan.name().contains("Join"))?;
-        let (left, right) = (rows(left)?, rows(right)?);
+        // Tables in memory count no rows, the joins over them do.
+        let counted = |name| plan.metrics()?.sum_by_name(name).map(|count| count.as_usize());
+        let (left, right) =
+            (rows(left).or_else(|| counted("build_input_rows"))?, rows(right).or_else(|| counted("input_rows"))?);
         let most = left.max(right);
         let times = joined as f64 / most as f64;
         (most > 0 && joined > most).then(|| More {

@@ -14,6 +14,7 @@ mod redactor;
 mod registry;
 mod rows;
 pub mod testing;
+mod user_info;
 
 pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
@@ -34,3 +35,4 @@ pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+pub use user_info::{has_user_info, without_user_info};

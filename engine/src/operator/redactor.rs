@@ -1,7 +1,6 @@
 //! Strikes secrets out of texts that are stored or shown.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine;
@@ -43,11 +42,18 @@ impl Redactor {
     #[must_use]
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut struck = Cow::Borrowed(text);
-        for form in forms.iter().filter(|form| text.contains(&form.text)) {
-            struck = Cow::Owned(struck.replace(&form.text, &form.instead));
+        let first = |rest: &str| {
+            let found = forms.iter().filter_map(|form| Some((rest.find(&form.text)?, form)));
+            // Of two at one place the longer one, which stands first.
+            found.min_by_key(|(at, _)| *at)
+        };
+        let (mut struck, mut rest) = (String::new(), text);
+        while let Some((at, form)) = first(rest) {
+            struck.push_str(&rest[..at]);
+            struck.push_str(&form.instead);
+            rest = &rest[at + form.text.len()..];
         }
-        struck
+        if struck.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(struck + rest) }
     }
 
     /// Strikes secrets out of a text where it stands.
@@ -77,9 +83,11 @@ impl std::fmt::Debug for Redactor {
 
 fn forms_of(value: &str) -> Vec<String> {
     let quoted = serde_json::Value::from(value).to_string();
-    let mut forms = vec![value.to_owned(), quoted[1..quoted.len() - 1].to_owned(), in_url(value, "")];
-    forms
-        .extend([in_url(value, "-_.~"), in_url(value, "-_.~").to_lowercase()].into_iter().filter(|_| value.is_ascii()));
+    let mut forms = vec![value.to_owned(), quoted[1..quoted.len() - 1].to_owned()];
+    // Libraries keep other characters, and write hexadecimal digits in both cases.
+    for kept in ["", "-_.~", "-_.~!*'()"] {
+        forms.extend([in_url(value, kept, false), in_url(value, kept, true)]);
+    }
     for before in 0..3 {
         forms.extend([STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|encoding| within_base64(value, before, &encoding)));
     }
@@ -88,13 +96,12 @@ fn forms_of(value: &str) -> Vec<String> {
 }
 
 /// Percent-encoded, but for letters, digits and `kept`.
-fn in_url(value: &str, kept: &str) -> String {
+fn in_url(value: &str, kept: &str, lower: bool) -> String {
     value.bytes().fold(String::new(), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            write!(text, "%{byte:02X}").ok();
+        match byte {
+            _ if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => text.push(char::from(byte)),
+            _ if lower => text.push_str(&format!("%{byte:02x}")),
+            _ => text.push_str(&format!("%{byte:02X}")),
         }
         text
     })
@@ -127,7 +134,9 @@ mod tests {
         for user in ["", "u", "me", "you", "user@host"] {
             let basic = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{KEY}"));
             let struck = redactor.strike(&basic).into_owned();
-            assert!(struck.contains("[secret KEY]") && struck.len() < basic.len() + 4, "{basic} {struck}");
+            assert!(struck.contains("[secret KEY]"), "{basic} {struck}");
+            let rest: String = struck.split("[secret KEY]").collect();
+            assert!(rest.len() < user.len() * 2 + 8, "{basic} {struck}");
         }
     }
 

@@ -13,7 +13,9 @@ use super::graph::{Input, Node, Plan};
 use super::places::{check_destinations, check_sources, find_text};
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
-use crate::operator::{BoundOperator, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source};
+use crate::operator::{
+    BoundOperator, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
+};
 use crate::spec::{NodeSpec, Spec, arguments, locate};
 
 /// Binds and checks a spec. `directory` is where relative paths start.
@@ -99,12 +101,38 @@ fn bind_operator(
         }
     };
     errors.extend(operator.check().into_iter().map(|issue| bad_param(issue, node)));
+    errors.extend(with_user_info(node, &operator.params()));
     let sources = operator.sources();
     check_sources(node, &sources, directory, errors);
     let identity_params = identity_params(schema, &operator.params());
     let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
     Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+}
+
+/// Params that are URLs with a user name or password in them.
+fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
+    let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
+    let below = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    while let Some((path, value)) = pending.pop() {
+        match value {
+            Value::String(text) if has_user_info(text) => found.push(path),
+            Value::Array(items) => {
+                pending.extend(items.iter().enumerate().map(|(i, item)| (below(&path, &i.to_string()), item)));
+            }
+            Value::Object(fields) => pending.extend(fields.iter().map(|(key, value)| (below(&path, key), value))),
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    let error = |path: String| {
+        let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
+        Diagnostic::error("user-info", message).at(locate(&node.with, &path), "").help(
+            "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
+             `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
+        )
+    };
+    found.into_iter().map(error).collect()
 }
 
 fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {

@@ -3,7 +3,6 @@
 //! Runs over the finished parts, so it sees every row whoever wrote it: a kernel, a worker, or an earlier run whose part
 //! was linked. Memory is bounded: at most [`HASHES`] hashes are held; a longer table is read several times.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -20,8 +19,6 @@ use crate::operator::OperatorError;
 
 /// Hashes of ids in memory at a time (64 MiB).
 const HASHES: u64 = 8 << 20;
-/// Repeated hashes that are looked up exactly; the first real repeat is found among them.
-const SUSPECTS: usize = 64;
 /// Characters of a column's text that an error shows.
 const SHOWN: usize = 60;
 const HELP: &str = "give each source ids of its own: `id_prefix: NAME-` in `read`, or `'NAME-' || id AS id` in `sql`; \
@@ -58,10 +55,8 @@ impl Table<'_> {
         for pass in 0..passes {
             let wanted = |id: &str| Some(hasher.hash_one(id)).filter(|hash| hash % passes == pass);
             let suspects = self.repeated_hashes(column, rows / passes, &wanted)?;
-            if !suspects.is_empty()
-                && let Some(id) = self.repeated_id(column, |id| suspects.contains(&hasher.hash_one(id)))?
-            {
-                return Err(self.error(column, &id)?);
+            if !suspects.is_empty() {
+                self.check_exactly(column, |id| suspects.binary_search(&hasher.hash_one(id)).is_ok())?;
             }
         }
         Ok(())
@@ -72,35 +67,38 @@ impl Table<'_> {
         column: &str,
         expected: u64,
         wanted: &dyn Fn(&str) -> Option<u64>,
-    ) -> Result<BTreeSet<u64>, OperatorError> {
+    ) -> Result<Vec<u64>, OperatorError> {
         let mut hashes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
         self.ids(column, |ids| {
             hashes.extend(ids.iter().flatten().filter_map(wanted));
             true
         })?;
         hashes.sort_unstable();
-        let repeated = hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        Ok(repeated.take(SUSPECTS).collect())
+        Ok(hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect())
     }
 
-    /// The first id, in the order of the rows, that comes a second time.
-    fn repeated_id(&self, column: &str, suspected: impl Fn(&str) -> bool) -> Result<Option<String>, OperatorError> {
-        let (mut seen, mut found) = (BTreeSet::new(), None);
+    /// Fails for the first row, in their order, whose id another row has too. Hashes of different ids are hardly ever
+    /// equal, so the first suspect is looked up and seldom a second one.
+    fn check_exactly(&self, column: &str, suspected: impl Fn(&str) -> bool) -> Result<(), OperatorError> {
+        let mut failure = Ok(());
         self.ids(column, |ids| {
-            let mut suspects = ids.iter().flatten().filter(|id| suspected(id));
-            found = suspects.find(|id| !seen.insert((*id).to_owned())).map(str::to_owned);
-            found.is_none()
+            let suspects = ids.iter().flatten().filter(|id| suspected(id));
+            failure = suspects.map(|id| self.check_id(column, id)).find(Result::is_err).unwrap_or(Ok(()));
+            failure.is_ok()
         })?;
-        Ok(found)
+        failure
     }
 
-    fn error(&self, column: &str, id: &str) -> Result<OperatorError, OperatorError> {
+    fn check_id(&self, column: &str, id: &str) -> Result<(), OperatorError> {
         let (kind, port) = (self.kind, self.port);
         let rows = self.rows_with(column, id)?;
+        if rows.len() < 2 {
+            return Ok(());
+        }
         let shown = |row: &Row| format!("row {}: {}", row.number, row.text);
         let shown = rows.iter().map(shown).collect::<Vec<_>>().join("; ");
         let message = format!("two {kind} rows of `{port}` have the id `{}`: {shown}", shorten(id));
-        Ok(OperatorError::data(message).with_help(HELP))
+        Err(OperatorError::data(message).with_help(HELP))
     }
 
     /// The first two rows with an id, numbered from 1.

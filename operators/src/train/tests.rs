@@ -126,7 +126,9 @@ fn control_tokens_in_content_are_the_same_plain_text_in_training_and_in_a_rollou
     let trained = reader.read(&trained).unwrap().examples.remove(0).tokens;
     let end = tokenizer.token_to_id("<|im_end|>").unwrap();
     let turns = row.turns.len();
-    assert_eq!(trained.iter().filter(|token| **token == end).count(), turns, "one for each turn, none for the texts");
+    // A whole line may be a token of its own here.
+    let ends = |token: &&u32| tokenizer.decode(&[**token], false).unwrap().contains("<|im_end|>");
+    assert_eq!(trained.iter().filter(ends).count(), turns, "one for each turn, none for the texts");
 
     let opening = Opening { rows: 1, context: None, threads: 1, memory: None, compute: Compute::cpu() };
     let model = TextModel::open(&bench.model, None, opening).unwrap();
