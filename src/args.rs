@@ -35,7 +35,7 @@ pub(crate) struct Args {
     pub(crate) color: ColorWhen,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters · \
+const EXIT_CODES: &str = "Exit codes: 0 ok · 1 a node failed · 2 usage or validation · 3 finished with dead letters or held back outputs · \
 4 the budget is used up · 5 store or lock I/O · 6 `audit` could not look at everything · 10 `plan --detailed-exitcode` has work · 130 interrupted";
 
 /// When to use colours.
@@ -181,6 +181,9 @@ pub(crate) struct RunArgs {
     /// Pay again for remembered answers that are damaged on disk, also where more than 5 % of them are
     #[arg(long)]
     pub(crate) rebuy: bool,
+    /// Write outputs also where too many rows were lost before them (`max_reject_share` of `write`) or none is left.
+    #[arg(long)]
+    pub(crate) deliver_anyway: bool,
     /// Send OpenLineage events there: a file, to which they are added, or the address of a receiver. See also
     /// OPENLINEAGE_API_KEY, OPENLINEAGE_NAMESPACE.
     #[arg(long, value_name = "FILE|URL", env = "OPENLINEAGE_URL")]
@@ -299,7 +302,8 @@ pub(crate) struct ServeArgs {
 pub(crate) enum ServeWhat {
     /// A model behind an OpenAI-compatible API: `/v1/chat/completions`, `/v1/completions` (streaming too), `/v1/models`.
     ///
-    /// There is no authentication: listen on a loopback address, and let a proxy decide who may ask from elsewhere.
+    /// On a loopback address only requests addressed to this machine are answered; on any other one a token is required.
+    /// TLS is a proxy's task.
     Model(ServeModelArgs),
 }
 
@@ -313,6 +317,9 @@ pub(crate) struct ServeModelArgs {
     /// Where it is served; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     pub(crate) listen: std::net::SocketAddr,
+    /// Token that requests must carry (`Authorization: Bearer TOKEN`), as API keys do; better given by the environment.
+    #[arg(long, env = "SEARCHMILL_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
     /// The model's name in the API; by default as it was named here.
     #[arg(long)]
     pub(crate) name: Option<String>,

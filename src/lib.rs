@@ -4,6 +4,7 @@ mod args;
 mod commands;
 pub mod display;
 mod exit;
+mod limits;
 mod openlineage;
 mod pipeline;
 mod schedule;
@@ -42,6 +43,7 @@ pub fn cli() -> ExitCode {
         Err(error) => return display::usage(&error),
     };
     display::start_logging(args.verbose);
+    limits::survive_file_size_limit();
     let terminal = display::Terminal::new(args.quiet, args.json, args.color);
     let code = match commands::dispatch(args, &terminal) {
         Ok(code) => code,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use searchmill_engine::execute::unix_time;
 use searchmill_engine::lineage::openlineage::{Emitter, Ending, Job, JobInput, Pipeline};
-use searchmill_engine::operator::Source;
+use searchmill_engine::operator::{Source, has_user_info};
 use searchmill_engine::plan::{Node, Plan};
 use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::store::Store;
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 3;
 /// After so many events in a row that could not be delivered, the others are not tried.
 const GIVE_UP: usize = 3;
 /// Longest wait for the last deliveries once the run has ended.
-const LAST_WAIT: Duration = Duration::from_secs(30);
+const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Where events go.
 enum Target {
@@ -89,6 +89,10 @@ pub(crate) fn begin(
 ) -> Result<(Arc<dyn Reporter>, Option<Delivery>), Failure> {
     let off = variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let Some(written) = written.filter(|written| !written.is_empty() && !off) else { return Ok((inner, None)) };
+    if has_user_info(written) {
+        let failure = Failure::usage("--openlineage: the address must hold no user name or password");
+        return Err(failure.with_help("set OPENLINEAGE_API_KEY"));
+    }
     let emitter = Emitter::new(store.clone(), pipeline(plan, directory));
     let (sink, sending, target) = match Target::read(written, directory) {
         Target::File(path) => {
@@ -121,7 +125,14 @@ impl Delivery {
                 }
                 match tokio::time::timeout(LAST_WAIT, sending).await {
                     Ok(sent) => sent.unwrap_or_default(),
-                    Err(_) => return Some(format!("OpenLineage: {} takes too long to answer", self.target)),
+                    Err(_) => {
+                        let wait = LAST_WAIT.as_secs();
+                        return Some(format!(
+                            "OpenLineage: {} did not take all events within {wait} s of the end of the run: the rest is \
+                             lost",
+                            self.target
+                        ));
+                    }
                 }
             }
             None => match &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
@@ -196,6 +207,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         Event::NodeWaiting { .. }
         | Event::NodeProgress { .. }
         | Event::NodeLog { .. }
+        | Event::HeldBack { .. }
         | Event::EndpointSilent { .. }
         | Event::EndpointHeard { .. }
         | Event::BudgetUsedUp { .. } => Vec::new(),

@@ -10,7 +10,8 @@ use crate::conversion::swift::convert;
 
 /// Makes a row `{"tools": "[…]", "messages": […]}` of each rollout, as ms-swift 3.8 reads it (`swift sft
 /// --agent_template hermes`), and renders it as that trainer will: the column `text` is what it tokenises, the column
-/// `loss_spans` says which bytes of it carry loss. Text of the model before a tool call ends with the newline that the
+/// `loss_spans` says which bytes of it carry loss, `content_spans` which are content, in which `<|im_end|>` and its like are
+/// plain text. Text of the model before a tool call ends with the newline that the
 /// served model sees there. Rollouts whose calls have arguments that are no JSON object, or that do not end with the
 /// model, go to `rejects`.
 pub(crate) struct ConvertToSwift;
@@ -30,7 +31,7 @@ pub(crate) struct ConvertToSwiftParams {
 impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes ms-swift training rows of rollouts.";
     const EXAMPLES: &'static [Example] = &[

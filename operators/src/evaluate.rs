@@ -5,8 +5,8 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    TreeKind, WholeKernel,
+    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, TreeKind, WholeKernel,
 };
 use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
@@ -111,9 +111,11 @@ impl Operator for Evaluate {
             .input_of(
                 "rejects",
                 rows(RecordKind::Reject),
-                Arity::Optional,
-                "Rollouts that failed: counted apart, never scored as wrong answers.",
+                Arity::AnyNumber,
+                "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
+                 rollouts behind `trajectories`.",
             )
+            .or_rejects_of("trajectories")
             .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
             .rows_out("metrics", RecordKind::Metric, METRICS)
             .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
@@ -324,10 +326,12 @@ fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context)
 
 fn failed_rollouts(inputs: &Inputs) -> Result<BTreeMap<String, usize>, OperatorError> {
     let mut kinds = BTreeMap::new();
-    let Some(input) = inputs.rows_optional("rejects") else { return Ok(kinds) };
-    for batch in input.batches() {
-        for reject in from_batch::<Reject>(&batch?)? {
-            *kinds.entry(reject.kind).or_default() += 1;
+    for input in inputs.many("rejects") {
+        let InputArtifact::Rows(rows) = input else { continue };
+        for batch in rows.batches() {
+            for reject in from_batch::<Reject>(&batch?)? {
+                *kinds.entry(reject.kind).or_default() += 1;
+            }
         }
     }
     Ok(kinds)

@@ -22,7 +22,8 @@ const RIGHT: &str = "right";
 const RIGHT_ROW: &str = "__right_row";
 
 /// Joins the rows of `left` and `right` that agree in their key columns. Rows come in the order of `left`, and for one
-/// row of `left` in the order of `right`. NULL keys agree with nothing, as in SQL.
+/// row of `left` in the order of `right`. NULL keys agree with nothing, as in SQL. When rows of `left` agree with several
+/// rows of `right`, the run reports how many rows more came out (figure `rows_times`).
 pub(crate) struct Join;
 
 /// Which rows come out.
@@ -137,6 +138,10 @@ impl QueryKernel for JoinKernel {
             Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
         }
         .boxed()
+    }
+
+    fn expects_once(&self) -> Option<&str> {
+        Some(LEFT)
     }
 }
 

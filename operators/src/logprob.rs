@@ -74,7 +74,7 @@ impl LogprobParams {
 impl Operator for Logprob {
     type Params = LogprobParams;
     const NAME: &'static str = "logprob";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str =
         "Computes how probable a model finds the gold answer, or another text, after each rollout.";
@@ -143,8 +143,12 @@ impl LogprobKernel {
         let messages: Vec<Message> = trajectory.turns[..last].iter().map(message).collect();
         let prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
         let of = |before: &str, text: &str, after: &str| {
-            let start = prompt.len() + before.len();
-            let scored = self.scorer.score(&format!("{prompt}{before}{text}{after}"), start..start + text.len())?;
+            let (mut whole, control) = (prompt.clone(), self.scorer.control());
+            let start = whole.text.len() + before.len();
+            for part in [before, text, after] {
+                whole.push(part, control);
+            }
+            let scored = self.scorer.score(&whole, start..start + text.len())?;
             Ok::<_, String>((text.to_owned(), scored))
         };
         match self.params.span {
@@ -164,7 +168,7 @@ impl LogprobKernel {
     }
 }
 
-fn message(turn: &Turn) -> Message {
+pub(crate) fn message(turn: &Turn) -> Message {
     let call = |call: &searchmill_schemas::ToolCall| Said {
         id: call.id.clone(),
         name: call.name.clone(),

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, WholeKernel,
 };
 use searchmill_engine::plan::nearest;
-use searchmill_schemas::{RecordKind, Reject};
+use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,6 +58,10 @@ pub struct ReadParams {
     /// `as: table` only the columns named here are kept.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
+    /// Put before the id of every row, so that rows of several sources can stand in one table (`hotpot-` makes `dev_0` to
+    /// `hotpot-dev_0`). Ids of other rows (`document_id`, the evidence of questions) stay as the source has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_prefix: Option<String>,
     /// Stop after so many rows.
     #[serde(default)]
     pub limit: Option<u64>,
@@ -119,6 +123,10 @@ impl Operator for Read {
         let mut issues = check_paths(&params.path);
         issues.extend(check_layout(params));
         issues.extend(check_columns(params));
+        if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
+            let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
+            issues.push(ParamIssue::new("id_prefix", message));
+        }
         if params.limit == Some(0) {
             issues.push(ParamIssue::new("limit", "a limit of 0 reads nothing"));
         }
@@ -214,7 +222,7 @@ impl WholeKernel for ReadKernel {
             |decoded| {
                 context.check_cancelled()?;
                 let (batch, rejects) = sink.identity.apply(decoded)?;
-                let flow = sink.take(batch, &rejects)?;
+                let flow = sink.take(self.prefixed(batch)?, &rejects)?;
                 context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
                 Ok(flow)
             },
@@ -279,6 +287,16 @@ impl ReadKernel {
             (RowKind::Document, Some(layout)) => layout.document_ids(),
             _ => Rule::Unique,
         }
+    }
+
+    /// The rows with `id_prefix` before their ids.
+    fn prefixed(&self, batch: RecordBatch) -> Result<RecordBatch, OperatorError> {
+        let Some(prefix) = &self.params.id_prefix else { return Ok(batch) };
+        let ids = text_column(&batch, "id")?.iter();
+        let ids: StringArray = ids.map(|id| id.map(|id| format!("{prefix}{id}"))).collect();
+        let (schema, mut columns, _) = batch.into_parts();
+        columns[schema.index_of("id")?] = Arc::new(ids);
+        Ok(RecordBatch::try_new(schema, columns)?)
     }
 
     fn decoder(&self, context: &Context) -> Result<Decoder, OperatorError> {

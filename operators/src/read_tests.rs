@@ -389,3 +389,13 @@ fn a_mapped_field_that_no_record_has_is_an_error() {
     assert!(read(json!({"x": "b"})).is_ok(), "an empty column is there");
     assert!(read(json!({"x": "c"})).is_err());
 }
+
+#[test]
+fn a_prefix_stands_before_every_id() {
+    let params = json!({"as": "question", "id_prefix": "hotpot-", "columns": {"question": "q"}});
+    let outcome = read_text("a.jsonl", "{\"id\": \"dev_0\", \"q\": \"?\"}\n{\"q\": \"!\"}\n", params).unwrap();
+    let ids: Vec<String> = outcome.read::<Question>("rows").into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["hotpot-dev_0", "hotpot-1"]);
+    let error = read_text("a.jsonl", "{}", json!({"as": "table", "id_prefix": "x"})).unwrap_err();
+    assert_eq!(error.message, "id_prefix: table rows have no ids of their own");
+}

@@ -37,6 +37,7 @@ use self::schedule::{Decay, shuffled};
 use self::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
 use crate::model::decoder::{Decoder, DecoderConfig};
 use crate::model::device::{Compute, Precision};
+use crate::model::inference::ControlTokens;
 use crate::shorthand::{allow_names, named_or_tagged};
 
 /// How the model is taught.
@@ -241,7 +242,7 @@ pub(crate) struct Train;
 impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Teaches a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
@@ -346,6 +347,7 @@ impl Training {
     fn reader<'a>(&'a self, tokenizer: &'a Tokenizer, config: &DecoderConfig) -> Reader<'a> {
         Reader {
             tokenizer,
+            control: ControlTokens::of(tokenizer),
             vocabulary: config.vocab_size,
             max_length: self.0.max_length.min(config.max_position_embeddings),
             truncation: self.0.truncation,

@@ -39,6 +39,16 @@ pub struct WriteParams {
     /// Compression of the file; by the extension unless given. Parquet is compressed inside: snappy, or `zst`, or `none`.
     #[serde(default)]
     pub compression: Compression,
+    /// Share of the rows that nodes before this one may have lost (rejects, rows passed over by `on_error: drop`). Beyond
+    /// it, or when no rows are left, nothing is written: what lies at `path` stays, and the run ends with exit code 3.
+    /// `searchmill run … --deliver-anyway` writes all the same.
+    #[serde(default = "default_max_reject_share")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub max_reject_share: f64,
+}
+
+fn default_max_reject_share() -> f64 {
+    0.1
 }
 
 impl Operator for Write {
@@ -74,7 +84,15 @@ impl Operator for Write {
             Some(found) if !SCHEMES.contains(&found) => Some(format!("`{found}://` cannot be written")),
             _ => None,
         };
-        issue.map(|message| ParamIssue::new("path", message)).into_iter().collect()
+        let mut issues: Vec<_> = issue.map(|message| ParamIssue::new("path", message)).into_iter().collect();
+        if !(0.0..=1.0).contains(&params.max_reject_share) {
+            issues.push(ParamIssue::new("max_reject_share", "must be between 0 and 1").with_help("write 0.1 for 10 %"));
+        }
+        issues
+    }
+
+    fn max_reject_share(params: &WriteParams) -> f64 {
+        params.max_reject_share
     }
 
     fn destinations(params: &WriteParams) -> Vec<String> {

@@ -88,6 +88,16 @@ impl RecordKind {
         1
     }
 
+    /// The column whose values are unique in a table of this kind, if there is one. The other kinds repeat the ids of
+    /// what they are about.
+    #[must_use]
+    pub fn id_column(self) -> Option<&'static str> {
+        match self {
+            Self::Document | Self::Chunk | Self::Question | Self::Trajectory | Self::Example => Some("id"),
+            Self::Hit | Self::Score | Self::Metric | Self::Reject | Self::Table => None,
+        }
+    }
+
     /// The columns that a table of this kind must have (none for `Table`).
     #[must_use]
     pub fn schema(self) -> SchemaRef {

@@ -53,6 +53,7 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
         budget,
         retry_dropped: args.retry_rejects,
         rebuy: args.rebuy,
+        deliver_anyway: args.deliver_anyway,
     };
     let reporter = session.terminal.reporter(&plan);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

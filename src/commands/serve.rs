@@ -11,6 +11,7 @@ use super::Session;
 use super::artifact::find;
 use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
 use crate::exit::{Failure, OK};
+use crate::serve::door::Door;
 use crate::serve::model::serve as answer;
 
 pub(super) fn serve(session: &Session<'_>, args: &ServeArgs) -> Result<u8, Failure> {
@@ -23,6 +24,11 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     let listener = TcpListener::bind(args.listen)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|error| Failure::usage(format!("cannot listen on {}: {error}", args.listen)))?;
+    let token = args.token.clone().filter(|token| !token.trim().is_empty()).map(|token| token.trim().to_owned());
+    let door = Door::new(listener.local_addr()?, token).ok_or_else(|| {
+        Failure::usage(format!("{} can be reached from other machines, and there is no token", args.listen))
+            .with_help("set SEARCHMILL_TOKEN (requests carry it as `Authorization: Bearer …`), or listen on 127.0.0.1")
+    })?;
     let folder = folder(session, &args.model)?;
     let adapter = args.adapter.as_deref().map(|adapter| self::folder(session, adapter)).transpose()?;
     let threads =
@@ -37,7 +43,7 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     let address = listener.local_addr()?;
     session.terminal.line(&format!("`{name}` answers at http://{address}/v1{device}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(answer(listener, model, name, args.max_tokens, told_to_end()))?;
+    runtime.block_on(answer(listener, model, name, args.max_tokens, door, told_to_end()))?;
     Ok(OK)
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
 use searchmill_engine::diagnostic::{Diagnostic, FileId, Label, Severity, SourceMap};
+use searchmill_engine::operator::without_user_info;
 
 /// Longest line of an excerpt, in characters.
 const LINE: usize = 120;
@@ -29,7 +30,8 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let group = group.elements(diagnostic.help.iter().map(|help| Level::HELP.message(tame(help))));
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
-    excerpts.iter().fold(text, Excerpt::mend_columns) + "\n"
+    // Lines of the file stand there as they were written.
+    without_user_info(&excerpts.iter().fold(text, Excerpt::mend_columns)) + "\n"
 }
 
 /// All findings as text, with a line that counts them.

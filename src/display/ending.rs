@@ -69,6 +69,9 @@ pub(super) fn balance(summary: &RunSummary) -> String {
     if summary.failed > 0 {
         parts.push(format!("{ERROR}{} failed{ERROR:#}", summary.failed));
     }
+    if summary.held_back > 0 {
+        parts.push(format!("{WARN}{} held back{WARN:#}", summary.held_back));
+    }
     if summary.skipped > 0 {
         parts.push(format!("{} skipped", summary.skipped));
     }

@@ -260,6 +260,11 @@ impl Live {
                 let help = help.as_ref().map(|help| format!("\n  {HELP}help{HELP:#}: {help}")).unwrap_or_default();
                 line(ERROR, "failed", node, &format!("{message}{help}"))
             }
+            Event::HeldBack { node, destinations, reason } => {
+                let help = format!("mend the cause and run again, or write it all the same: --deliver-anyway {node}");
+                let kept = format!("{} stays as it was", destinations.join(", "));
+                line(WARN, "held", node, &format!("back: {reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
+            }
             Event::NodeSkipped { node } => {
                 self.clear(state, node);
                 line(DIM, "skipped", node, "")

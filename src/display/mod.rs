@@ -9,6 +9,7 @@ mod live;
 pub(crate) mod money;
 mod reference;
 mod rejects;
+mod safe;
 mod schedule;
 mod table;
 mod terminal;

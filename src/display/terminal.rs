@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
+use searchmill_engine::operator::without_user_info;
 use searchmill_engine::plan::Plan;
 use searchmill_engine::spec::Time;
 
 use super::live::Live;
+use super::safe::safe;
 use super::table::text_table;
 use crate::args::ColorWhen;
 use crate::exit::{Failure, USAGE};
@@ -150,7 +152,7 @@ fn finding_json(finding: &Diagnostic, sources: &SourceMap) -> serde_json::Value 
     serde_json::json!({
         "severity": finding.severity.name(),
         "code": finding.code,
-        "message": finding.message,
+        "message": without_user_info(&finding.message),
         "at": finding.span().map(place),
         "notes": finding.notes,
         "help": finding.help,
@@ -177,7 +179,7 @@ pub(super) fn width() -> usize {
 /// Prints to stdout. A closed pipe ends the output, not the program.
 pub(super) fn out(text: &str) {
     let mut stream = anstream::stdout().lock();
-    if writeln!(stream, "{text}").is_err() {
+    if writeln!(stream, "{}", safe(text)).is_err() {
         tracing::debug!("stdout is closed");
     }
 }
@@ -185,7 +187,7 @@ pub(super) fn out(text: &str) {
 /// Prints to stderr.
 pub(super) fn err(text: &str) {
     let mut stream = anstream::stderr().lock();
-    if writeln!(stream, "{text}").is_err() {
+    if writeln!(stream, "{}", safe(text)).is_err() {
         tracing::debug!("stderr is closed");
     }
 }

@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::serve::door::{self, Door};
 
 /// A daemon whose loop has not come round for so long is not well.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -65,12 +66,17 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
     let router = Router::new().route("/healthz", get(healthz)).route("/status", get(status)).with_state(health);
     let served = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => axum::serve(listener, router).await,
+        Ok(listener) => served(listener, router).await,
         Err(error) => Err(error),
     };
     if let Err(error) = served {
         tracing::warn!("the health endpoint has ended: {error}");
     }
+}
+
+async fn served(listener: tokio::net::TcpListener, router: Router) -> std::io::Result<()> {
+    let Some(door) = Door::new(listener.local_addr()?, None) else { return Ok(()) };
+    door::serve(listener, router, door, std::future::pending()).await
 }
 
 async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {

@@ -148,7 +148,7 @@ fn whole(served: &Served, done: &Completion, with_tools: bool) -> Value {
     let calls = if with_tools { calls(done) } else { Vec::new() };
     let mut message = json!({"role": "assistant", "content": done.text});
     if with_tools || speech.reasoning.is_some() {
-        message["content"] = json!(if with_tools { speech.content } else { said_after_thoughts(&done.text) });
+        message["content"] = json!(if with_tools { speech.content } else { speech.said });
         message["reasoning_content"] = json!(speech.reasoning);
     }
     if !calls.is_empty() {
@@ -164,10 +164,6 @@ fn whole(served: &Served, done: &Completion, with_tools: bool) -> Value {
     json!({"id": "chatcmpl-0", "object": "chat.completion", "created": served.created, "model": served.name,
         "choices": [{"index": 0, "message": message, "logprobs": logprobs, "finish_reason": reason(done, &calls)}],
         "usage": usage(done)})
-}
-
-fn said_after_thoughts(text: &str) -> String {
-    text.split_once("</think>").map_or(text, |(_, said)| said).trim_start().to_owned()
 }
 
 /// A streamed answer: text as it comes, tool calls whole at the end.

@@ -2,5 +2,6 @@
 
 mod chat;
 mod completion;
+pub(crate) mod door;
 pub(crate) mod model;
 mod wire;

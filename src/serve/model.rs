@@ -14,6 +14,7 @@ use futures::stream;
 use searchmill_operators::model::inference::{Completion, Event, Request, TextModel};
 use serde_json::{Value, json};
 
+use super::door::{self, Door};
 use super::wire::{Refusal, Served};
 use super::{chat, completion};
 
@@ -32,12 +33,13 @@ pub(crate) async fn serve(
     model: TextModel,
     name: String,
     max_tokens: usize,
-    until: impl Future<Output = ()> + Send + 'static,
+    door: Door,
+    until: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
     let created = searchmill_engine::execute::unix_time() as u64;
     let served = Arc::new(Served { model, name, max_tokens, created });
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(listener, router(served)).with_graceful_shutdown(until).await
+    door::serve(listener, router(served), door, until).await
 }
 
 fn router(served: Arc<Served>) -> Router {

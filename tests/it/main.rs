@@ -27,6 +27,8 @@ mod remote;
 mod rot;
 mod newcomer;
 mod openlineage;
+mod outputs;
+mod outside;
 mod rows;
 mod s3_server;
 mod schedule;

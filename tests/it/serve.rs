@@ -43,10 +43,16 @@ impl Drop for Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(&["--listen", "127.0.0.1:0"], None)
+    }
+
+    fn start_with(more: &[&str], token: Option<&str>) -> Self {
         let mill = Mill::new();
         write_model(&mill);
-        let args = ["serve", "model", "student", "--listen", "127.0.0.1:0", "--rows", "8", "--max-tokens", "20"];
-        let mut child = mill.command(&args).spawn().expect("the program starts");
+        let args = [&["serve", "model", "student", "--rows", "8", "--max-tokens", "20"], more].concat();
+        let mut command = mill.command(&args);
+        command.env_remove("SEARCHMILL_TOKEN").envs(token.map(|token| ("SEARCHMILL_TOKEN", token)));
+        let mut child = command.spawn().expect("the program starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
         let base = line.split(" at ").nth(1).unwrap_or_else(|| panic!("{line}")).trim().to_owned();
@@ -134,6 +140,35 @@ fn what_cannot_be_answered_is_refused_in_words() {
         server.client.get(format!("{}/models", server.base)).send().await.expect("an answer").text().await
     });
     assert!(models.expect("a body").contains("\"id\":\"student\""));
+}
+
+#[test]
+fn strangers_stay_outside() {
+    let server = Server::start();
+    let asked = |host: &str| {
+        let request = server.client.get(format!("{}/models", server.base)).header("host", host);
+        server.runtime.block_on(async { request.send().await.expect("an answer").status().as_u16() })
+    };
+    assert_eq!((asked("localhost:1"), asked("127.0.0.1"), asked("rebound.example")), (200, 200, 403));
+    let mill = Mill::new();
+    write_model(&mill);
+    let told = mill.call(&["serve", "model", "student", "--listen", "0.0.0.0:0"]).exit(2);
+    assert!(told.stderr.contains("there is no token") && told.stderr.contains("SEARCHMILL_TOKEN"), "{}", told.stderr);
+}
+
+#[test]
+fn a_token_is_asked_for_where_there_is_one() {
+    let server = Server::start_with(&["--listen", "0.0.0.0:0"], Some("open sesame"));
+    let base = server.base.replace("0.0.0.0", "127.0.0.1");
+    let asked = |path: &str, token: Option<&str>| {
+        let request = server.client.get(format!("{base}{path}"));
+        let request = token.map_or(request.try_clone().expect("a request"), |token| request.bearer_auth(token));
+        server.runtime.block_on(async { request.send().await.expect("an answer").status().as_u16() })
+    };
+    assert_eq!(asked("/models", None), 401);
+    assert_eq!(asked("/models", Some("open barley")), 401);
+    assert_eq!(asked("/models", Some("open sesame")), 200);
+    assert_eq!(asked("/../health", None), 200);
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
         budget: searchmill_engine::operator::Budget::default(),
         retry_dropped: false,
         rebuy: false,
+        deliver_anyway: false,
         jobs: 1,
         keep_going: false,
         force: std::collections::BTreeSet::new(),

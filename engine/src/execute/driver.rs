@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::decide::{Decider, Decision, History, Look, Pending, Request, Retry};
 use super::endpoints::Endpoints;
 use super::identity::Known;
+use super::loss::Account;
 use super::node::{NodeDone, NodeJob, run_node};
 use super::recorded::Recorded;
 use super::resources::{Demand, Machine, Pool};
@@ -20,7 +21,9 @@ use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Budget, Context, InputArtifact, OperatorError, SecretLookup, Usage};
+use crate::operator::{
+    Blame, Budget, Context, InputArtifact, OperatorError, Outside, Redactor, SecretLookup, Usage,
+};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -56,6 +59,8 @@ pub struct RunOptions {
     pub rebuy: bool,
     /// Try rows again, too, that `on_error: drop` passed over.
     pub retry_dropped: bool,
+    /// Deliver outputs also where too many rows were lost before them.
+    pub deliver_anyway: bool,
 }
 
 impl RunOptions {
@@ -159,6 +164,8 @@ struct Driver {
     stop: Stop,
     done: UnboundedSender<NodeDone>,
     known: Known,
+    /// Keys of the nodes that are known.
+    keys: BTreeMap<usize, NodeKey>,
     sources: SourceDigests,
     history: History,
     record: RunRecord,
@@ -205,10 +212,11 @@ impl Driver {
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let endpoints = Endpoints::new(&plan, options.budget, options.rebuy);
+        let redactor = secrets_of(&plan, &options.secrets);
+        let endpoints = Endpoints::new(&plan, options.budget, redactor.clone(), options.rebuy);
         let ledger = Arc::new(Mutex::new(writer));
         let (known, history, start) = (Known::new(), History::before(&record.id), Instant::now());
-        let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger) });
+        let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor });
         let http = reqwest::Client::builder().pool_max_idle_per_host(usize::MAX).build();
         let http = http.map_err(|error| StoreError::Location(format!("no HTTP client can be made: {error}")))?;
         Ok(Self {
@@ -220,6 +228,7 @@ impl Driver {
             stop,
             done,
             known,
+            keys: BTreeMap::new(),
             sources,
             history,
             record,
@@ -334,7 +343,9 @@ impl Driver {
 
     /// For work outside the node's own run.
     fn context(&self, node: &Node) -> Context {
+        let outside = Outside { redactor: self.endpoints.redactor.clone(), ..Outside::default() };
         super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http)
+            .with_outside(outside)
     }
 
     fn start_node(&self, place: usize, pending: Pending) -> Result<(), StoreError> {
@@ -381,23 +392,34 @@ impl Driver {
     ) -> Result<Step, StoreError> {
         let plan = Arc::clone(&self.plan);
         let node = &plan.nodes()[place];
-        if let Err(error) = self.deliver(place, &outputs) {
-            return self.fail(place, &error);
-        }
+        self.keys.extend(key.map(|key| (place, key)));
+        let held_back = match self.deliver(place, &outputs) {
+            Ok(held_back) => held_back,
+            Err(error) => return self.fail(place, &error),
+        };
         self.summary.cached += 1;
         let (output, rows, bytes) = default_output(node, &outputs);
         let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
-        self.note(place, key, NodeOutcome::Cached, Vec::new(), outputs.clone(), None, 0.0)?;
+        let outcome = self.tell_held_back(place, held_back.as_ref(), NodeOutcome::Cached);
+        self.note(place, key, outcome, Vec::new(), outputs.clone(), held_back, 0.0)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
     }
 
-    fn deliver(&self, place: usize, outputs: &IndexMap<String, OutputRecord>) -> Result<(), OperatorError> {
+    /// Hands outputs over, or says why they are held back.
+    fn deliver(&self, place: usize, outputs: &IndexMap<String, OutputRecord>) -> Result<Option<String>, OperatorError> {
         let node = &self.plan.nodes()[place];
         if !node.outputs.values().any(|port| matches!(port, crate::operator::PortType::Tree(_))) {
-            return Ok(());
+            return Ok(None);
+        }
+        if !node.operator.destinations().is_empty() && !self.options.deliver_anyway {
+            let (known, keys) = (&self.known, &self.keys);
+            let (plan, store, directory) = (&self.plan, &self.store, &self.options.directory);
+            if let Some(why) = (Account { plan, known, keys, store, directory }).held_back(place) {
+                return Ok(Some(self.endpoints.redactor.strike(&why).into_owned()));
+            }
         }
         let context = self.context(node);
         // Remote destinations wait for the network.
@@ -406,7 +428,17 @@ impl Driver {
         for destination in delivered {
             self.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// What a node came to: its outcome, unless its outputs were held back.
+    fn tell_held_back(&mut self, place: usize, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
+        let Some(why) = why else { return outcome };
+        self.summary.held_back += 1;
+        let node = &self.plan.nodes()[place];
+        let (destinations, reason) = (node.operator.destinations(), why.clone());
+        self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
+        NodeOutcome::HeldBack
     }
 
     /// What the end of a node means for the scheduler. A node that was made again counts as done there already: what
@@ -523,9 +555,11 @@ impl Driver {
         why: Vec<Reason>,
         cached_rows: u64,
     ) -> Result<Step, StoreError> {
-        if let Err(error) = self.deliver(place, &result.outputs) {
-            return self.fail(place, &error);
-        }
+        self.keys.insert(place, result.key);
+        let held_back = match self.deliver(place, &result.outputs) {
+            Ok(held_back) => held_back,
+            Err(error) => return self.fail(place, &error),
+        };
         let plan = Arc::clone(&self.plan);
         let node = &plan.nodes()[place];
         self.summary.finished += 1;
@@ -553,7 +587,8 @@ impl Driver {
             summary: result.summary.clone(),
         });
         let outputs = result.outputs.clone();
-        self.note(place, Some(result.key), NodeOutcome::Finished, why, outputs.clone(), None, result.seconds)?;
+        let outcome = self.tell_held_back(place, held_back.as_ref(), NodeOutcome::Finished);
+        self.note(place, Some(result.key), outcome, why, outputs.clone(), held_back, result.seconds)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
     }
@@ -576,7 +611,7 @@ impl Driver {
         let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
         let (message, help) = (error.message.clone(), error.help.clone());
         self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        let text = Some(error.message.clone());
+        let text = Some(self.endpoints.redactor.strike(&error.message).into_owned());
         self.note(place, key, NodeOutcome::Failed, why, IndexMap::new(), text, seconds)?;
         Ok(Step::Failed(place))
     }
@@ -650,7 +685,18 @@ fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRec
     (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
 }
 
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
+/// Strikes the secrets that the plan refers to, as far as they are set.
+fn secrets_of(plan: &Plan, secrets: &SecretLookup) -> Redactor {
+    let redactor = Redactor::default();
+    for name in plan.nodes().iter().flat_map(Node::secrets) {
+        if let Some(value) = secrets(&name) {
+            redactor.learn(&name, &value);
+        }
+    }
+    redactor
+}
+
+/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters or outputs held back, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
 /// lock), 130 interrupted.
 #[must_use]
 pub fn exit_code(summary: &RunSummary) -> i32 {
@@ -659,7 +705,7 @@ pub fn exit_code(summary: &RunSummary) -> i32 {
         _ if summary.machine_failure => 5,
         _ if summary.failed > 0 => 1,
         _ if summary.budget.is_some() => 4,
-        _ if summary.dead_letters > 0 => 3,
+        _ if summary.dead_letters > 0 || summary.held_back > 0 => 3,
         _ => 0,
     }
 }

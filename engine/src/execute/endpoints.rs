@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use crate::fingerprint::{Digest, calls_base};
-use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse};
+use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse, Redactor};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Calls, Store};
@@ -19,6 +19,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Endpoints {
     gates: BTreeMap<String, Arc<Gate>>,
     pub(super) purse: Arc<Purse>,
+    pub(super) redactor: Redactor,
     shortest: Duration,
     /// Calls that were known before or made since, by model: nodes that ask the same one share them.
     calls: Mutex<BTreeMap<Digest, Arc<Calls>>>,
@@ -27,7 +28,7 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
-    pub(super) fn new(plan: &Plan, budget: Budget, rebuy: bool) -> Self {
+    pub(super) fn new(plan: &Plan, budget: Budget, redactor: Redactor, rebuy: bool) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
             match uses.get_mut(&found.address) {
@@ -44,13 +45,14 @@ impl Endpoints {
             (address, gate)
         };
         let gates = uses.into_iter().map(gate).collect();
-        Self { gates, purse: Purse::new(budget), shortest, calls: Mutex::default(), rebuy }
+        Self { gates, purse: Purse::new(budget), redactor, shortest, calls: Mutex::default(), rebuy }
     }
 
     /// What a node has to do with it.
     pub(super) fn outside(&self, node: &Node) -> Outside {
         let gate = node.operator.endpoint().and_then(|found| self.gates.get(&found.address).cloned());
-        Outside { purse: Arc::clone(&self.purse), gate, ..Outside::default() }
+        let redactor = self.redactor.clone();
+        Outside { purse: Arc::clone(&self.purse), gate, redactor, ..Outside::default() }
     }
 
     /// The calls to the model that a node asks; with `recall`, those that were known before.

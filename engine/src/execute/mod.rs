@@ -7,6 +7,7 @@ mod driver;
 mod endpoints;
 mod identity;
 mod kernel;
+mod loss;
 mod map;
 mod node;
 mod progress;

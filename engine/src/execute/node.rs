@@ -222,7 +222,9 @@ fn compute(
 /// Runs the node in this process.
 fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
     let node = job.node();
-    let mut sink = StoreSink::new(&job.store, node.outputs.clone()).with_limit(job.limit());
+    let mut sink = StoreSink::new(&job.store, node.outputs.clone())
+        .with_limit(job.limit())
+        .with_redactor(job.outside.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.

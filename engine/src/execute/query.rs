@@ -56,7 +56,8 @@ pub(super) async fn run_query(
         lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
         let mut done = 0;
         let schema = Arc::clone(output.frame.schema().inner());
-        let mut batches = execute_stream(in_order(output.frame.create_physical_plan().await?)?, Arc::clone(&task))?;
+        let plan = in_order(output.frame.create_physical_plan().await?)?;
+        let mut batches = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
         while let Some(batch) = batches.next().await {
             context.check_cancelled()?;
             let batch = batch?;
@@ -68,8 +69,51 @@ pub(super) async fn run_query(
             // No rows, but columns: what reads them next may name them.
             outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
         }
+        let more = match kernel.expects_once() {
+            Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
+            None => joined_to_more(&plan),
+        };
+        if let Some(more) = more {
+            outputs.figure("rows_times", more.times);
+            progress.log(&more.note);
+        }
     }
     Ok(lineage)
+}
+
+/// A result with more rows than what was joined.
+struct More {
+    times: f64,
+    note: String,
+}
+
+fn more_than_input(port: &str, input: u64, output: u64) -> Option<More> {
+    let times = output as f64 / input as f64;
+    (input > 0 && output > input).then(|| More {
+        times,
+        note: format!("the join multiplies rows: {output} came of {input} of `{port}` ({times:.2} times as many)"),
+    })
+}
+
+/// The join that multiplies most: it gave more rows than either of its sides has.
+fn joined_to_more(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
+    let rows = |node: &Arc<dyn ExecutionPlan>| node.metrics().and_then(|metrics| metrics.output_rows());
+    let own = || {
+        let [left, right] = plan.children()[..] else { return None };
+        let joined = rows(plan).filter(|_| plan.name().contains("Join"))?;
+        // Tables in memory count no rows, the joins over them do.
+        let counted = |name| plan.metrics()?.sum_by_name(name).map(|count| count.as_usize());
+        let (left, right) =
+            (rows(left).or_else(|| counted("build_input_rows"))?, rows(right).or_else(|| counted("input_rows"))?);
+        let most = left.max(right);
+        let times = joined as f64 / most as f64;
+        (most > 0 && joined > most).then(|| More {
+            times,
+            note: format!("a join multiplies rows: {joined} came of {left} and {right} ({times:.2} times as many)"),
+        })
+    };
+    let below = plan.children().into_iter().filter_map(joined_to_more);
+    below.chain(own()).max_by(|one, other| one.times.total_cmp(&other.times))
 }
 
 /// The parts of a union come one after the other. DataFusion's own operator takes whichever has rows first, so that the

@@ -1,10 +1,11 @@
-//! Passes events on and keeps them with the run.
+//! Passes events on and keeps them with the run, without the secrets that operators may have put into them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::driver::unix_time;
+use crate::operator::Redactor;
 use crate::report::{Event, Reporter};
 use crate::store::RunWriter;
 
@@ -12,6 +13,7 @@ use crate::store::RunWriter;
 pub(super) struct Recorded {
     pub(super) inner: Arc<dyn Reporter>,
     pub(super) ledger: Arc<Mutex<RunWriter>>,
+    pub(super) redactor: Redactor,
 }
 
 /// An event with its time, where it has none of its own.
@@ -32,6 +34,9 @@ impl<'e> Timed<'e> {
 
 impl Reporter for Recorded {
     fn event(&self, event: &Event) {
+        let mut event = event.clone();
+        self.redactor.clean_all(event.texts());
+        let event = &event;
         self.inner.event(event);
         if !matches!(event, Event::NodeProgress { .. }) {
             let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,8 +22,8 @@ use crate::store::{
 pub const ARCHIVE_FORMAT: u32 = 1;
 /// The list of files, the first one.
 const MANIFEST: &str = "searchmill-archive.json";
-/// Longest list of files.
-const MANIFEST_BYTES: u64 = 256 << 20;
+/// Longest list of files: some 300,000 of them.
+const MANIFEST_BYTES: u64 = 48 << 20;
 /// zstd's own default.
 const LEVEL: i32 = 3;
 
@@ -384,10 +384,18 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
     if entry_path(&entry) != MANIFEST || !entry.header().entry_type().is_file() {
         return Err(refused(format!("it does not begin with {MANIFEST}: it is no archive of searchmill's")));
     }
+    if entry.size() > MANIFEST_BYTES {
+        let (found, most) = (entry.size() >> 20, MANIFEST_BYTES >> 20);
+        return Err(refused(format!("{MANIFEST} has {found} MiB, the limit is {most} MiB")));
+    }
     let mut text = Vec::new();
     entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
-    let format = serde_json::from_slice::<serde_json::Value>(&text).map(|value| value["format"].as_u64());
-    if let Ok(Some(found)) = format
+    /// What is read before anything else of it is believed.
+    #[derive(Deserialize)]
+    struct Version {
+        format: u64,
+    }
+    if let Ok(Version { format: found }) = serde_json::from_slice(&text)
         && found != u64::from(ARCHIVE_FORMAT)
     {
         return Err(refused(format!("it has format {found}, this searchmill reads format {ARCHIVE_FORMAT}")));
@@ -519,6 +527,16 @@ fn count(admission: Admission, imported: &mut Imported, new: impl Fn(&mut Import
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_is_too_long_is_refused_before_it_is_read() {
+        let mut tar = tar::Builder::new(Vec::new());
+        append(&mut tar, MANIFEST, MANIFEST_BYTES + 1, &mut std::io::repeat(b' ').take(MANIFEST_BYTES + 1)).unwrap();
+        let bytes = tar.into_inner().unwrap();
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let error = read_manifest(archive.entries().unwrap().next()).unwrap_err();
+        assert!(error.to_string().contains("the limit is 48 MiB"), "{error}");
+    }
 
     #[test]
     fn only_places_of_a_store_are_taken() {

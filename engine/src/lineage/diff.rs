@@ -220,6 +220,7 @@ fn reasons(one: &NodeRun, other: &NodeRun, results: &[Option<&NodeResult>; 2]) -
 fn outcome(node: &NodeRun) -> &'static str {
     match node.outcome {
         NodeOutcome::Cached | NodeOutcome::Finished => "finished",
+        NodeOutcome::HeldBack => "held back",
         NodeOutcome::Failed => "failed",
         NodeOutcome::Skipped => "skipped",
         NodeOutcome::Begun => "stopped",

@@ -154,7 +154,7 @@ impl Roots {
 
 /// The key of a node that came to its end: only such a node has a result.
 fn done(node: &NodeRun) -> Option<NodeKey> {
-    node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished))
+    node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack))
 }
 
 /// Everything behind the roots, themselves included.

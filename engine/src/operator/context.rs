@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::error::OperatorError;
 use super::outside::Outside;
 use super::params::Secret;
+use super::redactor::Redactor;
 use super::repeatability::{Computed, Repeatability};
 
 /// How often and how patiently a call to the outside is repeated.
@@ -273,10 +274,19 @@ impl Context {
     /// When it is not set.
     pub fn secret(&self, secret: &Secret) -> Result<String, OperatorError> {
         let name = secret.name().ok_or_else(|| OperatorError::pipeline("a secret must be written `${secret:NAME}`"))?;
-        (self.0.secrets)(name).ok_or_else(|| {
+        let value = (self.0.secrets)(name).ok_or_else(|| {
             OperatorError::machine(format!("the secret `{name}` is not set"))
                 .with_help(format!("set the environment variable {name}"))
-        })
+        })?;
+        self.redactor().learn(name, &value);
+        Ok(value)
+    }
+
+    /// Strikes the run's secrets out of texts from outside: rejects, messages and log lines pass through it anyway; what
+    /// a kernel keeps of a server's answer should too.
+    #[must_use]
+    pub fn redactor(&self) -> &Redactor {
+        &self.1.redactor
     }
 
     /// The shared HTTP client.

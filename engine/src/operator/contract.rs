@@ -117,6 +117,12 @@ pub trait Operator: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Share of the rows that may be lost before this node (rejected or passed over by nodes that it rests on) and its
+    /// outputs still be delivered. Beyond it they are held back.
+    fn max_reject_share(_params: &Self::Params) -> f64 {
+        0.1
+    }
+
     /// Puts finished outputs where the user wants them (`write`); runs whenever the node's result is known, computed or
     /// cached, so it must be cheap when everything is in place. `folders` has the folder of every tree output. Gives
     /// the places written.

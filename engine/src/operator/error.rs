@@ -99,7 +99,9 @@ impl From<arrow::error::ArrowError> for OperatorError {
 
 impl From<parquet::errors::ParquetError> for OperatorError {
     fn from(error: parquet::errors::ParquetError) -> Self {
-        Self::data(error.to_string())
+        // Files that cannot be written or read are the machine's fault, whatever they hold.
+        let io = matches!(&error, parquet::errors::ParquetError::External(cause) if cause.is::<std::io::Error>());
+        Self::new(if io { Blame::Machine } else { Blame::Data }, error.to_string())
     }
 }
 

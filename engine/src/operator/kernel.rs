@@ -189,6 +189,12 @@ pub trait QueryKernel: Send + Sync {
         session: &'a SessionContext,
         inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>>;
+
+    /// The input of which each row is expected once in the result: the run reports when there are more. Without one,
+    /// it reports joins that give more rows than either side has.
+    fn expects_once(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Names of the tables registered for a query.

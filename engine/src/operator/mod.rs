@@ -10,10 +10,12 @@ mod outside;
 mod params;
 mod port;
 mod recheck;
+mod redactor;
 mod registry;
 mod repeatability;
 mod rows;
 pub mod testing;
+mod user_info;
 
 pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
@@ -31,6 +33,8 @@ pub use outside::{Admission, Begun, CallJournal, KeptCall, OpenCall, Outside, Te
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
 pub use recheck::{Recheck, Rechecked, RowDifference};
+pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+pub use user_info::{has_user_info, without_user_info};

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::gate::Gate;
 use super::kernel::{FailureKind, RowFailure};
 use super::money::{Purse, Usage};
+use super::redactor::Redactor;
 
 /// How long a wait lasts before it is asked whether the run was told to stop.
 const STEP: Duration = Duration::from_millis(200);
@@ -71,6 +72,8 @@ pub struct Outside {
     pub journal: Option<Arc<dyn CallJournal>>,
     /// May the node still make calls?
     pub tenure: Option<Arc<dyn Tenure>>,
+    /// Strikes the run's secrets out of what is stored or shown.
+    pub redactor: Redactor,
 }
 
 /// Leave to make one call. Dropped, the call is over.

@@ -110,6 +110,8 @@ pub struct InputPort {
     pub arity: Arity,
     /// One line for the reference page.
     pub about: String,
+    /// Not bound, it gets the rejects of the external nodes behind that other input.
+    pub rejects_of: Option<String>,
 }
 
 /// The type of an output port.
@@ -161,7 +163,16 @@ impl Ports {
     }
 
     fn input(mut self, name: &str, accept: Accept, arity: Arity, about: &str) -> Self {
-        self.inputs.push(InputPort { name: name.to_owned(), accept, arity, about: about.to_owned() });
+        self.inputs.push(InputPort { name: name.to_owned(), accept, arity, about: about.to_owned(), rejects_of: None });
+        self
+    }
+
+    /// The last input, where it is not bound, gets the rejects of the external nodes (rollouts) behind the input `main`.
+    #[must_use]
+    pub fn or_rejects_of(mut self, main: &str) -> Self {
+        if let Some(input) = self.inputs.last_mut() {
+            input.rejects_of = Some(main.to_owned());
+        }
         self
     }
 

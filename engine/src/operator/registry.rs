@@ -81,6 +81,8 @@ pub trait BoundOperator: Send + Sync {
     fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
     /// Where finished outputs are put.
     fn destinations(&self) -> Vec<String>;
+    /// Share of the rows that may be lost before this node and its outputs still be delivered.
+    fn max_reject_share(&self) -> f64;
     /// Puts finished outputs where the user wants them.
     ///
     /// # Errors
@@ -146,6 +148,10 @@ impl<O: Operator> BoundOperator for Bound<O> {
 
     fn destinations(&self) -> Vec<String> {
         O::destinations(&self.params)
+    }
+
+    fn max_reject_share(&self) -> f64 {
+        O::max_reject_share(&self.params)
     }
 
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {

@@ -1,10 +1,11 @@
 //! Binds a spec to the registry: operators, params, edges, types. All errors come in one go.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
+use searchmill_schemas::RecordKind;
 use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, meant_node, output_of, output_types, port_of, suggest};
@@ -12,7 +13,9 @@ use super::graph::{Input, Node, Plan};
 use super::places::{check_destinations, check_sources, find_text};
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
-use crate::operator::{BoundOperator, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source};
+use crate::operator::{
+    BoundOperator, Effect, OperatorEntry, ParamIssue, PortType, Ports, Registry, Source, has_user_info,
+};
 use crate::spec::{NodeSpec, Spec, arguments, locate};
 
 /// Binds and checks a spec. `directory` is where relative paths start.
@@ -98,12 +101,38 @@ fn bind_operator(
         }
     };
     errors.extend(operator.check().into_iter().map(|issue| bad_param(issue, node)));
+    errors.extend(with_user_info(node, &operator.params()));
     let sources = operator.sources();
     check_sources(node, &sources, directory, errors);
     let identity_params = identity_params(schema, &operator.params());
     let row_params = row_params(schema, &operator.params());
     let ports = operator.ports();
     Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+}
+
+/// Params that are URLs with a user name or password in them.
+fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
+    let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
+    let below = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    while let Some((path, value)) = pending.pop() {
+        match value {
+            Value::String(text) if has_user_info(text) => found.push(path),
+            Value::Array(items) => {
+                pending.extend(items.iter().enumerate().map(|(i, item)| (below(&path, &i.to_string()), item)));
+            }
+            Value::Object(fields) => pending.extend(fields.iter().map(|(key, value)| (below(&path, key), value))),
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    let error = |path: String| {
+        let message = format!("`{path}` of `{}` is a URL with a user name or password in it", node.id);
+        Diagnostic::error("user-info", message).at(locate(&node.with, &path), "").help(
+            "URLs stand in results, runs and messages: leave `user:password@` out. Endpoints take \
+             `api_key: ${secret:NAME}`, data sources the environment variables of their own tools (AWS_…, HF_TOKEN)",
+        )
+    };
+    found.into_iter().map(error).collect()
 }
 
 fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
@@ -230,15 +259,16 @@ struct Wired {
 /// Follows the order, so that the types of all inputs are known when a node is checked.
 fn wire(
     nodes: &[NodeSpec],
-    bound: &[Option<Bound>],
+    all: &[Option<Bound>],
     by_id: &BTreeMap<String, usize>,
     order: &[usize],
     errors: &mut Vec<Diagnostic>,
 ) -> Vec<Option<Wired>> {
     let mut wired: Vec<Option<Wired>> = nodes.iter().map(|_| None).collect();
     for &place in order {
-        if let Some(bound) = &bound[place] {
-            wired[place] = wire_node(&nodes[place], bound, by_id, &wired, errors);
+        if let Some(bound) = &all[place] {
+            let node = wire_node(&nodes[place], bound, by_id, &wired, errors);
+            wired[place] = node.map(|node| with_rejects(node, &bound.ports, all, &wired));
         }
     }
     wired
@@ -303,6 +333,39 @@ fn wire_node(
     let inputs = in_port_order(ports, by_port);
     let types: Vec<_> = inputs.iter().map(|input| (input.port.clone(), input.port_type.clone())).collect();
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs })
+}
+
+/// Binds ports that were left open and take the rejects behind another input: those of the external nodes that made its
+/// rows, or made what other nodes passed on as rows of the same kind.
+fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[Option<Wired>]) -> Wired {
+    for port in &ports.inputs {
+        let Some(main) = &port.rejects_of else { continue };
+        if node.inputs.iter().any(|input| input.port == port.name) {
+            continue;
+        }
+        let mut pending: Vec<Input> = node.inputs.iter().filter(|input| input.port == *main).cloned().collect();
+        let (mut seen, mut makers) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(input) = pending.pop() {
+            let (Some(maker), Some(before)) = (&all[input.node], &wired[input.node]) else { continue };
+            if !seen.insert(input.node) {
+                continue;
+            }
+            if maker.entry.effect == Effect::External {
+                makers.insert(input.node);
+            }
+            pending.extend(before.inputs.iter().filter(|next| next.port_type == input.port_type).cloned());
+        }
+        let rejects = |node| Input {
+            port: port.name.clone(),
+            node,
+            output: "rejects".to_owned(),
+            port_type: PortType::Rows(RecordKind::Reject),
+        };
+        node.inputs.extend(makers.into_iter().map(rejects));
+    }
+    let place = |input: &Input| ports.inputs.iter().position(|port| port.name == input.port);
+    node.inputs.sort_by_key(|input| place(input).unwrap_or(usize::MAX));
+    node
 }
 
 /// Inputs as the operator declares its ports; named ones by name. The order written in the YAML never matters.

@@ -53,7 +53,13 @@ pub(super) fn port_of(node: &NodeSpec, ports: &Ports, binding: &Binding) -> Resu
     let operator = &node.operator;
     if let Some(accept) = &ports.named_inputs {
         let name = binding.port.clone().unwrap_or_else(|| "input".to_owned());
-        return Ok(InputPort { name, accept: accept.clone(), arity: Arity::One, about: String::new() });
+        return Ok(InputPort {
+            name,
+            accept: accept.clone(),
+            arity: Arity::One,
+            about: String::new(),
+            rejects_of: None,
+        });
     }
     let found = match &binding.port {
         None => ports.inputs.first(),

@@ -19,6 +19,8 @@ pub struct RunSummary {
     pub skipped: usize,
     /// Rows that failed in external nodes of this run.
     pub dead_letters: u64,
+    /// Nodes whose outputs were not delivered because too many rows were lost before them.
+    pub held_back: usize,
     /// Rows that other nodes of this run rejected.
     pub rejects: u64,
     /// Was it told to stop?
@@ -159,6 +161,15 @@ pub enum Event {
         /// Where it lies now.
         destination: String,
     },
+    /// A node's outputs were not put in place: too many rows were lost before it, or none is left. What lies there stays.
+    HeldBack {
+        /// The node.
+        node: String,
+        /// Where they would go.
+        destinations: Vec<String>,
+        /// Why.
+        reason: String,
+    },
     /// A node failed.
     NodeFailed {
         /// The node.
@@ -196,6 +207,20 @@ pub enum Event {
     },
     /// The run ends.
     RunFinished(RunSummary),
+}
+
+impl Event {
+    /// The texts in it that come from operators, and so perhaps from outside.
+    pub fn texts(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::NodeLog { line, .. } => vec![line],
+            Self::NodeFinished { summary, .. } => vec![summary],
+            Self::Delivered { destination, .. } => vec![destination],
+            Self::NodeFailed { message, help, .. } => std::iter::once(message).chain(help).collect(),
+            Self::EndpointSilent { endpoint, .. } | Self::EndpointHeard { endpoint } => vec![endpoint],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Where events go. Called from many threads; must not block for long.

@@ -9,7 +9,7 @@ use super::reference;
 use super::scope::{Scope, Shared};
 use super::source;
 use super::value::{Spanned, Value};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, FileId, Span};
 
 const KEYS: &[&str] = &["path", "params", "prefix"];
 /// Longest chain of files that include each other.
@@ -72,11 +72,13 @@ fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<N
         shared.report(fault);
         return Vec::new();
     }
+    let found = shared.problems.len();
     let file = match source::read(&path, Some(wanted.span), shared.sources) {
         Ok(file) => file,
         Err(fault) => {
+            let file = fault.labels.iter().map(|label| label.span.file).find(|file| *file != wanted.span.file);
             shared.report(fault);
-            return Vec::new();
+            return file.map_or_else(Vec::new, |file| strange(file, found, &wanted, shared));
         }
     };
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
@@ -85,10 +87,30 @@ fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<N
         shared.report(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
         return Vec::new();
     }
+    if !looks_like_a_pipeline(file, shared) {
+        return strange(file, found, &wanted, shared);
+    }
     let chain: Vec<_> = place.chain.iter().cloned().chain([canonical]).collect();
     let inner = Place { path: &path, file, chain: &chain };
     let fragment = load::fragment(&inner, Over::Include(wanted.params), shared).unwrap_or_default();
     prefixed(fragment.nodes, &wanted.prefix)
+}
+
+/// Has a file a key that pipelines have, on a line of its own or in braces?
+fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
+    let text = shared.sources.get(file).map_or("", |(_, text)| text);
+    ["nodes", "include"].iter().any(|key| text.contains(key))
+}
+
+/// In place of what was found wrong with a file that is no pipeline: its lines are not shown, it may hold secrets.
+fn strange(file: FileId, found: usize, wanted: &Wanted, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
+    if !looks_like_a_pipeline(file, shared) {
+        shared.problems.truncate(found);
+        let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
+        let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
+        shared.report(fault.help("its lines are not shown: they may hold what is not meant for a log"));
+    }
+    Vec::new()
 }
 
 fn check_chain(wanted: &Wanted, path: &PathBuf, place: &Place<'_>, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {

@@ -33,6 +33,7 @@ mod schedules;
 mod seal;
 mod segment;
 mod table;
+mod unique;
 mod writer;
 
 pub use artifact::{Artifact, ArtifactId, ArtifactType, Part};

@@ -55,6 +55,8 @@ pub enum NodeOutcome {
     Cached,
     /// It ran.
     Finished,
+    /// Its result is known, but was not delivered: too many rows were lost before it.
+    HeldBack,
     /// It failed.
     Failed,
     /// Something before it failed, or the run was stopped.
@@ -78,7 +80,7 @@ pub struct NodeRun {
     /// Its outputs.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub outputs: IndexMap<String, OutputRecord>,
-    /// What went wrong.
+    /// What went wrong, or why its outputs were held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Seconds it took (0 when cached).

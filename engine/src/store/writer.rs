@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use indexmap::IndexMap;
@@ -20,8 +20,9 @@ use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::part::file_part;
 use super::table::{PART_LEAST_ROWS, TableWriter};
+use super::unique::Table;
 use crate::fingerprint::RowKey;
-use crate::operator::{OperatorError, OutputSink, PortType};
+use crate::operator::{OperatorError, OutputSink, PortType, Redactor};
 
 /// What a node wrote.
 #[derive(Debug, Default)]
@@ -53,6 +54,7 @@ pub struct StoreSink {
     written: Written,
     limit: Option<u64>,
     limit_reached: bool,
+    redactor: Redactor,
     blocks: Vec<OpenBlock>,
     /// Parts of each port before the current block.
     block_start: BTreeMap<String, usize>,
@@ -79,6 +81,7 @@ impl StoreSink {
             written,
             limit: None,
             limit_reached: false,
+            redactor: Redactor::default(),
             blocks,
             block_start,
             committed,
@@ -98,6 +101,13 @@ impl StoreSink {
     #[must_use]
     pub fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Strikes secrets out of rejects and summaries: their texts come from outside.
+    #[must_use]
+    pub fn with_redactor(mut self, redactor: Redactor) -> Self {
+        self.redactor = redactor;
         self
     }
 
@@ -207,6 +217,7 @@ impl StoreSink {
         };
         let folder = table.folder().to_owned();
         let parts = table.finish()?;
+        Table { port, kind, folder: &folder, parts: &parts }.check_ids()?;
         self.committed.insert(port.to_owned(), parts.clone());
         self.place(&folder, Artifact { artifact_type: (&PortType::Rows(kind)).into(), parts })
     }
@@ -264,7 +275,10 @@ impl OutputSink for StoreSink {
             return Err(OperatorError::engine(format!("there is no output table `{port}`")));
         };
         let kind = *kind;
-        let batch = as_stored(kind, batch)?;
+        let mut batch = as_stored(kind, batch)?;
+        if kind == RecordKind::Reject && !self.redactor.is_empty() {
+            batch = struck(&batch, &self.redactor)?;
+        }
         let folder = self.output_folder(port);
         let table = match self.tables.entry(port.to_owned()) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -301,8 +315,19 @@ impl OutputSink for StoreSink {
     }
 
     fn summary(&mut self, text: &str) {
-        self.written.summary.push_str(text);
+        self.written.summary.push_str(&self.redactor.strike(text));
     }
+}
+
+/// The rows with secrets struck out of their texts.
+fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, OperatorError> {
+    let column = |column: &ArrayRef| match column.as_string_opt::<i32>() {
+        Some(texts) => {
+            Arc::new(texts.iter().map(|text| text.map(|text| redactor.strike(text))).collect::<StringArray>())
+        }
+        None => Arc::clone(column),
+    };
+    Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
 }
 
 /// The kind's columns first, then the extra ones.

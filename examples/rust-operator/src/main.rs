@@ -49,6 +49,7 @@ pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, 
         budget: Budget::default(),
         retry_dropped: false,
         rebuy: false,
+        deliver_anyway: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     Ok(runtime.block_on(run(Arc::new(plan), store, options, Arc::new(Lines), Stop::default()))?)

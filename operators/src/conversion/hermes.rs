@@ -17,6 +17,20 @@ pub(crate) struct Rendered {
     pub(crate) text: String,
     /// Byte ranges of `text` with loss: each answer of the model with its closing `<|im_end|>`.
     pub(crate) loss: Vec<Range<usize>>,
+    /// Byte ranges of `text` that are content: what looks like a control token there is none.
+    pub(crate) content: Vec<Range<usize>>,
+}
+
+impl Rendered {
+    fn push<const N: usize>(&mut self, parts: [&str; N]) {
+        self.text.extend(parts);
+    }
+
+    fn push_content(&mut self, text: &str) {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.content.push(start..self.text.len());
+    }
 }
 
 /// Which model family's chat template renders the text.
@@ -68,11 +82,11 @@ pub(crate) fn render(messages: &[Json], tools: &[Json], template: Template) -> R
         all => (None, all),
     };
     let blocks = merge(messages)?;
-    let mut rendered = Rendered { text: String::new(), loss: Vec::new() };
+    let mut rendered = Rendered { text: String::new(), loss: Vec::new(), content: Vec::new() };
     if let Some(system) = system_text(system.or(template.default_system()), tools) {
-        for part in [START, "system\n", &system, END, "\n"] {
-            rendered.text.push_str(part);
-        }
+        rendered.push([START, "system\n"]);
+        rendered.push_content(&system);
+        rendered.push([END, "\n"]);
     }
     write_blocks(blocks, template, &mut rendered)?;
     Ok(rendered)
@@ -176,9 +190,9 @@ fn write_blocks(blocks: Vec<Block>, template: Template, rendered: &mut Rendered)
             write_answer(&block, template, rendered);
             rendered.text.push_str(if place + 1 < count { "\n" } else { "" });
         } else {
-            for part in [START, "user\n", &block.text, END, "\n", START, "assistant\n"] {
-                rendered.text.push_str(part);
-            }
+            rendered.push([START, "user\n"]);
+            rendered.push_content(&block.text);
+            rendered.push([END, "\n", START, "assistant\n"]);
         }
     }
     Ok(())
@@ -189,7 +203,7 @@ fn write_answer(block: &Block, template: Template, rendered: &mut Rendered) {
     if template == Template::Qwen3 && !block.text.starts_with("<think>") {
         rendered.text.push_str(EMPTY_THINKING);
     }
-    rendered.text.push_str(&block.text);
+    rendered.push_content(&block.text);
     rendered.text.push_str(END);
     if block.loss {
         rendered.loss.push(start..rendered.text.len());

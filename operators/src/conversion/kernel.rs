@@ -45,19 +45,26 @@ struct Converter {
 impl MapKernel for Converter {
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError> {
         let mut examples = Vec::new();
-        let mut spans = Vec::new();
+        let (mut loss, mut content) = (Vec::new(), Vec::new());
         for trajectory in from_batch::<Trajectory>(batch)? {
             match Conversation::new(&trajectory).and_then(|conversation| (self.convert)(&conversation)) {
                 Ok(converted) => {
-                    let (text, loss) = converted.rendered.map(|rendered| (rendered.text, rendered.loss)).unzip();
+                    let spans = converted.rendered.map(|rendered| (rendered.text, (rendered.loss, rendered.content)));
+                    let (text, spans) = spans.unzip();
+                    let (learnt, said) = spans.unzip();
                     examples.push(self.example(&trajectory, converted.row.write(), text));
-                    spans.push(loss);
+                    loss.push(learnt);
+                    content.push(said);
                 }
                 Err(unfit) => output.reject(reject(trajectory.id, unfit)),
             }
         }
-        let batch = to_batch(&examples)?;
-        output.push(EXAMPLES, if spans.iter().any(Option::is_some) { with_spans(&batch, &spans)? } else { batch });
+        let mut batch = to_batch(&examples)?;
+        if loss.iter().any(Option::is_some) {
+            batch = with_spans(&batch, "loss_spans", &loss)?;
+            batch = with_spans(&batch, "content_spans", &content)?;
+        }
+        output.push(EXAMPLES, batch);
         Ok(())
     }
 }
@@ -79,17 +86,19 @@ fn reject(id: String, unfit: Unfit) -> Reject {
     Reject { id, kind: FailureKind::Data.name().to_owned(), message: unfit.message, attempts: 1, detail: unfit.detail }
 }
 
-/// The examples with a column `loss_spans`: the byte ranges of `text` that are trained on.
+/// The examples with a column of byte ranges of `text`: `loss_spans` are trained on, `content_spans` hold no control
+/// tokens, whatever they look like.
 fn with_spans(
     batch: &RecordBatch,
+    name: &str,
     spans: &[Option<Vec<std::ops::Range<usize>>>],
 ) -> Result<RecordBatch, OperatorError> {
     let ends =
         Fields::from(vec![Field::new("start", DataType::Int64, false), Field::new("end", DataType::Int64, false)]);
     let item = Arc::new(Field::new("item", DataType::Struct(ends.clone()), false));
     let mut lists = ListBuilder::new(StructBuilder::from_fields(ends, 0)).with_field(Arc::clone(&item));
-    for loss in spans {
-        for span in loss.iter().flatten() {
+    for ranges in spans {
+        for span in ranges.iter().flatten() {
             let entry = lists.values();
             for (place, end) in [span.start, span.end].into_iter().enumerate() {
                 if let Some(builder) = entry.field_builder::<Int64Builder>(place) {
@@ -101,7 +110,7 @@ fn with_spans(
         lists.append(true);
     }
     let mut fields = batch.schema().fields().to_vec();
-    fields.push(Arc::new(Field::new("loss_spans", DataType::List(item), false)));
+    fields.push(Arc::new(Field::new(name, DataType::List(item), false)));
     let mut columns = batch.columns().to_vec();
     columns.push(Arc::new(lists.finish()) as ArrayRef);
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)

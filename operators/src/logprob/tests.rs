@@ -45,7 +45,7 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let row = 2;
     let messages: Vec<Message> = rows[row].turns[..rows[row].turns.len() - 1].iter().map(message).collect();
     let prompt =
-        scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap();
+        scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap().text;
     assert!(prompt.contains("<tool_response>\n") && prompt.ends_with("<|im_start|>assistant\n"), "{prompt}");
     let tokenizer = crate::model::inference::read_tokenizer(folder.path(), decoder.config()).unwrap();
     let text = tokenizer.encode(format!("{prompt}<answer>Answer {row}"), false).unwrap();

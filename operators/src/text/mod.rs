@@ -4,3 +4,4 @@ pub mod answer_metrics;
 pub(crate) mod fnv;
 pub mod normalize;
 pub mod retrieval_metrics;
+pub(crate) mod thoughts;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::{AsArray, ListArray, RecordBatch, StringArray};
+use arrow::array::{AsArray, ListArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use rayon::prelude::*;
@@ -11,6 +11,8 @@ use searchmill_engine::operator::{FailureKind, OperatorError, RowsInput};
 use searchmill_schemas::{Reject, text_column, text_value};
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
+
+use crate::model::inference::{ControlTokens, Prompt};
 
 /// What becomes of examples that are longer than `max_length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +62,8 @@ impl Example {
 /// Makes examples of rows.
 pub(super) struct Reader<'a> {
     pub(super) tokenizer: &'a Tokenizer,
+    /// Texts that are control tokens only where they are no content.
+    pub(super) control: ControlTokens,
     /// Tokens that the model knows.
     pub(super) vocabulary: usize,
     pub(super) max_length: usize,
@@ -80,6 +84,7 @@ struct Source<'a> {
     question: &'a str,
     text: Option<&'a str>,
     spans: Vec<Range<usize>>,
+    content: Vec<Range<usize>>,
     weight: f64,
 }
 
@@ -105,13 +110,22 @@ impl Reader<'_> {
     fn sources<'a>(&self, batch: &'a RecordBatch) -> Result<Vec<Source<'a>>, OperatorError> {
         let (ids, questions) = (text_column(batch, "id")?, text_column(batch, "question_id")?);
         let texts = text_column(batch, "text")?;
-        let spans = batch.column_by_name("loss_spans").and_then(|column| column.as_list_opt::<i32>());
-        let spans = spans.ok_or_else(|| {
+        let ranges = |name: &str| batch.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
+        let spans = ranges("loss_spans").ok_or_else(|| {
             OperatorError::data("the examples have no `loss_spans`: it is not known which text the model wrote")
                 .with_help("make them with `convert-to-swift`, which renders `text` and says where loss is")
         })?;
         let weights = self.weights(batch)?;
-        Ok((0..batch.num_rows()).map(|row| source((ids, questions, texts, spans), &weights, row)).collect())
+        let content = ranges("content_spans");
+        let source = |row: usize| Source {
+            id: ids.value(row),
+            question: questions.value(row),
+            text: text_value(texts, row),
+            spans: ranges_at(spans, row),
+            content: content.map_or_else(Vec::new, |content| ranges_at(content, row)),
+            weight: weights[row],
+        };
+        Ok((0..batch.num_rows()).map(source).collect())
     }
 
     fn weights(&self, batch: &RecordBatch) -> Result<Vec<f64>, OperatorError> {
@@ -129,7 +143,8 @@ impl Reader<'_> {
         if !(source.weight.is_finite() && source.weight >= 0.0) {
             return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", source.weight)));
         }
-        let (mut tokens, mut learnt) = self.tokenise(text, &source.spans)?;
+        let text = Prompt::of_text(text, &source.content, &self.control);
+        let (mut tokens, mut learnt) = self.tokenise(&text, &source.spans)?;
         if tokens.len() > self.max_length {
             let over = tokens.len() - self.max_length;
             match self.truncation {
@@ -157,13 +172,15 @@ impl Reader<'_> {
 
     /// The text's tokens. What the model wrote and what it did not are tokenised apart, as ms-swift does, so that no
     /// token is half of each.
-    fn tokenise(&self, text: &str, spans: &[Range<usize>]) -> Result<(Vec<u32>, Vec<bool>), Unfit> {
+    fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<(Vec<u32>, Vec<bool>), Unfit> {
         let (mut tokens, mut learnt) = (Vec::new(), Vec::new());
         let mut at = 0;
         let mut add = |range: Range<usize>, is_learnt: bool| -> Result<(), Unfit> {
-            let piece = text.get(range).ok_or_else(|| Unfit::Row("`loss_spans` do not fit the text".to_owned()))?;
-            let encoded = self.tokenizer.encode_fast(piece, false).map_err(|error| Unfit::Row(error.to_string()))?;
-            tokens.extend_from_slice(encoded.get_ids());
+            if text.text.get(range.clone()).is_none() {
+                return Err(Unfit::Row("`loss_spans` do not fit the text".to_owned()));
+            }
+            let encoded = text.encode_part(self.tokenizer, range).map_err(Unfit::Row)?;
+            tokens.extend(encoded.into_iter().map(|(token, _)| token));
             learnt.resize(tokens.len(), is_learnt);
             Ok(())
         };
@@ -172,7 +189,7 @@ impl Reader<'_> {
             add(span.clone(), true)?;
             at = span.end;
         }
-        add(at..text.len(), false)?;
+        add(at..text.text.len(), false)?;
         match tokens.iter().find(|token| **token as usize >= self.vocabulary) {
             Some(strange) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*strange))),
             None => Ok((tokens, learnt)),
@@ -194,20 +211,15 @@ enum Unfit {
     Vocabulary(OperatorError),
 }
 
-fn source<'a>(
-    (ids, questions, texts, spans): (&'a StringArray, &'a StringArray, &'a StringArray, &'a ListArray),
-    weights: &[f64],
-    row: usize,
-) -> Source<'a> {
-    let list = spans.value(row);
+/// The byte ranges in a column of lists.
+fn ranges_at(column: &ListArray, row: usize) -> Vec<Range<usize>> {
+    let list = column.value(row);
     let ends = |name: &str| -> Vec<usize> {
         let fields = list.as_struct_opt().and_then(|fields| fields.column_by_name(name));
         let numbers = fields.and_then(|column| column.as_primitive_opt::<Int64Type>());
         numbers.map_or_else(Vec::new, |numbers| numbers.values().iter().map(|end| *end as usize).collect())
     };
-    let spans = ends("start").into_iter().zip(ends("end")).map(|(start, end)| start..end).collect();
-    let (id, question) = (ids.value(row), questions.value(row));
-    Source { id, question, text: text_value(texts, row), spans, weight: weights[row] }
+    ends("start").into_iter().zip(ends("end")).map(|(start, end)| start..end).collect()
 }
 
 fn reject(id: &str, message: String) -> Reject {

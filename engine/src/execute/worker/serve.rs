@@ -14,8 +14,8 @@ use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType,
-    ProgressSink, Registry, SecretLookup,
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, Outside,
+    PortType, ProgressSink, Redactor, Registry, SecretLookup,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -41,27 +41,34 @@ pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: Work
     let text = std::fs::read(task)?;
     let unknown = |error| OperatorError::engine(format!("{} is no task of this version: {error}", task.display()));
     let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
-    let parent = Arc::new(Parent(Mutex::new(pipes.told)));
+    let redactor = Redactor::default();
+    let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
     let stop = Stop::default();
     listen(pipes.orders, pipes.leave, stop.clone());
     beat(&parent);
     let message = match run(&task, registry, secrets, &stop, &parent) {
         Ok(done) => Message::Done(Box::new(done)),
-        Err(error) => Message::from(&error),
+        Err(mut error) => {
+            redactor.clean_all(std::iter::once(&mut error.message).chain(&mut error.help));
+            Message::from(&error)
+        }
     };
     parent.tell(&message);
     Ok(())
 }
 
 /// The parent, as far as it listens.
-struct Parent(Mutex<Box<dyn Write + Send>>);
+struct Parent {
+    pipe: Mutex<Box<dyn Write + Send>>,
+    redactor: Redactor,
+}
 
 impl Parent {
     /// A parent that is gone is noticed by its orders' end.
     fn tell(&self, message: &Message) {
         let Ok(mut line) = serde_json::to_vec(message) else { return };
         line.push(b'\n');
-        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         drop(pipe.write_all(&line).and_then(|()| pipe.flush()));
     }
 }
@@ -72,7 +79,9 @@ impl Reporter for Parent {
             Event::NodeProgress { done, total, unit, cached, .. } => {
                 self.tell(&Message::Progress { done, total, unit, cached });
             }
-            Event::NodeLog { line, .. } => self.tell(&Message::Log { line }),
+            Event::NodeLog { line, .. } => {
+                self.tell(&Message::Log { line: self.redactor.strike(&line).into_owned() });
+            }
             _ => {}
         }
     }
@@ -124,11 +133,13 @@ fn run(
     let store = Store::open(&task.store)?;
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit);
+    let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
-    let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts }).with_drain(stop.drain_flag());
+    let outside = Outside { redactor: parent.redactor.clone(), ..Outside::default() };
+    let parts = ContextParts { scratch, checkpoint, pieces, ..parts };
+    let context = Context::new(parts).with_outside(outside).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent)?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     let computed = run.context.computed();

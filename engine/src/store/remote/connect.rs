@@ -19,6 +19,7 @@ use url::Url;
 use super::objects::{Objects, Put, get, put_new, reason};
 use super::segments::Segments;
 use super::{NAMEPLATE, Nameplate, Remote};
+use crate::operator::has_user_info;
 use crate::store::error::StoreError;
 use crate::store::layout::{STORE_FORMAT, Store};
 
@@ -93,6 +94,10 @@ fn another(url: &str, cache: &Path) -> StoreError {
 
 impl Remote {
     fn connect(url: &str, cache: &Path, machine: String) -> Result<Self, StoreError> {
+        if has_user_info(url) {
+            let why = "the URL of a store must hold no user name or password: they belong into environment variables";
+            return Err(StoreError::Location(format!("{why} (AWS_ACCESS_KEY_ID, …)")));
+        }
         let wrong = |why: String| StoreError::Location(format!("the store `{url}` cannot be used: {why}"));
         let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
         let objects = open(&parsed).map_err(|error| wrong(reason(&error)))?;

@@ -160,8 +160,10 @@ impl LocalModel {
 
     async fn say(&self, turns: &[Turn], seed: u64) -> Result<Reply, RowFailure> {
         let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
+        let prompt = self.prompt(turns).map_err(unusable)?;
+        let thinks = self.model.begins_in_thought(&prompt);
         let request = Request {
-            prompt: self.prompt(turns).map_err(unusable)?,
+            prompt,
             sampling: Sampling {
                 temperature: self.params.temperature as f32,
                 top_k: self.params.top_k,
@@ -175,11 +177,14 @@ impl LocalModel {
             stream: false,
         };
         let said = self.model.complete(request).await;
-        said.map(|said| self.reply(&said, turns)).map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
+        said.map(|said| self.reply(&said, thinks, turns))
+            .map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
     }
 
-    fn reply(&self, said: &Completion, turns: &[Turn]) -> Reply {
-        let speech = parse_calls(&said.text, &self.tool_name);
+    /// What was said as a turn. `thinks`: the chat template has begun the thought that it starts with.
+    fn reply(&self, said: &Completion, thinks: bool, turns: &[Turn]) -> Reply {
+        let opening = if thinks { "<think>" } else { "" };
+        let speech = parse_calls(&format!("{opening}{}", said.text), &self.tool_name);
         let number = turns.iter().filter(|turn| turn.is_model()).count();
         let mut turn = Turn::text(Author::Assistant, speech.content);
         turn.reasoning = speech.reasoning;

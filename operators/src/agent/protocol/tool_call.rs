@@ -5,6 +5,7 @@ use searchmill_schemas::{Author, Observation, ToolCall, Turn};
 use serde_json::{Value, json};
 
 use crate::retrieval::Found;
+use crate::text::thoughts;
 
 /// The answer where the passages do not support one.
 pub(crate) const INSUFFICIENT: &str = "Insufficient Information";
@@ -133,15 +134,18 @@ fn passages(found: &[Found]) -> String {
     numbered.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The text between the last `<answer>` and the last `</answer>`, trimmed; empty when there is no such pair.
-/// Give it model-authored text only. (The rule is DeepSearch-RL's, which does not trim.)
+/// The text between the last `<answer>` and the last `</answer>`, trimmed; empty when there is no such pair. What stands
+/// in thoughts (`<think>`, closed or not) is no answer.
+/// Give it model-authored text only. (The rule is DeepSearch-RL's, which neither trims nor knows thoughts.)
 pub(crate) fn extract_answer(text: &str) -> &str {
     const OPEN: &str = "<answer>";
-    let span = || {
-        let start = text.rfind(OPEN)? + OPEN.len();
-        text.get(start..text.rfind("</answer>")?)
+    let last = |said: &str| {
+        let start = said.rfind(OPEN)? + OPEN.len();
+        Some(start..said.rfind("</answer>").unwrap_or_default())
     };
-    span().unwrap_or_default().trim()
+    let said = thoughts::split(text).said;
+    let found = said.into_iter().rev().find_map(|said| Some((said, last(said)?)));
+    found.and_then(|(said, span)| said.get(span)).unwrap_or_default().trim()
 }
 
 #[cfg(test)]
@@ -172,6 +176,17 @@ mod tests {
         assert_eq!(extract_answer("no tags"), "");
         assert_eq!(extract_answer("<answer></answer>"), "");
         assert_eq!(extract_answer("<answer>東京</answer>"), "東京");
+    }
+
+    #[test]
+    fn thoughts_answer_nothing() {
+        assert_eq!(extract_answer("<think>maybe <answer>X</answer>"), "");
+        assert_eq!(extract_answer("<think>maybe <answer>X</answer></think> no"), "");
+        assert_eq!(extract_answer("maybe <answer>X</answer></think>"), "", "opened by the template");
+        assert_eq!(extract_answer("<think><answer>X</answer></think><answer>Y</answer>"), "Y");
+        assert_eq!(extract_answer("<answer>Y</answer><think>or <answer>X</answer>"), "Y");
+        assert_eq!(extract_answer("<answer>Y</answer><think>good</think> That is all."), "Y");
+        assert_eq!(extract_answer("<answer>Y<think>really?</think></answer>"), "", "not in one piece");
     }
 
     #[test]

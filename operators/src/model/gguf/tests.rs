@@ -183,8 +183,9 @@ fn the_tokenizer_and_the_template_of_the_file_are_the_folders() {
     let prompt =
         |scorer: &Scorer| scorer.template().prompt(std::slice::from_ref(&user), &[], &BTreeMap::new()).unwrap();
     assert_eq!(prompt(&one), prompt(&two));
-    let text = prompt(&one) + "<answer>Answer 3</answer>";
-    let part = text.find("Answer").unwrap()..text.len();
+    let mut text = prompt(&one);
+    text.push("<answer>Answer 3</answer>", one.control());
+    let part = text.text.find("Answer").unwrap()..text.text.len();
     assert_eq!(one.score(&text, part.clone()), two.score(&text, part), "to the bit");
 }
 

@@ -8,6 +8,7 @@ use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind}
 use minijinja::{Environment, Error, ErrorKind};
 use searchmill_engine::operator::OperatorError;
 
+use super::control::{ControlTokens, Prompt, unused_mark};
 use crate::conversion::json::Json;
 
 /// What is used where a model has no template of its own: ChatML with tools as Hermes writes them.
@@ -17,6 +18,8 @@ const CHATML: &str = include_str!("chatml.jinja");
 pub(crate) struct ChatTemplate {
     environment: Environment<'static>,
     special_tokens: BTreeMap<String, String>,
+    /// Texts that content may hold without being read as control.
+    control: ControlTokens,
 }
 
 /// One message, as templates see them.
@@ -32,6 +35,28 @@ pub struct Message {
     pub calls: Vec<Said>,
     /// Of a tool's message: the call that it answers.
     pub call_id: Option<String>,
+}
+
+impl Message {
+    /// What is content in it.
+    fn texts(&self) -> impl Iterator<Item = &str> + Clone {
+        let calls = self.calls.iter().flat_map(|call| [call.name.as_str(), call.arguments.as_str()]);
+        [self.content.as_str()].into_iter().chain(self.reasoning.as_deref()).chain(calls)
+    }
+
+    /// The same with marks where its content would be read as control.
+    fn marked(&self, control: &ControlTokens, mark: char) -> Self {
+        let marked = |text: &str| control.marked(text, mark).into_owned();
+        let call =
+            |call: &Said| Said { id: call.id.clone(), name: marked(&call.name), arguments: marked(&call.arguments) };
+        Self {
+            role: self.role.clone(),
+            content: marked(&self.content),
+            reasoning: self.reasoning.as_deref().map(marked),
+            calls: self.calls.iter().map(call).collect(),
+            call_id: self.call_id.clone(),
+        }
+    }
 }
 
 /// A tool call, its arguments as the JSON text that was written.
@@ -99,7 +124,12 @@ impl ChatTemplate {
         if environment.get_template("default").is_err() {
             environment.add_template("default", CHATML).map_err(|error| told(&error))?;
         }
-        Ok(Self { environment, special_tokens })
+        Ok(Self { environment, special_tokens, control: ControlTokens::default() })
+    }
+
+    /// The same for a tokenizer with those control tokens.
+    pub(crate) fn guarding(self, control: ControlTokens) -> Self {
+        Self { control, ..self }
     }
 
     /// A conversation as the text that the model goes on with. `options` are further variables of the template
@@ -112,7 +142,7 @@ impl ChatTemplate {
         messages: &[Message],
         tools: &[Json],
         options: &BTreeMap<String, serde_json::Value>,
-    ) -> Result<String, String> {
+    ) -> Result<Prompt, String> {
         self.render(messages, tools, options, true)
     }
 
@@ -126,7 +156,9 @@ impl ChatTemplate {
         tools: &[Json],
         options: &BTreeMap<String, serde_json::Value>,
         go_on: bool,
-    ) -> Result<String, String> {
+    ) -> Result<Prompt, String> {
+        let texts = messages.iter().flat_map(Message::texts);
+        let mark = unused_mark(texts).ok_or("a message holds every noncharacter of Unicode")?;
         let name = if tools.is_empty() { "default" } else { "tool_use" };
         let template = self.environment.get_template(name).or_else(|_| self.environment.get_template("default"));
         let mut variables: BTreeMap<String, Value> =
@@ -134,7 +166,8 @@ impl ChatTemplate {
         for (name, token) in &self.special_tokens {
             variables.insert(name.clone(), Value::from(token.as_str()));
         }
-        let list: Vec<Value> = messages.iter().map(|message| value(&message_json(message))).collect();
+        let marked = messages.iter().map(|message| message.marked(&self.control, mark));
+        let list: Vec<Value> = marked.map(|message| value(&message_json(&message))).collect();
         variables.insert("messages".to_owned(), Value::from(list));
         if !tools.is_empty() {
             variables.insert("tools".to_owned(), Value::from(tools.iter().map(value).collect::<Vec<_>>()));
@@ -142,6 +175,7 @@ impl ChatTemplate {
         variables.insert("add_generation_prompt".to_owned(), Value::from(go_on));
         template
             .and_then(|template| template.render(variables))
+            .map(|rendered| Prompt::of_marked(&rendered, mark))
             .map_err(|error| format!("the chat template: {}", told(&error)))
     }
 }
@@ -325,7 +359,7 @@ mod tests {
             let vector = Json::parse(line).unwrap();
             let Some(Json::List(tools)) = vector.get("tools") else { panic!("tools") };
             let messages = messages(vector.get("messages").unwrap());
-            let rendered = template.render(&messages, tools, &BTreeMap::new(), false).unwrap();
+            let rendered = template.render(&messages, tools, &BTreeMap::new(), false).unwrap().text;
             let expected = vector.get("text").and_then(Json::as_text).unwrap();
             // An assistant's text right before a call: ms-swift puts nothing between them, chat templates a line.
             let Some(Json::List(agent)) = vector.get("messages") else { panic!("messages") };
@@ -349,14 +383,14 @@ mod tests {
             &[],
             &options,
         );
-        assert_eq!(found.unwrap(), "<s>Z;\nB;\n3q".replace("B;", ";"));
+        assert_eq!(found.unwrap().text, "<s>Z;\nB;\n3q".replace("B;", ";"));
     }
 
     #[test]
     fn tools_keep_their_order_and_json_is_pythons() {
         let tool = Json::parse(r#"{"type":"function","b":{"z":1,"a":[1.0,true,null,"ß<>'"]}}"#).unwrap();
         let text = "{% for t in tools %}{{ t | tojson }}|{{ t.b.a[3] }}|{% for k, v in t.b.items() %}{{ k }}{% endfor %}|{{ t.b | tojson(indent=2) }}{% endfor %}";
-        let found = template(text).prompt(&[message("user", "")], &[tool], &BTreeMap::new()).unwrap();
+        let found = template(text).prompt(&[message("user", "")], &[tool], &BTreeMap::new()).unwrap().text;
         let json = "{\"type\": \"function\", \"b\": {\"z\": 1, \"a\": [1.0, true, null, \"ß<>'\"]}}";
         let lines = "{\n  \"z\": 1,\n  \"a\": [\n    1.0,\n    true,\n    null,\n    \"ß<>'\"\n  ]\n}";
         assert_eq!(found, format!("{json}|ß<>'|za|{lines}"));

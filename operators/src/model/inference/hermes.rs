@@ -4,6 +4,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::text::thoughts;
+
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
@@ -12,8 +14,10 @@ const CLOSE: &str = "</tool_call>";
 pub struct Speech {
     /// The text outside of calls and thoughts.
     pub content: String,
-    /// What stands before `</think>`.
+    /// What stands between `<think>` and `</think>`, or was not finished.
     pub reasoning: Option<String>,
+    /// All but its thoughts, calls as they were written.
+    pub said: String,
     /// Name and arguments (JSON text, as it was written) of each call.
     pub calls: Vec<(String, String)>,
 }
@@ -29,12 +33,11 @@ struct Call<'a> {
 /// was offered) with its text as arguments, so that the model is told its mistake.
 pub fn parse_calls(text: &str, fallback: &str) -> Speech {
     let mut speech = Speech::default();
-    let mut rest = text;
-    if let Some((thoughts, said)) = text.split_once("</think>") {
-        let thoughts = thoughts.trim_start().strip_prefix("<think>").unwrap_or(thoughts).trim();
-        speech.reasoning = Some(thoughts.to_owned()).filter(|thoughts| !thoughts.is_empty());
-        rest = said;
-    }
+    let split = thoughts::split(text);
+    let thought: Vec<&str> = split.thought.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).collect();
+    speech.reasoning = Some(thought.join("\n")).filter(|thought| !thought.is_empty());
+    let said = split.said.concat();
+    let mut rest = said.as_str();
     let mut content = String::new();
     while let Some((before, after)) = rest.split_once(OPEN) {
         content.push_str(before);
@@ -44,6 +47,7 @@ pub fn parse_calls(text: &str, fallback: &str) -> Speech {
     }
     content.push_str(rest);
     content.trim().clone_into(&mut speech.content);
+    said.trim_start().clone_into(&mut speech.said);
     speech
 }
 
@@ -99,5 +103,9 @@ mod tests {
         );
         assert!(speech.calls.is_empty());
         assert_eq!(parse_calls("<think>\n\n</think>\n\nYes", "search").reasoning, None);
+        let speech =
+            parse_calls("So. <think>maybe <answer>X</answer> <tool_call>{\"name\": \"f\"}</tool_call>", "search");
+        assert_eq!((speech.content.as_str(), speech.calls.len()), ("So.", 0), "an unfinished thought says nothing");
+        assert!(speech.reasoning.is_some_and(|thought| thought.starts_with("maybe")));
     }
 }

@@ -1,6 +1,7 @@
 //! Text from a decoder: a thread that serves many rows at once, each as if it were alone.
 
 mod chat;
+mod control;
 mod device_cache;
 mod engine;
 mod files;
@@ -30,6 +31,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) use chat::ChatTemplate;
 pub use chat::{Message, Said};
+pub(crate) use control::{ControlTokens, Prompt};
 pub(crate) use engine::Limits;
 pub use engine::{Completion, Event, Finish, Request};
 pub use hermes::{Speech, parse_calls};
@@ -117,7 +119,7 @@ impl TextModel {
             decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
         }
         let tokenizer = Arc::new(files.tokenizer(&config)?);
-        let template = Arc::new(files.template()?);
+        let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
         let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
         let network = if compute.is_plain() {
             Network::new(&decoder).map(Generator::Loops)
@@ -131,7 +133,7 @@ impl TextModel {
     }
 
     /// The tokens of a conversation that the model is to go on with. `tools` is a JSON list of tool definitions, `options`
-    /// are further variables of the chat template.
+    /// are further variables of the chat template. Control tokens in messages are read as the text that they are.
     ///
     /// # Errors
     /// When the tools are not JSON, or the template refuses the conversation.
@@ -142,7 +144,14 @@ impl TextModel {
         options: &BTreeMap<String, serde_json::Value>,
     ) -> Result<Vec<u32>, String> {
         let tools = parse_tools(tools).map_err(|unfit| unfit.message)?;
-        self.tokens(&self.template.prompt(messages, &tools, options)?)
+        let prompt = self.template.prompt(messages, &tools, options)?;
+        Ok(prompt.encode(&self.tokenizer)?.into_iter().map(|(token, _)| token).collect())
+    }
+
+    /// Whether a prompt ends in a thought that the chat template has begun.
+    pub fn begins_in_thought(&self, prompt: &[u32]) -> bool {
+        let tail = &prompt[prompt.len().saturating_sub(8)..];
+        self.tokenizer.decode(tail, false).is_ok_and(|text| text.trim_end().ends_with("<think>"))
     }
 
     /// Tokens that end a turn.

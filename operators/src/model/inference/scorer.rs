@@ -8,6 +8,7 @@ use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
+use super::control::{ControlTokens, Prompt};
 use super::files::Files;
 use super::network::{Network, Piece, Scratch};
 use super::sampling::log_probability;
@@ -24,6 +25,7 @@ pub struct Scorer {
     reader: Reader,
     tokenizer: Tokenizer,
     template: ChatTemplate,
+    control: ControlTokens,
     context: usize,
 }
 
@@ -79,7 +81,9 @@ impl Scorer {
             Reader::Tensors(decoder)
         };
         let (tokenizer, template) = (files.tokenizer(&config)?, files.template()?);
-        Ok(Self { reader, tokenizer, template, context })
+        let control = ControlTokens::of(&tokenizer);
+        let template = template.guarding(control.clone());
+        Ok(Self { reader, tokenizer, template, control, context })
     }
 
     /// The chat template.
@@ -87,18 +91,23 @@ impl Scorer {
         &self.template
     }
 
+    /// The control tokens of the model.
+    pub(crate) fn control(&self) -> &ControlTokens {
+        &self.control
+    }
+
     /// The log-probabilities of the tokens that have a byte of `part` of the text in them.
     ///
     /// # Errors
     /// When the text has more tokens than the model has positions for, or the part none.
-    pub fn score(&self, text: &str, part: Range<usize>) -> Result<Scored, String> {
-        let encoded = self.tokenizer.encode(text, false).map_err(|error| error.to_string())?;
-        let tokens = encoded.get_ids();
+    pub(crate) fn score(&self, text: &Prompt, part: Range<usize>) -> Result<Scored, String> {
+        let encoded = text.encode(&self.tokenizer)?;
+        let (tokens, spans): (Vec<u32>, Vec<Range<usize>>) = encoded.into_iter().unzip();
         if tokens.len() > self.context {
             return Err(format!("the text has {} tokens, the model's context {}", tokens.len(), self.context));
         }
-        let within = |(start, end): &(usize, usize)| *start < part.end && *end > part.start;
-        let mut places = encoded.get_offsets().iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
+        let within = |span: &Range<usize>| span.start < part.end && span.end > part.start;
+        let mut places = spans.iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
         let first = places.next().ok_or("there is nothing to score: the part is empty")?;
         let last = places.next_back().unwrap_or(first);
         if first == 0 {

@@ -14,6 +14,12 @@ use super::response::{self, Spoken};
 use super::retry_after::retry_after;
 use super::stream::StreamReader;
 
+/// Longest response, streamed or whole.
+pub(super) const MOST_BYTES: usize = 32 << 20;
+
+/// How much of an error's body is read.
+const MOST_ERROR_BYTES: usize = 64 << 10;
+
 /// How much of a response is kept with a failure, in characters.
 const DETAIL_CHARS: usize = 500;
 
@@ -109,7 +115,20 @@ impl Exchange {
         let reply = |spoken: &Spoken| Reply { turn: spoken.turn.clone(), model: None, calls: 1 }.usage();
         let usage = outcome.as_ref().map_or(Usage { calls: 1, ..Usage::default() }, reply);
         admission.pay(&usage.at(&self.prices));
-        outcome.map_err(Refusal::Trouble)
+        let redactor = context.redactor();
+        match outcome {
+            Ok(mut spoken) => {
+                redactor.clean_all(spoken.texts());
+                Ok(spoken)
+            }
+            Err(mut trouble) => {
+                // Struck before they are shortened: a secret that is cut in two is not found.
+                redactor.clean_all(std::iter::once(&mut trouble.message).chain(&mut trouble.detail));
+                trouble.message = shortened(&trouble.message).unwrap_or_default();
+                trouble.detail = trouble.detail.as_deref().and_then(shortened);
+                Err(Refusal::Trouble(trouble))
+            }
+        }
     }
 
     async fn send(&self, body: Bytes, context: &Context, admission: &Admission) -> Result<Spoken, Trouble> {
@@ -124,7 +143,7 @@ impl Exchange {
             status if !status.is_success() => Err(self.refused(status, response).await),
             _ if self.stream => self.read_stream(response, admission).await,
             _ => {
-                let body = response.bytes().await.map_err(|error| self.broken(&error))?;
+                let body = self.body(response).await?;
                 response::read(&body).map_err(|message| Trouble::bad_response(message, &body))
             }
         }
@@ -132,26 +151,46 @@ impl Exchange {
 
     async fn read_stream(&self, mut response: Response, admission: &Admission) -> Result<Spoken, Trouble> {
         let mut reader = StreamReader::default();
-        let mut last = Bytes::new();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
             admission.heard();
-            reader.feed(&bytes).map_err(|message| Trouble::bad_response(message, &bytes))?;
-            last = bytes;
+            reader.feed(&bytes).map_err(|message| Trouble::bad_response(message, reader.last_line()))?;
         }
+        let last = reader.last_line().to_owned();
         reader.finish().map_err(|message| Trouble::bad_response(message, &last))
     }
 
+    /// A whole body, up to the limit.
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+        let mut body = Vec::new();
+        while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
+            if body.len() + bytes.len() > MOST_BYTES {
+                let message = format!("the response is longer than {} MiB (limit)", MOST_BYTES >> 20);
+                return Err(Trouble::bad_response(message, &[]));
+            }
+            body.extend_from_slice(&bytes);
+        }
+        Ok(body)
+    }
+
     /// A response with an error status.
-    async fn refused(&self, status: StatusCode, response: Response) -> Trouble {
+    async fn refused(&self, status: StatusCode, mut response: Response) -> Trouble {
         let wait = retry_after(response.headers());
-        let body = response.bytes().await.unwrap_or_default();
+        let mut body = Vec::new();
+        // What cannot be read of an error is left out; a failed read must not hide the status.
+        while let Ok(Some(bytes)) = response.chunk().await {
+            body.extend_from_slice(&bytes);
+            if body.len() > MOST_ERROR_BYTES {
+                break;
+            }
+        }
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
             StatusCode::REQUEST_TIMEOUT => FailureKind::Timeout,
             _ if status.is_server_error() => FailureKind::ServerError,
             _ => FailureKind::Refused,
         };
-        Trouble { retry_after: wait, ..Trouble::new(kind, format!("{} answered {status}", self.url), shortened(&body)) }
+        let detail = String::from_utf8_lossy(&body).into_owned();
+        Trouble { retry_after: wait, ..Trouble::new(kind, format!("{} answered {status}", self.url), Some(detail)) }
     }
 
     /// No response, or only a part of one.
@@ -172,7 +211,7 @@ impl Trouble {
     }
 
     fn bad_response(message: String, body: &[u8]) -> Self {
-        Self::new(FailureKind::BadResponse, message, shortened(body))
+        Self::new(FailureKind::BadResponse, message, Some(String::from_utf8_lossy(body).into_owned()))
     }
 
     fn failure(self, attempts: u32) -> RowFailure {
@@ -205,8 +244,7 @@ fn completions_url(base_url: &str) -> String {
     if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") }
 }
 
-fn shortened(body: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(body);
+fn shortened(text: &str) -> Option<String> {
     let mut kept: String = text.trim().chars().take(DETAIL_CHARS).collect();
     if text.trim().chars().nth(DETAIL_CHARS).is_some() {
         kept.push('…');
@@ -235,9 +273,9 @@ mod tests {
 
     #[test]
     fn details_are_short_text() {
-        assert_eq!(shortened(b"  "), None);
-        assert_eq!(shortened(b"oops\xff"), Some("oops\u{fffd}".to_owned()));
-        let long = shortened("é".repeat(900).as_bytes()).expect("a detail");
+        assert_eq!(shortened("  "), None);
+        assert_eq!(shortened(" oops "), Some("oops".to_owned()));
+        let long = shortened(&"é".repeat(900)).expect("a detail");
         assert_eq!(long.chars().count(), DETAIL_CHARS + 1);
         assert!(long.ends_with('…'));
     }

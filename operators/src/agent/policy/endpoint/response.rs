@@ -60,6 +60,17 @@ pub(super) struct Spoken {
     pub(super) model: Option<String>,
 }
 
+impl Spoken {
+    /// Its texts, all of which the endpoint wrote.
+    pub(super) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let calls = self.turn.tool_calls.iter_mut();
+        let calls = calls.flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]);
+        let turn =
+            [&mut self.turn.content].into_iter().chain(&mut self.turn.reasoning).chain(&mut self.turn.finish_reason);
+        turn.chain(calls).chain(&mut self.model)
+    }
+}
+
 /// The model turn of a whole answer.
 ///
 /// # Errors

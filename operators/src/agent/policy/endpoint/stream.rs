@@ -2,12 +2,20 @@
 
 use serde_json::Value;
 
+use super::exchange::MOST_BYTES;
 use super::response::{Completion, Message, Spoken, TokenUsage, WireCall, arguments, error_message, spoken, text};
+
+/// Longest line of a stream.
+const MOST_LINE_BYTES: usize = 4 << 20;
 
 /// Puts the pieces of a streamed answer together. Feed it bytes as they arrive.
 #[derive(Default)]
 pub(super) struct StreamReader {
     pending: Vec<u8>,
+    /// The last whole line that said something.
+    last: Vec<u8>,
+    /// Bytes fed so far.
+    fed: usize,
     model: Option<String>,
     usage: Option<TokenUsage>,
     finish_reason: Option<String>,
@@ -30,11 +38,26 @@ impl StreamReader {
     /// # Errors
     /// In words, when an event is not what the API promises.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.fed += bytes.len();
         self.pending.extend_from_slice(bytes);
-        let Some(end) = self.pending.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        if self.fed > MOST_BYTES {
+            return Err(format!("the stream is longer than {} MiB (limit)", MOST_BYTES >> 20));
+        }
+        // What was pending has no end of a line.
+        let fresh = self.pending.len() - bytes.len();
+        let Some(end) = self.pending[fresh..].iter().rposition(|byte| *byte == b'\n').map(|end| fresh + end) else {
+            let within = self.pending.len() <= MOST_LINE_BYTES;
+            let too_long = || format!("a line of the stream is longer than {} MiB (limit)", MOST_LINE_BYTES >> 20);
+            return within.then_some(()).ok_or_else(too_long);
+        };
         let rest = self.pending.split_off(end + 1);
         let lines = std::mem::replace(&mut self.pending, rest);
         lines.split(|byte| *byte == b'\n').try_for_each(|line| self.line(line))
+    }
+
+    /// The last line with data, for messages.
+    pub(super) fn last_line(&self) -> &[u8] {
+        &self.last
     }
 
     /// The whole message.
@@ -60,6 +83,7 @@ impl StreamReader {
     /// One line: `data: {…}`, `data: [DONE]`, or something without meaning here (comments, event names, blanks).
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(payload) = line.trim_ascii().strip_prefix(b"data:") else { return Ok(()) };
+        self.last = line.to_owned();
         match payload.trim_ascii() {
             b"" => Ok(()),
             b"[DONE]" => {
@@ -163,6 +187,18 @@ mod tests {
         assert!(told.ends_with("overloaded"), "{told}");
         assert!(read(b"data: {\"choices\": [\n\n", 9).expect_err("an error").contains("not a chat completion"));
         assert!(read(b"", 9).expect_err("an error").contains("ended before"));
+    }
+
+    #[test]
+    fn lines_and_streams_have_limits() {
+        let mut reader = StreamReader::default();
+        let line = vec![b'x'; 1 << 20];
+        let fed = (0..5).try_for_each(|_| reader.feed(&line));
+        assert_eq!(fed.expect_err("too long"), "a line of the stream is longer than 4 MiB (limit)");
+        let mut reader = StreamReader::default();
+        let line = [&b":"[..], &vec![b'x'; (1 << 20) - 2], b"\n"].concat();
+        assert!((0..32).try_for_each(|_| reader.feed(&line)).is_ok());
+        assert_eq!(reader.feed(b"\n").expect_err("too long"), "the stream is longer than 32 MiB (limit)");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use searchmill_engine::operator::{Context, RowFailure};
 use searchmill_schemas::{Author, Question, ToolCall, Turn};
 use serde_json::json;
 
-use self::plan::Piece;
+use self::plan::{Hidden, Piece};
 use self::wording::Wording;
 use super::{Actor, EvidenceParams, EvidenceWording, Offer, Policy, Reply};
 use crate::agent::protocol::tool_call::INSUFFICIENT;
@@ -44,8 +44,8 @@ impl Policy for EvidenceTeacher {
 
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
         let chance = crate::agent::chance::stream(self.params.seed, &question.id, sample);
-        let pieces = plan::pieces(question);
-        Box::new(Teacher { settings: self, question, chance, pieces, read: 0, searches: 0 })
+        let (pieces, hidden) = (plan::pieces(question), Hidden::new(question));
+        Box::new(Teacher { settings: self, question, chance, pieces, hidden, read: 0, searches: 0 })
     }
 }
 
@@ -55,6 +55,7 @@ struct Teacher<'a> {
     question: &'a Question,
     chance: ChaCha8Rng,
     pieces: Vec<Piece<'a>>,
+    hidden: Hidden,
     /// Turns read so far.
     read: usize,
     searches: u32,
@@ -81,6 +82,9 @@ impl Teacher<'_> {
         let new = turns.get(self.read..).unwrap_or_default();
         self.read = turns.len();
         let tool_turns: Vec<&Turn> = new.iter().filter(|turn| turn.author == Author::Tool.name()).collect();
+        for turn in tool_turns.iter().filter(|turn| turn.error.is_none()) {
+            self.hidden.show(&turn.content);
+        }
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
             for turn in &tool_turns {
@@ -115,8 +119,8 @@ impl Teacher<'_> {
         for place in named.into_iter().chain(unnamed) {
             let (question, alone) = (&self.question.question, self.pieces.len() == 1);
             let query = match self.settings.params.wording {
-                EvidenceWording::Varied => self.pieces[place].next_query(question, &mut self.chance),
-                EvidenceWording::Plain => self.pieces[place].next_plain_query(question, alone),
+                EvidenceWording::Varied => self.pieces[place].next_query(question, &self.hidden, &mut self.chance),
+                EvidenceWording::Plain => self.pieces[place].next_plain_query(question, &self.hidden, alone),
             };
             if !queries.contains(&query) {
                 queries.push(query);

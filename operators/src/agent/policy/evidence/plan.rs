@@ -4,6 +4,8 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_schemas::{Evidence, Question};
 
+use crate::text::normalize::{contains_words, normalize_answer};
+
 /// A piece of evidence on the teacher's list.
 pub(super) struct Piece<'a> {
     pub(super) evidence: &'a Evidence,
@@ -46,8 +48,9 @@ impl<'a> Piece<'a> {
     }
 
     /// The next way of asking for it: its title, its title with the question's words, its sentence, the question.
-    pub(super) fn next_query(&mut self, question: &str, chance: &mut ChaCha8Rng) -> String {
-        let ways = self.ways(question);
+    /// None of them tells what `hidden` hides.
+    pub(super) fn next_query(&mut self, question: &str, hidden: &Hidden, chance: &mut ChaCha8Rng) -> String {
+        let ways = self.ways(question, hidden);
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
         let place = match self.tries {
             0 => first,
@@ -60,10 +63,10 @@ impl<'a> Piece<'a> {
 
     /// The same for a plain teacher: always in the same order, and first in words that a student can have: those of the
     /// question where it asks for this piece alone, else its title with them.
-    pub(super) fn next_plain_query(&mut self, question: &str, alone: bool) -> String {
+    pub(super) fn next_plain_query(&mut self, question: &str, hidden: &Hidden, alone: bool) -> String {
         let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
-        let first = format!("{title} {}", key_words(question, &[title], 8)).trim().to_owned();
-        let others = self.ways(question).into_iter().filter(|way| *way != first);
+        let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
+        let others = self.ways(question, hidden).into_iter().filter(|way| *way != first);
         let ways: Vec<String> = Some(first.clone()).filter(|way| !way.is_empty()).into_iter().chain(others).collect();
         let way = ways[self.tries as usize % ways.len()].clone();
         self.tries += 1;
@@ -71,7 +74,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Different queries for it, the most telling ones first.
-    fn ways(&self, question: &str) -> Vec<String> {
+    fn ways(&self, question: &str, hidden: &Hidden) -> Vec<String> {
         let mut ways: Vec<String> = Vec::new();
         if let Some(title) = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty()) {
             ways.push(title.to_owned());
@@ -83,12 +86,49 @@ impl<'a> Piece<'a> {
         ways.push(question.trim().to_owned());
         ways.push(key_words(question, &[], 8));
         let mut unique: Vec<String> = Vec::new();
-        for way in ways {
+        for way in ways.iter().map(|way| hidden.strip(way)) {
             if !way.is_empty() && !unique.contains(&way) {
                 unique.push(way);
             }
         }
         if unique.is_empty() { vec!["?".to_owned()] } else { unique }
+    }
+}
+
+/// Golden answers that neither the question nor a passage has shown: a query that holds one would teach a student to
+/// know what it is asked.
+pub(super) struct Hidden(Vec<String>);
+
+impl Hidden {
+    pub(super) fn new(question: &Question) -> Self {
+        let mut hidden = Self(question.golden_answers.iter().map(|answer| normalize_answer(answer)).collect());
+        hidden.show(&question.question);
+        hidden
+    }
+
+    /// A text that the student reads.
+    pub(super) fn show(&mut self, text: &str) {
+        if !self.0.is_empty() {
+            let text = normalize_answer(text);
+            self.0.retain(|answer| !answer.is_empty() && !contains_words(&text, answer));
+        }
+    }
+
+    /// A query without the words of hidden answers, where it holds one.
+    fn strip(&self, query: &str) -> String {
+        let told = |text: &str| {
+            let text = normalize_answer(text);
+            self.0.iter().find(|answer| contains_words(&text, answer))
+        };
+        let mut query = query.trim().to_owned();
+        while let Some(answer) = told(&query) {
+            let words: Vec<&str> = answer.split(' ').collect();
+            let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_answer(word).as_str()));
+            let kept = kept.collect::<Vec<_>>().join(" ");
+            // Words that only normalised text tells apart: nothing of the query can stay.
+            query = if kept.len() < query.len() { kept } else { String::new() };
+        }
+        query
     }
 }
 
@@ -139,7 +179,9 @@ mod tests {
         for seed in 0..4 {
             let mut piece = Piece::new(&evidence);
             let mut chance = ChaCha8Rng::seed_from_u64(seed);
-            let queries: Vec<_> = (0..5).map(|_| piece.next_query("Who portrayed Corliss?", &mut chance)).collect();
+            let none = Hidden(Vec::new());
+            let ask = |_| piece.next_query("Who portrayed Corliss?", &none, &mut chance);
+            let queries: Vec<_> = (0..5).map(ask).collect();
             let unique: std::collections::BTreeSet<_> = queries.iter().collect();
             assert_eq!(unique.len(), 5, "{queries:?}");
             assert!(queries[0].starts_with("Kiss and Tell") && !queries[0].contains("1945"), "{queries:?}");
@@ -150,10 +192,14 @@ mod tests {
     fn a_plain_teacher_asks_in_the_words_of_the_question() {
         let evidence = Evidence { title: Some("How Zorga is governed".to_owned()), ..Evidence::default() };
         let question = "In which year did Zorga receive its city charter?";
-        assert_eq!(Piece::new(&evidence).next_plain_query(question, true), "year Zorga receive city charter");
+        assert_eq!(
+            Piece::new(&evidence).next_plain_query(question, &Hidden(Vec::new()), true),
+            "year Zorga receive city charter"
+        );
         let mut piece = Piece::new(&evidence);
-        assert_eq!(piece.next_plain_query(question, false), "How Zorga is governed year receive city charter");
-        assert_eq!(piece.next_plain_query(question, false), "How Zorga is governed");
+        let mut ask = || piece.next_plain_query(question, &Hidden(Vec::new()), false);
+        assert_eq!(ask(), "How Zorga is governed year receive city charter");
+        assert_eq!(ask(), "How Zorga is governed");
     }
 
     #[test]
@@ -161,8 +207,30 @@ mod tests {
         let evidence = Evidence { document_id: Some("17".to_owned()), ..Evidence::default() };
         let mut piece = Piece::new(&evidence);
         let mut chance = ChaCha8Rng::seed_from_u64(0);
-        assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Who was Etan Boritzer?");
-        assert_eq!(piece.next_query("Who was Etan Boritzer?", &mut chance), "Etan Boritzer");
+        let mut ask = || piece.next_query("Who was Etan Boritzer?", &Hidden(Vec::new()), &mut chance);
+        assert_eq!(ask(), "Who was Etan Boritzer?");
+        assert_eq!(ask(), "Etan Boritzer");
         assert!(piece.is_worth_a_try(3) && !piece.is_worth_a_try(2));
+    }
+
+    #[test]
+    fn no_query_holds_an_answer_that_was_not_shown() {
+        let question = Question {
+            id: "q".to_owned(),
+            question: "Who is the mother of Xawery?".to_owned(),
+            golden_answers: vec!["Małgorzata Braunek".to_owned(), "The Braunek-Lady".to_owned()],
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        };
+        let mut hidden = Hidden::new(&question);
+        assert_eq!(hidden.strip("He is the son of actress małgorzata  Braunek."), "He is the son of actress");
+        assert_eq!(hidden.strip("Braunek-Lady"), "");
+        assert_eq!(hidden.strip(" Who is Braunek? "), "Who is Braunek?", "a part of an answer is none");
+        hidden.show("[1] Małgorzata Braunek\nAn actress.");
+        assert_eq!(hidden.strip("Małgorzata Braunek"), "Małgorzata Braunek");
+        assert_eq!(hidden.strip("the Braunek-Lady sings"), "the sings");
+        let named = Question { golden_answers: vec!["Xawery".to_owned()], ..question };
+        assert_eq!(Hidden::new(&named).strip("Xawery"), "Xawery", "the question names it");
     }
 }

@@ -1,0 +1,184 @@
+//! What was lost on the way to an output that is to be delivered: rows that nodes before it rejected or passed over.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use searchmill_schemas::{Reject, from_batch};
+
+use super::identity::Known;
+use crate::fingerprint::NodeKey;
+use crate::operator::{InputArtifact, PortType};
+use crate::plan::{Input, Node, Plan};
+use crate::store::{OutputRecord, Store};
+
+/// Output of every operator that holds the rows it could not do.
+const REJECTS: &str = "rejects";
+
+/// What a run knows of its nodes so far.
+pub(super) struct Account<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) known: &'a Known,
+    /// Keys of nodes that came to their end.
+    pub(super) keys: &'a BTreeMap<usize, NodeKey>,
+    pub(super) store: &'a Store,
+    /// Relative paths start here.
+    pub(super) directory: &'a Path,
+}
+
+/// Rows that one node lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Loss {
+    place: usize,
+    lost: u64,
+    of: u64,
+}
+
+impl Loss {
+    fn share(&self) -> f64 {
+        self.lost as f64 / self.of.max(1) as f64
+    }
+}
+
+/// What is left of the rows on the worst way to a node, and the node that lost most of them.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    share: f64,
+    worst: Option<Loss>,
+}
+
+const WHOLE: Left = Left { share: 1.0, worst: None };
+
+impl Left {
+    fn worse(self, other: Self) -> Self {
+        if other.share < self.share { other } else { self }
+    }
+
+    fn after(self, own: Loss) -> Self {
+        let worst = self.worst.filter(|worst| worst.share() >= own.share()).unwrap_or(own);
+        Self { share: self.share * (1.0 - own.share()), worst: Some(worst) }
+    }
+}
+
+impl Account<'_> {
+    /// Why a node's output should not be delivered, if so: more was lost before it than it allows, or nothing is left.
+    pub(super) fn held_back(&self, place: usize) -> Option<String> {
+        let node = &self.plan.nodes()[place];
+        let left = self.left(place);
+        let (lost, most) = (1.0 - left.share, node.operator.max_reject_share());
+        if lost > most + 1e-9 {
+            let why = left.worst.map(|worst| self.words(&worst)).unwrap_or_default();
+            let (lost, most) = (lost * 100.0, most * 100.0);
+            return Some(format!(
+                "{lost:.0} % of the rows were lost before it (`max_reject_share`: {most:.0} %): {why}"
+            ));
+        }
+        let nothing = || match left.worst {
+            Some(worst) => Some(format!("no rows are left: {}", self.words(&worst))),
+            None if self.had_rows(place) => Some("no rows are left of those that were read".to_owned()),
+            None => self.existing(node).map(|path| format!("there are no rows, and `{path}` is not empty")),
+        };
+        if self.is_empty(node) { nothing() } else { None }
+    }
+
+    /// In words: how much that node lost, and why most often.
+    fn words(&self, loss: &Loss) -> String {
+        let node = &self.plan.nodes()[loss.place];
+        let reason = self.most_frequent_reason(loss.place).map(|reason| format!(", most often {reason}"));
+        format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
+    }
+
+    fn most_frequent_reason(&self, place: usize) -> Option<String> {
+        let output = self.output(place, REJECTS)?;
+        let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id) else { return None };
+        let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+        for reject in rows.batches().filter_map(|batch| from_batch::<Reject>(&batch.ok()?).ok()).flatten() {
+            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
+        }
+        let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+        Some(format!("`{kind}`: {message}"))
+    }
+
+    fn output(&self, place: usize, port: &str) -> Option<&OutputRecord> {
+        self.known.get(&place)?.get(port)
+    }
+
+    /// What is left on the worst way to a node, its own losses included.
+    fn left(&self, place: usize) -> Left {
+        // Nodes stand in an order in which all that a node needs comes before it.
+        let mut reached: BTreeMap<usize, (Left, Left)> = BTreeMap::new();
+        for before in self.before(place) {
+            let of_input = |input: &Input| {
+                let (arriving, leaving) = reached.get(&input.node).copied().unwrap_or((WHOLE, WHOLE));
+                // Who asks for the rejects gets them.
+                if input.output == REJECTS { arriving } else { leaving }
+            };
+            let inputs = self.plan.nodes()[before].inputs.iter().map(of_input);
+            let arriving = inputs.fold(WHOLE, Left::worse);
+            let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
+            reached.insert(before, (arriving, leaving));
+        }
+        reached.get(&place).map_or(WHOLE, |(_, leaving)| *leaving)
+    }
+
+    /// All nodes that a node rests on, and itself, in order.
+    fn before(&self, place: usize) -> Vec<usize> {
+        let mut found = std::collections::BTreeSet::from([place]);
+        let mut pending = vec![place];
+        while let Some(next) = pending.pop() {
+            pending.extend(self.plan.dependencies(next).into_iter().filter(|before| found.insert(*before)));
+        }
+        found.into_iter().collect()
+    }
+
+    /// What a node lost itself.
+    fn own(&self, place: usize) -> Option<Loss> {
+        let node = &self.plan.nodes()[place];
+        let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
+        let result = self.keys.get(&place).and_then(|key| self.store.result(key));
+        let lost = rejects + result.map_or(0, |result| result.dropped);
+        if lost == 0 {
+            return None;
+        }
+        let samples = node.operator.rows().map_or(1, |shape| u64::from(shape.samples.max(1)));
+        let of = match main_input(node).and_then(|input| self.output(input.node, &input.output)) {
+            Some(input) => input.rows * samples,
+            None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
+        };
+        Some(Loss { place, lost, of: of.max(lost) })
+    }
+
+    /// Has the node tables at its inputs, and no row in any of them?
+    fn is_empty(&self, node: &Node) -> bool {
+        let mut tables = rows_inputs(node).peekable();
+        let rows = |input: &Input| self.output(input.node, &input.output).map_or(0, |output| output.rows);
+        tables.peek().is_some() && tables.all(|input| rows(input) == 0)
+    }
+
+    /// Did any node before it give rows?
+    fn had_rows(&self, place: usize) -> bool {
+        let gives = |before: usize| {
+            let node = &self.plan.nodes()[before];
+            let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
+            port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
+        };
+        self.before(place).into_iter().filter(|before| *before != place).any(gives)
+    }
+
+    /// A local destination that holds something.
+    fn existing(&self, node: &Node) -> Option<String> {
+        let holds = |path: &String| {
+            std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0)
+        };
+        node.operator.destinations().into_iter().find(holds)
+    }
+}
+
+fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {
+    node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_)))
+}
+
+/// The table whose rows a node works through.
+fn main_input(node: &Node) -> Option<&Input> {
+    let main = node.main_port.as_deref();
+    rows_inputs(node).find(|input| Some(input.port.as_str()) == main)
+}

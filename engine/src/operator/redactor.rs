@@ -1,0 +1,163 @@
+//! Strikes secrets out of texts that are stored or shown.
+
+use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+/// Shorter values are not struck: they would stand in ordinary words.
+const SHORTEST: usize = 6;
+
+/// The secrets of a run, each in the forms in which servers and programs repeat it: as it is, escaped in JSON or a URL,
+/// in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they learn.
+#[derive(Clone, Default)]
+pub struct Redactor(Arc<RwLock<Vec<Form>>>);
+
+struct Form {
+    text: String,
+    instead: String,
+}
+
+impl Redactor {
+    /// Learns the value of a secret, which from now on is shown as `[secret NAME]`. Values of fewer than 6 characters
+    /// are ignored.
+    pub fn learn(&self, name: &str, value: &str) {
+        let value = value.trim();
+        if value.chars().count() < SHORTEST {
+            return;
+        }
+        let instead = format!("[secret {name}]");
+        let mut forms = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for text in forms_of(value) {
+            if forms.iter().all(|form| form.text != text) {
+                forms.push(Form { text, instead: instead.clone() });
+            }
+        }
+        // A secret that is a part of another one is struck after it.
+        forms.sort_by(|one, other| other.text.len().cmp(&one.text.len()).then_with(|| one.text.cmp(&other.text)));
+    }
+
+    /// The text without secrets.
+    #[must_use]
+    pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let first = |rest: &str| {
+            let found = forms.iter().filter_map(|form| Some((rest.find(&form.text)?, form)));
+            // Of two at one place the longer one, which stands first.
+            found.min_by_key(|(at, _)| *at)
+        };
+        let (mut struck, mut rest) = (String::new(), text);
+        while let Some((at, form)) = first(rest) {
+            struck.push_str(&rest[..at]);
+            struck.push_str(&form.instead);
+            rest = &rest[at + form.text.len()..];
+        }
+        if struck.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(struck + rest) }
+    }
+
+    /// Strikes secrets out of a text where it stands.
+    pub fn clean(&self, text: &mut String) {
+        if let Cow::Owned(struck) = self.strike(text) {
+            *text = struck;
+        }
+    }
+
+    /// The same for several texts.
+    pub fn clean_all<'t>(&self, texts: impl IntoIterator<Item = &'t mut String>) {
+        texts.into_iter().for_each(|text| self.clean(text));
+    }
+
+    /// Is there nothing to strike?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Redactor")
+    }
+}
+
+fn forms_of(value: &str) -> Vec<String> {
+    let quoted = serde_json::Value::from(value).to_string();
+    let mut forms = vec![value.to_owned(), quoted[1..quoted.len() - 1].to_owned()];
+    // Libraries keep other characters, and write hexadecimal digits in both cases.
+    for kept in ["", "-_.~", "-_.~!*'()"] {
+        forms.extend([in_url(value, kept, false), in_url(value, kept, true)]);
+    }
+    for before in 0..3 {
+        forms.extend([STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|encoding| within_base64(value, before, &encoding)));
+    }
+    forms.retain(|form| form.len() >= SHORTEST);
+    forms
+}
+
+/// Percent-encoded, but for letters, digits and `kept`.
+fn in_url(value: &str, kept: &str, lower: bool) -> String {
+    value.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            _ if byte.is_ascii_alphanumeric() || kept.as_bytes().contains(&byte) => text.push(char::from(byte)),
+            _ if lower => text.push_str(&format!("%{byte:02x}")),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    })
+}
+
+/// The characters that stand for the value alone when `before` bytes (counted modulo 3) are encoded before it.
+fn within_base64(value: &str, before: usize, encoding: &impl Engine) -> String {
+    let bytes = [&vec![0; before], value.as_bytes()].concat();
+    let (start, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
+    encoding.encode(&bytes)[start..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "sk-Zo\"7/é+9?kkq";
+
+    #[test]
+    fn every_form_of_a_secret_is_struck() {
+        let redactor = Redactor::default();
+        redactor.learn("KEY", &format!(" {KEY}\n"));
+        let url: String = url::form_urlencoded::byte_serialize(KEY.as_bytes()).collect();
+        let json = serde_json::json!({"error": format!("bad key {KEY}!")}).to_string();
+        for text in [KEY.to_owned(), format!("Bearer {KEY}."), format!("?key={url}&x=1"), json] {
+            let struck = redactor.strike(&text).into_owned();
+            assert!(struck.contains("[secret KEY]"), "{struck}");
+            assert!(!struck.contains("7/") && !struck.contains("9%3F") && !struck.contains("kkq"), "{struck}");
+        }
+        for user in ["", "u", "me", "you", "user@host"] {
+            let basic = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{KEY}"));
+            let struck = redactor.strike(&basic).into_owned();
+            assert!(struck.contains("[secret KEY]"), "{basic} {struck}");
+            let rest: String = struck.split("[secret KEY]").collect();
+            assert!(rest.len() < user.len() * 2 + 8, "{basic} {struck}");
+        }
+    }
+
+    #[test]
+    fn longer_secrets_go_first_and_short_ones_stay() {
+        let redactor = Redactor::default();
+        assert!(redactor.is_empty());
+        redactor.learn("SHORT", "abc");
+        redactor.learn("PART", "secret");
+        redactor.learn("WHOLE", "secret-and-more");
+        assert_eq!(redactor.strike("abc secret-and-more secret"), "abc [secret WHOLE] [secret PART]");
+        assert!(matches!(redactor.strike("nothing here"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn clones_share_what_they_learn() {
+        let redactor = Redactor::default();
+        let other = redactor.clone();
+        redactor.learn("KEY", "123456");
+        let mut text = "key 123456".to_owned();
+        other.clean(&mut text);
+        assert_eq!(text, "key [secret KEY]");
+    }
+}

@@ -1,0 +1,196 @@
+//! The front door of a server: who may come in, and how long they may take.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+const HEAD: Duration = Duration::from_secs(30);
+const BODY: Duration = Duration::from_secs(30);
+/// Longest body of a request.
+const BODY_BYTES: usize = 8 << 20;
+
+/// Who may come in.
+pub(crate) struct Door {
+    /// Must stand in `Authorization: Bearer …`.
+    token: Option<String>,
+    /// Only this machine is listened to: requests must be addressed to it. (A web page whose name was made to point here
+    /// carries that name.)
+    loopback: bool,
+    /// Longest wait for the head of a request; connections that are idle for so long are closed.
+    head: Duration,
+    /// Longest wait for the body of a request.
+    body: Duration,
+}
+
+impl Door {
+    /// The door of a server at that address. `None` when it would be open to other machines without a token.
+    pub(crate) fn new(address: SocketAddr, token: Option<String>) -> Option<Self> {
+        let loopback = address.ip().is_loopback();
+        (loopback || token.is_some()).then_some(Self { token, loopback, head: HEAD, body: BODY })
+    }
+
+    fn refuse(&self, request: &Request) -> Option<(StatusCode, &'static str)> {
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        if self.loopback && !text(header::HOST).is_some_and(is_this_machine) {
+            return Some((StatusCode::FORBIDDEN, "the Host header must name this machine: localhost or 127.0.0.1"));
+        }
+        let given = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        match &self.token {
+            Some(token) if request.uri().path() != "/health" && !is_same(token, given.trim()) => {
+                Some((StatusCode::UNAUTHORIZED, "the request needs the server's token: `Authorization: Bearer …`"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let address = name.parse::<std::net::IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Compares in a time that says nothing about where the texts differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let differing = one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && differing == 0
+}
+
+/// Answers until `until`; then what is under way is finished.
+///
+/// # Errors
+/// When the address cannot be listened to any more.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    door: Door,
+    until: impl Future<Output = ()>,
+) -> std::io::Result<()> {
+    let head = door.head;
+    let router = router.layer(from_fn_with_state(Arc::new(door), enter));
+    let (end, ends) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut until = pin!(until);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // Of that connection alone, or of too many open ones: others may come.
+                Err(error) => {
+                    tracing::debug!("a connection was lost: {error}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = until.as_mut() => break,
+        };
+        while connections.try_join_next().is_some() {}
+        let (service, mut ends) = (TowerToHyperService::new(router.clone()), ends.clone());
+        connections.spawn(async move {
+            let mut builder = Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(head);
+            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+            let served = tokio::select! {
+                served = connection.as_mut() => served,
+                _ = ends.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = served {
+                tracing::debug!("a connection has ended: {error}");
+            }
+        });
+    }
+    drop(end);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    if let Some((status, why)) = door.refuse(&request) {
+        return refusal(status, why);
+    }
+    let (head, body) = request.into_parts();
+    match tokio::time::timeout(door.body, to_bytes(body, BODY_BYTES)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
+        Ok(Err(_)) => refusal(StatusCode::PAYLOAD_TOO_LARGE, "the request's body is cut off, or longer than 8 MiB"),
+        Err(_) => refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long to come"),
+    }
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response {
+    let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
+    (status, Json(error)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine() {
+        for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:80", "127.1.2.3", "[::1]:8000", "[::1]"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "example.org", "localhost.evil.com", "10.0.0.1:80", "[::2]:80", "127.0.0.1.evil.com"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_say_nothing_are_closed() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let short = Duration::from_millis(100);
+        let door = Door { token: None, loopback: true, head: short, body: short };
+        let router = Router::new().route("/", axum::routing::post(|| async { "fine" }));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let serving = tokio::spawn(serve(listener, router, door, async { drop(ended.await) }));
+        let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n";
+        for (sent, wanted) in [
+            ("", ""),
+            ("POST / HTTP/1.1\r\nHost: localh", ""),
+            (&format!("{head}\r\nab"), "HTTP/1.1 408 "),
+            (&format!("{head}\r\nabcd"), "HTTP/1.1 200 "),
+        ] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            let closed = tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut answer)).await;
+            assert!(closed.is_ok_and(|read| read.is_ok()), "{sent:?} is still open");
+            assert!(answer.starts_with(wanted), "{sent:?}: {answer}");
+        }
+        drop(end);
+        serving.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn other_machines_need_a_token() {
+        let at = |address: &str, token: Option<&str>| {
+            Door::new(address.parse().unwrap(), token.map(str::to_owned)).is_some()
+        };
+        assert!(at("127.0.0.1:8000", None) && at("[::1]:8000", None) && at("0.0.0.0:8000", Some("t")));
+        assert!(!at("0.0.0.0:8000", None) && !at("192.168.1.2:80", None));
+        assert!(is_same("abc", "abc") && !is_same("abc", "abd") && !is_same("abc", "ab") && !is_same("abc", ""));
+    }
+}

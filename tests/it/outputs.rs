@@ -1,0 +1,231 @@
+//! What comes out is whole: ids are told apart, joins say what they multiply, nothing good is overwritten by less.
+
+use std::collections::BTreeMap;
+
+use crate::endpoint::{Bench, PIPELINE};
+use crate::mill::{Mill, Told};
+use crate::openai_server::{Step, answer, status};
+
+const QUESTIONS: [(&str, &str); 2] =
+    [("hotpot", "Which band was founded first?"), ("wiki", "Who is the mother of the director?")];
+
+fn two_sources() -> Mill {
+    let mill = Mill::new();
+    for (name, text) in QUESTIONS {
+        let line = |row| format!("{{\"id\": \"dev_{row}\", \"question\": \"{text}\", \"golden_answers\": [\"a\"]}}\n");
+        mill.write(&format!("{name}.jsonl"), &(0..3).map(line).collect::<String>());
+    }
+    mill
+}
+
+fn union(mill: &Mill, prefix: &str) {
+    mill.write(
+        "pipeline.yaml",
+        &format!(
+            "name: union\nnodes:\n  hotpot: {{op: read, with: {{path: hotpot.jsonl, as: question{prefix}}}}}\n  wiki: \
+             {{op: read, with: {{path: wiki.jsonl, as: question}}}}\n  both:\n    op: sql\n    from: {{h: hotpot, w: \
+             wiki}}\n    with: {{as: question, query: \"SELECT * FROM h UNION ALL SELECT * FROM w\"}}\n"
+        ),
+    );
+}
+
+#[test]
+fn a_union_of_colliding_ids_is_refused_with_both_rows_and_the_remedy() {
+    let mill = two_sources();
+    union(&mill, "");
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(1).stderr;
+    assert!(told.contains("two question rows of `rows` have the id `dev_0`"), "{told}");
+    assert!(told.contains(QUESTIONS[0].1) && told.contains(QUESTIONS[1].1), "{told}");
+    assert!(told.contains("row 1:") && told.contains("row 4:") && told.contains("id_prefix"), "{told}");
+    union(&mill, ", id_prefix: hotpot-");
+    let told = mill.run(&[]).exit(0);
+    assert_eq!(told.ran(), "both hotpot");
+    let told = mill.call(&["show", "both", "--json", "-n", "0"]).exit(0);
+    let ids: Vec<_> = told.events().iter().map(|row| row["id"].as_str().unwrap_or_default().to_owned()).collect();
+    assert_eq!(ids, ["hotpot-dev_0", "hotpot-dev_1", "hotpot-dev_2", "dev_0", "dev_1", "dev_2"]);
+}
+
+#[test]
+fn joins_that_multiply_rows_say_by_how_much() {
+    let mill = two_sources();
+    let join = |op: &str| {
+        let text = format!(
+            "name: joins\nnodes:\n  hotpot: {{op: read, with: {{path: hotpot.jsonl}}}}\n  wiki: {{op: read, with: \
+             {{path: wiki.jsonl}}}}\n  joined: {op}\n"
+        );
+        mill.write("pipeline.yaml", &text);
+        let told = mill.run(&["--no-cache"]).exit(0);
+        let logs: Vec<_> = told.events().iter().filter(|event| event["event"] == "node_log").cloned().collect();
+        logs.iter().map(|event| event["line"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let logs = join("{op: join, from: {left: hotpot, right: wiki}, with: {on: [golden_answers]}}");
+    assert_eq!(logs, ["the join multiplies rows: 9 came of 3 of `left` (3.00 times as many)"]);
+    let query = "SELECT h.id FROM h JOIN w ON h.golden_answers = w.golden_answers";
+    let logs = join(&format!("{{op: sql, from: {{h: hotpot, w: wiki}}, with: {{query: \"{query}\"}}}}"));
+    assert_eq!(logs, ["a join multiplies rows: 9 came of 3 and 3 (3.00 times as many)"]);
+    let query = "SELECT h.id FROM h JOIN w ON h.id = w.id";
+    assert!(join(&format!("{{op: sql, from: {{h: hotpot, w: wiki}}, with: {{query: \"{query}\"}}}}")).is_empty());
+}
+
+/// A project whose answers are written to `out/answers.jsonl`; the questions in `bad` get an error, the others an answer.
+fn written(good: usize, bad: usize, write: &str) -> Bench {
+    let step = |number: usize| if number < good { answer("Rome") } else { status(400) };
+    let script: Vec<_> = (0..good + bad).map(|number| (format!("q{number}"), vec![step(number)])).collect();
+    let bench = Bench::new(&script);
+    let write = format!("  file: {{op: write, from: answers, with: {{path: answers.jsonl{write}}}}}\n");
+    bench.mill.write("pipeline.yaml", &format!("{PIPELINE}{write}"));
+    bench
+}
+
+fn held_back(told: &Told) -> BTreeMap<String, String> {
+    let events = told.events();
+    let held = events.iter().filter(|event| event["event"] == "held_back");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    held.map(|event| (text(&event["node"]), text(&event["reason"]))).collect()
+}
+
+#[test]
+fn a_file_is_not_overwritten_when_rows_were_lost_before_it() {
+    let bench = written(19, 1, "");
+    assert_eq!(held_back(&bench.run(&[]).exit(3)), BTreeMap::new(), "5 % are within the limit");
+    let good = bench.mill.read("answers.jsonl");
+    assert_eq!(good.lines().count(), 19);
+
+    // The endpoint goes down: everything is rejected.
+    let mut bench = bench;
+    let down: Vec<_> = (0..25).map(|number| (format!("later {number}"), vec![status(400)])).collect();
+    bench.serve(&down);
+    bench.ask(&down.iter().map(|(question, _)| question.as_str()).collect::<Vec<_>>());
+    for again in ["a first run", "cached, as far as it is known"] {
+        let told = bench.run(&[]).exit(3);
+        let held = held_back(&told);
+        assert_eq!(held.keys().collect::<Vec<_>>(), ["file"], "{again}");
+        let reason = &held["file"];
+        assert!(
+            reason.contains("100 % of the rows were lost") && reason.contains("`answers` lost 25 of 25"),
+            "{reason}"
+        );
+        assert!(reason.contains("most often `refused`"), "{reason}");
+        assert_eq!(told.summary()["held_back"], 1);
+        assert_eq!(bench.mill.read("answers.jsonl"), good, "{again}");
+    }
+    let told = bench.call(&["run", "pipeline.yaml"]).exit(3).stderr;
+    assert!(told.contains("answers.jsonl stays as it was") && told.contains("--deliver-anyway"), "{told}");
+    let told = bench.run(&["--deliver-anyway"]).exit(3);
+    assert_eq!(held_back(&told), BTreeMap::new());
+    assert_eq!(bench.mill.read("answers.jsonl"), "");
+}
+
+#[test]
+fn the_share_that_may_be_lost_is_the_nodes_own_and_no_part_of_its_key() {
+    let bench = written(8, 2, "");
+    let told = bench.run(&[]).exit(3);
+    assert!(held_back(&told)["file"].starts_with("20 % of the rows were lost"), "{told:?}");
+    assert!(!bench.mill.path("answers.jsonl").exists());
+    bench.replace("answers.jsonl}", "answers.jsonl, max_reject_share: 0.2}");
+    let told = bench.run(&[]);
+    assert_eq!(held_back(&told), BTreeMap::new());
+    assert!(told.cached().contains("file"), "{told:?}");
+    assert_eq!(bench.mill.read("answers.jsonl").lines().count(), 8);
+    // Rows that were passed over are lost as well.
+    bench.replace("max_reject_share: 0.2", "max_reject_share: 0.1");
+    bench.replace("    retry:", "    on_error: drop\n    retry:");
+    let told = bench.run(&[]).exit(3);
+    assert!(held_back(&told)["file"].contains("`answers` lost 2 of 10"), "{told:?}");
+}
+
+#[test]
+fn an_empty_table_does_not_replace_a_file() {
+    let mill = two_sources();
+    let pipeline = |condition: &str| {
+        let text = format!(
+            "name: empty\nnodes:\n  all: {{op: read, with: {{path: hotpot.jsonl, as: question}}}}\n  some: {{op: \
+             filter, from: all, with: {{where: \"{condition}\"}}}}\n  file: {{op: write, from: some, with: {{path: \
+             some.jsonl}}}}\n"
+        );
+        mill.write("pipeline.yaml", &text);
+        mill.run(&[])
+    };
+    pipeline("id != 'dev_1'").exit(0);
+    let good = mill.read("some.jsonl");
+    let told = pipeline("id = 'nothing'").exit(3);
+    assert_eq!(held_back(&told)["file"], "no rows are left of those that were read");
+    assert_eq!(mill.read("some.jsonl"), good);
+    mill.run(&["--deliver-anyway"]).exit(0);
+    assert_eq!(mill.read("some.jsonl"), "");
+}
+
+#[test]
+fn rollouts_that_failed_are_counted_without_being_wired() {
+    let bench = written(3, 2, "");
+    bench.run(&[]).exit(3);
+    let nodes = bench.mill.last_nodes();
+    let scores = nodes.iter().find(|node| node.node == "scores").expect("scores");
+    let result = bench.mill.store().result(&scores.key.expect("a key")).expect("a result");
+    assert_eq!(result.figures["failed_rollouts"], 2.0);
+    // Through nodes that pass trajectories on.
+    bench.replace("  scores:", "  some: {op: filter, from: answers, with: {where: \"rounds >= 0\"}}\n  scores:");
+    bench.replace("trajectories: answers", "trajectories: some");
+    bench.run(&[]).exit(3);
+    let nodes = bench.mill.last_nodes();
+    let scores = nodes.iter().find(|node| node.node == "scores").expect("scores");
+    let result = bench.mill.store().result(&scores.key.expect("a key")).expect("a result");
+    assert_eq!(result.figures["failed_rollouts"], 2.0);
+}
+
+/// Everything that a store holds, unpacked: files as they are, tables as text.
+fn unpacked(mill: &Mill) -> Vec<(String, String)> {
+    let mut pending = vec![mill.store_path()];
+    let mut found = Vec::new();
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            pending.extend(crate::mill::files_in(&path));
+            continue;
+        }
+        let name = path.display().to_string();
+        let bytes = std::fs::read(&path).expect("a file");
+        found.push((name.clone(), String::from_utf8_lossy(&bytes).into_owned()));
+        if name.ends_with(".parquet") {
+            let file = std::fs::File::open(&path).expect("a part");
+            let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file);
+            for batch in reader.expect("Parquet").build().expect("a reader") {
+                found.push((name.clone(), format!("{:?}", batch.expect("rows").columns())));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_key_that_an_endpoint_repeats_is_nowhere() {
+    const KEY: &str = "sk-live-5f3a/9c+B";
+    let body = serde_json::json!({"error": {"message": format!("the key {KEY} is not valid")}}).to_string();
+    let basic = "c2stbGl2ZS01ZjNhLzljK0";
+    let script = [
+        ("refused", vec![Step::Status(401, Vec::new(), body.clone())]),
+        ("in a header", vec![Step::Status(400, Vec::new(), format!("Authorization: Basic {basic}I="))]),
+        ("in a URL", vec![Step::Status(400, Vec::new(), "GET /?key=sk-live-5f3a%2F9c%2BB HTTP/1.1".to_owned())]),
+        ("cut in two", vec![Step::Status(400, Vec::new(), format!("{}{KEY}", "x".repeat(490)))]),
+        ("no completion", vec![Step::Body(body)]),
+        ("said", vec![answer(&format!("Rome, by {KEY}"))]),
+    ]
+    .map(|(question, steps)| (question.to_owned(), steps));
+    let mut bench = Bench::new(&script);
+    bench.api_key = KEY;
+    let told = bench.run(&[]).exit(3);
+    let shown = bench.call(&["show", "answers", "--rejects", "--json", "-n", "0"]).exit(0);
+    assert_eq!(shown.events().len(), 5, "{}", shown.stdout);
+    assert!(shown.stdout.contains("the key [secret API_KEY] is not valid"), "{}", shown.stdout);
+    let answers = bench.call(&["show", "answers", "--json", "-n", "0"]).exit(0);
+    assert!(answers.stdout.contains("by [secret API_KEY]"), "{}", answers.stdout);
+    // A node that fails says it on the terminal and in the ledger.
+    bench.replace("    retry:", "    on_error: fail\n    retry:");
+    let failed = bench.call(&["run", "pipeline.yaml"]).exit(1);
+    let telling = |text: &str| ["sk-live-5f3a", basic].iter().any(|form| text.contains(form));
+    for told in [&told, &shown, &answers, &failed] {
+        assert!(!telling(&told.stdout) && !telling(&told.stderr), "{told:?}");
+    }
+    for (file, text) in unpacked(&bench.mill) {
+        assert!(!telling(&text), "{file}");
+    }
+}
