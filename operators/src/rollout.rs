@@ -273,6 +273,10 @@ impl RowKernel for RolloutKernel {
         label::labelled(row, sample, output)
     }
 
+    fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
+        label::said(rows)
+    }
+
     fn run<'a>(
         &'a self,
         row: &'a RecordBatch,

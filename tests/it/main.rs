@@ -13,6 +13,7 @@ mod diagnostics;
 mod endpoint;
 mod example;
 mod faults;
+mod forged;
 mod hub_server;
 mod keeping;
 mod laws;

@@ -6,7 +6,6 @@ use super::driver::Stop;
 use super::map::{MapJob, run_map};
 use super::progress::NodeProgress;
 use super::query::run_query;
-use super::row_calls::damage_text;
 use super::rows::{RowsJob, RowsRun, run_rows};
 use crate::fingerprint::{Digest, RowKeys};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
@@ -91,7 +90,7 @@ fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     if memo.damage().lost == 0 {
         return Ok(memo);
     }
-    let told = damage_text("rows", memo.damage());
+    let told = memo.damage().told("rows");
     run.context.progress().log(&format!("{told}: they are made again"));
     run.store.mend_memo(base, memo.damage())?;
     Ok(Memo::open(&run.store, base)?)

@@ -1,5 +1,6 @@
 //! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
 
+mod answers;
 mod columns;
 mod decide;
 mod deliver;

@@ -43,7 +43,7 @@ pub(super) fn free_rows(
     let failed = |error: std::io::Error| OperatorError::machine(format!("no thread can be started: {error}"));
     let rehearse = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
-        let context = context(node, directory, runtime.handle().clone());
+        let context = quiet_context(node.id(), node.spec.seed, directory, runtime.handle().clone());
         let Kernel::RowMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
         Ok(runtime.block_on(count(&kernel, &context, calls, rows)))
     };
@@ -62,10 +62,11 @@ async fn count(kernel: &Arc<dyn RowKernel>, context: &Context, calls: &Arc<Calls
     stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
 }
 
-fn context(node: &Node, directory: &Path, runtime: tokio::runtime::Handle) -> Context {
+/// A context in which nothing can be asked.
+pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: tokio::runtime::Handle) -> Context {
     let machine = Machine::detect();
     let parts = ContextParts {
-        seed: node.spec.seed,
+        seed,
         cancelled: Stop::default().flag(),
         scratch: std::env::temp_dir(),
         directory: directory.to_owned(),
@@ -77,7 +78,7 @@ fn context(node: &Node, directory: &Path, runtime: tokio::runtime::Handle) -> Co
         // Nothing is sent, so no key is needed.
         secrets: Arc::new(|_| Some("none".to_owned())),
         runtime,
-        progress: Arc::new(NodeProgress::new(node.id(), Arc::new(Silent))),
+        progress: Arc::new(NodeProgress::new(name, Arc::new(Silent))),
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),

@@ -87,6 +87,8 @@ enum Check {
     Replay,
     /// What it recorded is derived again, as far as that goes without asking the outside.
     Recheck,
+    /// What came from the outside is compared with the answers that were kept.
+    Answers,
 }
 
 impl Check {
@@ -94,6 +96,7 @@ impl Check {
         match self {
             Self::Replay => "replay",
             Self::Recheck => "recheck",
+            Self::Answers => "answers",
         }
     }
 }
@@ -155,6 +158,9 @@ impl Bench {
         if self.options.recheck && is_external {
             told(step.name());
             self.check_by(Check::Recheck, step, report)?;
+            if self.bound(step).is_some_and(|operator| operator.endpoint().is_some()) {
+                self.check_by(Check::Answers, step, report)?;
+            }
         }
         Ok(())
     }
@@ -163,12 +169,14 @@ impl Bench {
     fn may_repeat(&self, step: &Step) -> bool {
         let origin = step.result.origin.as_ref();
         let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
-        let declared = || {
-            let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
-            let operator = (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()?;
-            Some(operator.repeatability())
-        };
+        let declared = || Some(self.bound(step)?.repeatability());
         recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
+    }
+
+    /// The operator with its recorded params.
+    fn bound(&self, step: &Step) -> Option<Box<dyn BoundOperator>> {
+        let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
+        (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
 
     fn check_by(&self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
@@ -206,6 +214,9 @@ impl Bench {
             Ok(rerun) => rerun,
             Err(why) => return Ok(Outcome::NotChecked(why)),
         };
+        if check == Check::Answers {
+            return super::answers::compare(&self.store, &rerun, &self.options.directory);
+        }
         if check == Check::Recheck {
             return super::spot::recheck(&self.store, &rerun, self.options.sample, self.options.seed);
         }

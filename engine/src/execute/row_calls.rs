@@ -1,54 +1,60 @@
 //! The calls of one row: known ones are recalled, new ones are kept, and equal ones that are under way are waited for.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::fingerprint::{CallPlace, Digest, RowKey, call_key, hash_bytes};
 use crate::operator::{Begun, CallJournal, Context, KeptCall, OpenCall, OperatorError, Usage};
-use crate::store::{CallState, Calls, MemoDamage};
+use crate::store::{CallState, Calls};
 
 /// The share of the remembered answers that is asked again without a word of leave.
 const MOST_LOST: f64 = 0.05;
 
+/// What one sample of one row has sent.
+pub(super) struct Sent {
+    base: Digest,
+    place: CallPlace,
+    /// How often, by request.
+    times: Mutex<BTreeMap<Digest, u32>>,
+}
+
+impl Sent {
+    /// `place` without [`CallPlace::repeat`].
+    pub(super) fn new(base: Digest, place: CallPlace) -> Self {
+        Self { base, place, times: Mutex::default() }
+    }
+
+    /// The key of the next call, which sends this.
+    pub(super) fn next_key(&self, request: &[u8]) -> RowKey {
+        let request = hash_bytes(request);
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = times.entry(request).or_default();
+        let place = CallPlace { repeat: *times, ..self.place };
+        *times += 1;
+        call_key(&self.base, &request, &place)
+    }
+}
+
 /// The calls of one sample of one row.
 pub(super) struct RowCalls {
     calls: Arc<Calls>,
-    place: CallPlace,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// How often the row has sent a request.
-    sent: BTreeMap<Digest, u32>,
-    replayed: Usage,
+    sent: Sent,
+    replayed: Mutex<Usage>,
 }
 
 impl RowCalls {
     /// `place` without [`CallPlace::repeat`].
     pub(super) fn new(calls: Arc<Calls>, place: CallPlace) -> Self {
-        Self { calls, place, state: Mutex::default() }
+        let sent = Sent::new(calls.base(), place);
+        Self { calls, sent, replayed: Mutex::default() }
     }
 
     /// What the answers cost that were known.
     pub(super) fn replayed(&self) -> Usage {
-        self.state().replayed
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_key(&self, request: &[u8]) -> RowKey {
-        let request = hash_bytes(request);
-        let mut state = self.state();
-        let sent = state.sent.entry(request).or_default();
-        let place = CallPlace { repeat: *sent, ..self.place };
-        *sent += 1;
-        call_key(&self.calls.base(), &request, &place)
+        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +64,7 @@ impl CallJournal for RowCalls {
         request: &'a [u8],
         accept: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync),
     ) -> BoxFuture<'a, Begun> {
-        let key = self.next_key(request);
+        let key = self.sent.next_key(request);
         async move {
             loop {
                 // Made before the look, so that an end between the two is not missed.
@@ -66,7 +72,7 @@ impl CallJournal for RowCalls {
                 ended.as_mut().enable();
                 match self.calls.begin(&key, accept) {
                     Ok(CallState::Known(call)) => {
-                        self.state().replayed += call.usage;
+                        *self.replayed.lock().unwrap_or_else(PoisonError::into_inner) += call.usage;
                         return Begun::Known(call);
                     }
                     Ok(CallState::Begun) => {
@@ -96,7 +102,7 @@ pub(super) fn read_calls(calls: &Calls, context: &Context) -> Result<(), Operato
     if damage.lost == 0 {
         return Ok(());
     }
-    let told = damage_text("answers", &damage);
+    let told = damage.told("answers");
     if damage.share() > MOST_LOST && !calls.may_rebuy() {
         let error = OperatorError::machine(format!("{told}, and calls for them would be paid again"));
         return Err(error.with_help("restore the files from a copy, or run with `--rebuy` to pay for what is missing"));
@@ -104,13 +110,6 @@ pub(super) fn read_calls(calls: &Calls, context: &Context) -> Result<(), Operato
     context.progress().log(&format!("{told}: what is missing is asked again"));
     calls.mend()?;
     Ok(())
-}
-
-/// What is damaged in a memo, in words.
-pub(super) fn damage_text(what: &str, damage: &MemoDamage) -> String {
-    let (lost, all) = (damage.lost, damage.lost + damage.whole);
-    let files: Vec<String> = damage.segments.iter().map(|path| path.display().to_string()).collect();
-    format!("{lost} of {all} remembered {what} are damaged in {}", files.join(", "))
 }
 
 /// A call that is being asked.

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::trace::{GraphSource, Roots, sources};
-use crate::fingerprint::{Preimage, hash_file};
-use crate::store::{Artifact, ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
+use crate::fingerprint::{Digest, Preimage, hash_file};
+use crate::store::{Artifact, ArtifactId, Damage, Memo, NodeRun, OutputRecord, Part, Store};
 
 /// The outcome of a node that nothing was compared of.
 pub const NOT_CHECKED: &str = "not checked";
@@ -31,7 +31,7 @@ pub enum Severity {
 pub struct Finding {
     /// Does it make the audit fail?
     pub severity: Severity,
-    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `replay`, `recheck`.
+    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `memo`, `replay`, `recheck`, `answers`.
     pub check: &'static str,
     /// The node.
     pub node: String,
@@ -46,7 +46,7 @@ pub struct Finding {
 pub struct NodeCheck {
     /// The node.
     pub node: String,
-    /// `replay` or `recheck`.
+    /// `replay`, `recheck` or `answers`.
     pub check: &'static str,
     /// `same`, `differs` or `not checked`.
     pub outcome: &'static str,
@@ -186,7 +186,30 @@ pub fn verify(
         ledger_agrees(catalog, node, &mut report);
     }
     artifacts(store, closure, roots, &mut report);
+    memos(store, closure, &mut report);
     report
+}
+
+/// Reads the memos behind a closure. Where something was paid for, damage makes the audit fail.
+fn memos(store: &Store, closure: &Closure, report: &mut Report) {
+    let mut seen: BTreeMap<Digest, &Step> = BTreeMap::new();
+    for step in &closure.steps {
+        step.result.memos().for_each(|base| {
+            seen.entry(base).or_insert(step);
+        });
+    }
+    for (base, step) in seen {
+        let what = if step.result.asked == Some(base) { "answers" } else { "rows" };
+        match Memo::open(store, &base) {
+            Ok(memo) if memo.damage().lost > 0 => {
+                let paid = step.result.asked.is_some();
+                let severity = if paid { Severity::Difference } else { Severity::Note };
+                report.find(severity, "memo", step.name(), None, memo.damage().told(what));
+            }
+            Ok(_) => {}
+            Err(error) => report.pass_over(format!("remembered {what} of {}", step.name()), error.to_string()),
+        }
+    }
 }
 
 fn missing_records(catalog: &Catalog, roots: &Roots, ledger: &[NodeRun], report: &mut Report) {

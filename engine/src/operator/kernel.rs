@@ -82,6 +82,15 @@ pub trait RowKernel: Send + Sync {
         Some(output)
     }
 
+    /// Of rows that it gave: the id of each, and what came from the outside in it, as text. Audits compare that with the
+    /// answers that were kept.
+    ///
+    /// # Errors
+    /// When they are no rows of this operator.
+    fn said(&self, _rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
+        Ok(Vec::new())
+    }
+
     /// Runs one row (a batch of one). Retries of single calls are its own affair ([`Context::retry`]).
     fn run<'a>(
         &'a self,

@@ -47,6 +47,14 @@ impl MemoDamage {
     pub fn share(&self) -> f64 {
         self.lost as f64 / (self.lost + self.whole).max(1) as f64
     }
+
+    /// In words; `what`: rows or answers.
+    #[must_use]
+    pub fn told(&self, what: &str) -> String {
+        let (lost, all) = (self.lost, self.lost + self.whole);
+        let files: Vec<String> = self.segments.iter().map(|path| path.display().to_string()).collect();
+        format!("{lost} of {all} remembered {what} are damaged in {}", files.join(", "))
+    }
 }
 
 /// The memo of one node identity.

@@ -1,12 +1,13 @@
 //! A remembered rollout for a question whose labels have changed: what was said stays, what is copied from the question is
-//! copied anew.
+//! copied anew. And what was said in it, for audits.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::compute::cast;
-use searchmill_engine::operator::RowOutput;
-use searchmill_schemas::text_column;
+use searchmill_engine::operator::{OperatorError, RowOutput};
+use searchmill_schemas::{Trajectory, from_batch, text_column};
+use serde_json::json;
 
 /// Columns of a trajectory that are the question's.
 const COPIED: [&str; 4] = ["golden_answers", "question_type", "evidence", "metadata"];
@@ -37,4 +38,15 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
     }
     let rollout = RecordBatch::try_new(schema, columns).ok()?;
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
+}
+
+/// What came from the endpoint in recorded rollouts, by id: the model's name and turns.
+pub(super) fn said(rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
+    let rollouts: Vec<Trajectory> = from_batch(rows)?;
+    let said = |rollout: Trajectory| {
+        let turns: Vec<_> = rollout.turns.iter().filter(|turn| turn.is_model()).collect();
+        let said = json!([rollout.policy, rollout.model, turns]).to_string();
+        (rollout.id, said)
+    };
+    Ok(rollouts.into_iter().map(said).collect())
 }

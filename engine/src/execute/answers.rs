@@ -1,0 +1,195 @@
+//! Are the rows that a node recorded what the remembered answers give? Its kernel runs again with these answers alone, and
+//! what came from the outside in each row is compared.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+
+use super::rehearse::{Rehearsed, quiet_context};
+use super::replay::{Outcome, Rerun};
+use super::row_calls::Sent;
+use crate::fingerprint::{CallPlace, Digest, RowKeys, calls_base, hash_bytes};
+use crate::lineage::difference;
+use crate::operator::{Begun, CallJournal, Context, InputArtifact, Kernel, KeptCall, OperatorError, Outside, RowKernel};
+use crate::store::{Calls, Store};
+
+/// Ways through a row that are tried where calls were answered more than once (`--force`).
+const WAYS: usize = 64;
+/// Rows that are told.
+const TOLD: usize = 20;
+
+/// Compares all rows of a node that asks an endpoint.
+pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Result<Outcome, OperatorError> {
+    let Some(endpoint) = rerun.operator.endpoint() else {
+        return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
+    };
+    let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity), true));
+    let seed = rerun.step.preimage.seed.unwrap_or_default();
+    let context = quiet_context(rerun.step.name(), seed, directory, tokio::runtime::Handle::current());
+    let Kernel::RowMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
+        return Ok(Outcome::NotChecked("its rows do not stand alone".to_owned()));
+    };
+    let recorded = recorded(store, rerun, kernel.as_ref())?;
+    let rows = input_rows(rerun, kernel.as_ref(), seed)?;
+    let (same, other) = context.block_on(count(&kernel, &context, &calls, rows, &recorded))?;
+    if !other.is_empty() {
+        let wrong = |id: String| {
+            let place = format!("row {id}, what the model said");
+            (String::new(), difference(place, "as in the artifact", "not among the remembered answers"), 1)
+        };
+        return Ok(Outcome::Differs(other.into_iter().take(TOLD).map(wrong).collect()));
+    }
+    let all = recorded.len();
+    Ok(match all - same {
+        0 => Outcome::Same(format!("{all} rows are what the remembered answers give")),
+        unknown => Outcome::NotChecked(format!(
+            "answers of {unknown} of {all} rows are not remembered here; the other {same} rows are what was answered"
+        )),
+    })
+}
+
+/// What came from the outside in the recorded rows, by id.
+fn recorded(
+    store: &Store,
+    rerun: &Rerun<'_>,
+    kernel: &dyn RowKernel,
+) -> Result<BTreeMap<String, Digest>, OperatorError> {
+    let mut recorded = BTreeMap::new();
+    for (_, output) in rerun.step.result.outputs.iter().filter(|(port, _)| *port != "rejects") {
+        let InputArtifact::Rows(table) = store.open_input(&output.id)? else { continue };
+        for batch in table.batches() {
+            let said = kernel.said(&batch?)?;
+            recorded.extend(said.into_iter().map(|(id, said)| (id, hash_bytes(said.as_bytes()))));
+        }
+    }
+    Ok(recorded)
+}
+
+fn input_rows(rerun: &Rerun<'_>, kernel: &dyn RowKernel, seed: u64) -> Result<Vec<Rehearsed>, OperatorError> {
+    let mut keys = RowKeys::new(Digest::from_bytes([0; 32]), kernel.reads());
+    let mut found = Vec::new();
+    for batch in rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?.batches() {
+        let batch = batch?;
+        for row in (0..batch.num_rows()).map(|row| batch.slice(row, 1)) {
+            let occurrence = keys.identify(&row).map_err(OperatorError::data)?.occurrence;
+            let place = |sample| CallPlace { seed, sample, occurrence, repeat: 0 };
+            found.extend((0..kernel.samples().max(1)).map(|sample| (row.clone(), place(sample))));
+        }
+    }
+    Ok(found)
+}
+
+/// How many rows are as answered, and the ids of those that are not.
+async fn count(
+    kernel: &Arc<dyn RowKernel>,
+    context: &Context,
+    calls: &Arc<Calls>,
+    rows: Vec<Rehearsed>,
+    recorded: &BTreeMap<String, Digest>,
+) -> Result<(usize, Vec<String>), OperatorError> {
+    let compared = rows.into_iter().map(|row| compare_row(kernel, context, calls, row, recorded));
+    let mut compared = stream::iter(compared).buffered(context.concurrency());
+    let (mut same, mut other) = (0, Vec::new());
+    while let Some(row) = compared.next().await {
+        match row? {
+            Compared::Same => same += 1,
+            Compared::Other(id) => other.push(id),
+            Compared::Unknown => {}
+        }
+    }
+    Ok((same, other))
+}
+
+enum Compared {
+    Same,
+    Other(String),
+    Unknown,
+}
+
+async fn compare_row(
+    kernel: &Arc<dyn RowKernel>,
+    context: &Context,
+    calls: &Arc<Calls>,
+    (row, place): Rehearsed,
+    recorded: &BTreeMap<String, Digest>,
+) -> Result<Compared, OperatorError> {
+    let mut choices = Vec::new();
+    let mut other = Compared::Unknown;
+    for _ in 0..WAYS {
+        let journal = Arc::new(Remembered::new(Arc::clone(calls), place, choices));
+        let outside = Outside { journal: Some(journal.clone()), ..context.outside().clone() };
+        if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_outside(outside)).await {
+            let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
+            for (id, digest) in said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+                match recorded.get(&id) {
+                    Some(known) if *known == digest => return Ok(Compared::Same),
+                    Some(_) => other = Compared::Other(id),
+                    None => {}
+                }
+            }
+        }
+        match journal.next_way() {
+            Some(next) => choices = next,
+            None => break,
+        }
+    }
+    Ok(other)
+}
+
+fn said_of(kernel: &dyn RowKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
+    let said = kernel.said(batch)?.into_iter();
+    Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
+}
+
+/// The calls of one row, answered from what is remembered: of several answers the one that was chosen.
+struct Remembered {
+    calls: Arc<Calls>,
+    sent: Sent,
+    choices: Vec<usize>,
+    /// How many answers each call had.
+    had: Mutex<Vec<usize>>,
+}
+
+impl Remembered {
+    fn new(calls: Arc<Calls>, place: CallPlace, choices: Vec<usize>) -> Self {
+        let sent = Sent::new(calls.base(), place);
+        Self { calls, sent, choices, had: Mutex::default() }
+    }
+
+    /// The next choice of answers, after this one: the last call that has a further answer takes it.
+    fn next_way(&self) -> Option<Vec<usize>> {
+        let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = |call: usize| self.choices.get(call).copied().unwrap_or(0);
+        let call = (0..had.len()).rev().find(|call| chosen(*call) + 1 < had[*call])?;
+        Some((0..call).map(chosen).chain([chosen(call) + 1]).collect())
+    }
+}
+
+impl CallJournal for Remembered {
+    fn begin<'a>(
+        &'a self,
+        request: &'a [u8],
+        accept: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync),
+    ) -> BoxFuture<'a, Begun> {
+        let answers = self.calls.answers(&self.sent.next_key(request));
+        let begun = match answers {
+            Err(error) => Begun::Failed(error.to_string()),
+            Ok(answers) => {
+                let mut answers: Vec<KeptCall> = answers.into_iter().filter(|call| accept(call)).collect();
+                let mut had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
+                let chosen = self.choices.get(had.len()).copied().unwrap_or(0);
+                had.push(answers.len());
+                if chosen < answers.len() {
+                    Begun::Known(answers.swap_remove(chosen))
+                } else {
+                    Begun::Failed("the answer is not remembered".to_owned())
+                }
+            }
+        };
+        async move { begun }.boxed()
+    }
+}
