@@ -24,7 +24,7 @@ pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
     let first = |group: &[&(String, String)]| {
         let (node, text) = group[0];
         let others = match group {
-            [_] => String::new(),
+            [] | [_] => String::new(),
             [_, (other, _)] => format!("\n{DIM}… and {other}: searchmill show {}{DIM:#}", quoted(other)),
             [_, (other, _), ..] => {
                 let (more, name) = (group.len() - 1, name(node));
