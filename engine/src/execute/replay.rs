@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use indexmap::IndexMap;
+use searchmill_schemas::Reject;
 
 use super::driver::Stop;
 use super::kernel::{KernelRun, run_kernel};
@@ -15,7 +16,7 @@ use super::spot::{Sampled, check_rows};
 use crate::fingerprint::{Digest, identity_params};
 use crate::lineage::{
     Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
-    first_difference, source_state, sources,
+    first_difference, source_state, sources, texts,
 };
 use crate::operator::{
     BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel, MapOutput,
@@ -112,10 +113,14 @@ impl MapKernel for OneByOne {
         for sample in 0..self.kernel.samples().max(1) {
             match self.context.block_on(self.kernel.run(row, sample, &self.context)) {
                 Ok(made) => made.batches.into_iter().for_each(|(port, batch)| output.push(&port, batch)),
-                Err(failure) => {
-                    let message = format!("a row cannot be computed again: {}", failure.message);
-                    return Err(OperatorError::data(message));
-                }
+                Err(failure) if failure.kind.is_postponed() => return Err(OperatorError::data(failure.message)),
+                Err(failure) => output.reject(Reject {
+                    id: texts(row, 0, &["id"]).first().copied().unwrap_or_default().to_owned(),
+                    kind: failure.kind.name().to_owned(),
+                    message: failure.message,
+                    attempts: i32::try_from(failure.attempts).unwrap_or(i32::MAX),
+                    detail: failure.detail,
+                }),
             }
         }
         Ok(())
