@@ -17,6 +17,7 @@ mod laws;
 mod lineage;
 mod limits;
 mod mill;
+mod models;
 mod money;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
@@ -29,6 +30,8 @@ mod serve;
 mod scale;
 mod shared;
 mod slips;
+mod settings;
+mod sources;
 mod tidy;
 mod training;
 mod version;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +16,9 @@ use super::resolve::{Lookup, Retry, damage_reason, lookup, reasons};
 use super::resources::{Demand, Machine, Pool};
 use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
+pub use super::stop::Stop;
 use super::survey::is_frozen;
+use super::versions::version;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{Blame, Budget, Context, OperatorError, SecretLookup, Usage};
@@ -59,44 +60,6 @@ pub struct RunOptions {
 impl RunOptions {
     pub(super) fn retry(&self) -> Retry {
         if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
-    }
-}
-
-/// How a run is told to stop, from outside. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Stop {
-    draining: Arc<AtomicBool>,
-    cancelled: Arc<AtomicBool>,
-    notify: Arc<tokio::sync::Notify>,
-}
-
-impl Stop {
-    /// Start nothing new; finish what is in flight.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    /// Stop as soon as possible.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
-        self.drain();
-    }
-
-    /// Is the run winding down?
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    /// Is the run to stop at once?
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
     }
 }
 
@@ -150,7 +113,12 @@ struct Driver {
     _in_use: StoreUse,
     /// Nodes that had their result and make it again because it was found damaged, each with the nodes that wait for it.
     remaking: BTreeMap<usize, Vec<usize>>,
+    /// How often nodes ran whose sources changed while they were read.
+    unsettled: BTreeMap<usize, u32>,
 }
+
+/// How often a node runs whose sources change while they are read.
+const READINGS: u32 = 3;
 
 impl Driver {
     fn new(
@@ -177,7 +145,8 @@ impl Driver {
             exit: None,
             nodes: wanted.len(),
         };
-        let sources = SourceDigests::new(store.known_sources());
+        let told = stop.clone();
+        let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
@@ -207,6 +176,7 @@ impl Driver {
             endpoints,
             _in_use: in_use,
             remaking: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
         })
     }
 
@@ -273,6 +243,7 @@ impl Driver {
         }
         let parts = match self.parts(node) {
             Ok(parts) => parts,
+            Err(error) if error.blame == Blame::Cancelled => return self.passed_over(place).map(Some),
             Err(error) => return self.fail(place, &error).map(Some),
         };
         let (key, preimage) = parts.key(node);
@@ -334,12 +305,17 @@ impl Driver {
         match gathered {
             Ok(Some(parts)) => Ok(parts),
             Ok(None) => Err(OperatorError::engine("its inputs are not known")),
+            Err(SourceProblem::Stopped) if self.stop.is_draining() => Err(OperatorError::cancelled()),
+            Err(SourceProblem::Stopped) => {
+                Err(OperatorError::machine("a source cannot be read: the file system timed out"))
+            }
             Err(problem) => Err(OperatorError::pipeline(problem.to_string())),
         }
     }
 
     fn gather(&mut self, node: &Node) -> Result<Option<Parts>, SourceProblem> {
-        Parts::gather(node, &self.known, &mut self.sources, &self.options.directory, self.options.limit)
+        let (directory, limit) = (&self.options.directory, self.options.limit);
+        Parts::gather(node, &self.known, &mut self.sources, directory, limit)
     }
 
     /// For work outside the node's own run.
@@ -430,8 +406,41 @@ impl Driver {
         if let Some((input, damage)) = done.damaged {
             return self.remake(place, input, damage);
         }
+        if matches!(&done.outcome, Err(error) if error.blame == Blame::Changed) {
+            return self.read_again(done);
+        }
         let step = self.settle(done)?;
         self.go_on(place, step)
+    }
+
+    /// A source changed while the node read it: nothing was recorded, and the node runs again, under the key of what is
+    /// there now.
+    fn read_again(&mut self, mut done: NodeDone) -> Result<Vec<Step>, StoreError> {
+        let (place, node) = (done.place, self.plan.nodes()[done.place].id().to_owned());
+        let Err(error) = &mut done.outcome else { return Ok(Vec::new()) };
+        let count = self.unsettled.entry(place).or_default();
+        *count += 1;
+        if *count >= READINGS {
+            let message = format!("{}, {READINGS} times in a row: nothing was recorded", error.message);
+            let help = "run it again once nothing writes there; a program must not write to files that it names";
+            *error = OperatorError::machine(message).with_help(help);
+            let step = self.settle(done)?;
+            return self.go_on(place, step);
+        }
+        let line = format!("{}: nothing was recorded, the node runs again", error.message);
+        self.reporter.event(&Event::NodeLog { node, line });
+        self.count(&done.spent);
+        match self.launch(place)? {
+            None => Ok(Vec::new()),
+            Some(step) => self.go_on(place, step),
+        }
+    }
+
+    /// The run was told to stop before the node's key was known.
+    fn passed_over(&mut self, place: usize) -> Result<Step, StoreError> {
+        self.summary.interrupted = true;
+        self.skip(place)?;
+        Ok(Step::Failed(place))
     }
 
     /// After a node has come to its end: the nodes that waited until it was made again.

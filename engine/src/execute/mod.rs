@@ -18,13 +18,18 @@ mod rows;
 mod run_id;
 mod scheduler;
 mod spot;
+mod stop;
 mod survey;
+mod versions;
+mod watch;
 mod work;
 mod worker;
 
 pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
+pub use identity::{Known, node_key};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
 pub use survey::{NodeStatus, Survey, failed_rows, not_known, survey};
+pub use versions::version as program_version;
 pub use work::{Basis, Work};
 pub use worker::{Device, NO_GPU, WorkerPipes, Workers, devices, work};

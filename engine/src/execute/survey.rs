@@ -6,6 +6,7 @@ use std::path::Path;
 use super::driver::last_nodes;
 use super::identity::{Known, Parts};
 use super::resolve::{Lookup, Retry, lookup, reasons};
+use super::versions::version;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::InputArtifact;
@@ -71,7 +72,7 @@ pub(super) fn is_frozen(node: &Node, last: &NodeRun, store: &Store) -> bool {
 #[must_use]
 pub fn survey(plan: &Plan, store: &Store, directory: &Path, limit: Option<u64>) -> Survey {
     let mut known = Known::new();
-    let mut sources = SourceDigests::new(store.known_sources());
+    let mut sources = SourceDigests::new(store.known_sources(), version);
     let last = last_nodes(store, plan, "");
     let mut nodes = Vec::with_capacity(plan.nodes().len());
     let mut work = BTreeMap::new();

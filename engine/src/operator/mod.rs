@@ -13,13 +13,14 @@ mod recheck;
 mod registry;
 mod repeatability;
 mod rows;
+mod sources;
 pub mod testing;
 
 pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
     SecretLookup,
 };
-pub use contract::{Effect, Example, Operator, Source};
+pub use contract::{Effect, Example, Operator};
 pub use error::{Blame, OperatorError};
 pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
@@ -34,3 +35,4 @@ pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+pub use sources::{NoSources, Source, SourceFiles};

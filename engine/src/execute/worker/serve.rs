@@ -13,9 +13,11 @@ use crate::execute::kernel::{KernelRun, run_kernel};
 use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
+use crate::execute::watch::{WatchedPieces, unchanged};
+use crate::fingerprint::SeenSources;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType,
-    ProgressSink, Registry, SecretLookup,
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry, OperatorError,
+    PortType, ProgressSink, Registry, SecretLookup, SourceFiles,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -127,14 +129,19 @@ fn run(
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit);
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
+    let sources = SeenSources::new(operator.sources(&task.directory), task.sources.clone(), &task.directory);
+    let sources = Arc::new(sources);
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
+    let pieces = Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) });
+    let parts = ContextParts { sources: Arc::clone(&sources) as Arc<dyn SourceFiles>, ..parts };
     let context = Context::new(ContextParts { scratch, checkpoint, pieces, ..parts });
-    let run = kernel_run(task, &store, context, stop, parent)?;
+    let run = kernel_run(task, &store, context, stop, parent, Arc::clone(&sources))?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Threads that still compute after an order to stop are not waited for.
     runtime.shutdown_background();
+    unchanged(&sources, operator.as_ref(), &task.directory)?;
     let rows = ran?;
     if rows.stopped {
         return Err(OperatorError::cancelled());
@@ -208,6 +215,7 @@ fn context_parts(
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     }
 }
 
@@ -217,6 +225,7 @@ fn kernel_run(
     context: Context,
     stop: &Stop,
     parent: &Arc<Parent>,
+    sources: Arc<SeenSources>,
 ) -> Result<KernelRun, OperatorError> {
     let mut inputs = Inputs::new();
     for (port, artifact) in &task.inputs {
@@ -233,5 +242,6 @@ fn kernel_run(
         stop: stop.clone(),
         progress: progress(task, parent),
         store: store.clone(),
+        sources,
     })
 }
