@@ -173,9 +173,9 @@ fn job_input(plan: &Plan, input: &searchmill_engine::plan::Input) -> JobInput {
 
 fn path(source: &Source) -> Option<String> {
     match source {
-        Source::Path(path) => Some(path.clone()),
+        Source::Path(path) | Source::Data { path, .. } => Some(path.clone()),
         Source::Fetched { path, .. } => Some(path.display().to_string()),
-        Source::Identity(_) => None,
+        Source::Optional(_) | Source::Identity(_) | Source::Awaited { .. } | Source::Program(_) => None,
     }
 }
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{
-    Context, ContextParts, Kernel, NoCheckpoint, NoPieces, OperatorEntry, ProgressSink, Registry, RetryPolicy,
-    RowKernel, TreeKind,
+    Context, ContextParts, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorEntry, ProgressSink, Registry,
+    RetryPolicy, RowKernel, TreeKind,
 };
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};
@@ -205,6 +205,7 @@ fn context(runtime: &tokio::runtime::Runtime, concurrency: usize) -> Context {
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     })
 }
 

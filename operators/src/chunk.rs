@@ -1,6 +1,6 @@
 //! `chunk`: cuts documents into the pieces that are indexed and retrieved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
@@ -46,8 +46,11 @@ impl TokenizerPath {
     fn source(&self) -> Source {
         match HubModel::parse(&self.0) {
             Some(model) => {
-                let path = Hub::from_environment().place(&model, TOKENIZER);
-                Source::Fetched { path, address: model.to_string() }
+                let (hub, address) = (Hub::from_environment(), model.to_string());
+                match hub.commit(&model) {
+                    Some(commit) => Source::Fetched { path: hub.place(&model, &commit, TOKENIZER), address },
+                    None => Source::Awaited { address },
+                }
             }
             None => Source::Path(tokenizer_file(&self.0)),
         }
@@ -56,7 +59,11 @@ impl TokenizerPath {
     /// The file, fetched where it has to be.
     fn file(&self, context: &Context) -> Result<PathBuf, OperatorError> {
         match HubModel::parse(&self.0) {
-            Some(model) => Hub::from_environment().file(&model, TOKENIZER, context),
+            Some(model) => {
+                let hub = Hub::from_environment();
+                let commit = hub.resolve(&model, context)?;
+                Ok(hub.folder(&model, &commit, &[TOKENIZER], context)?.join(TOKENIZER))
+            }
             None => Ok(context.resolve(&tokenizer_file(&self.0))),
         }
     }
@@ -161,7 +168,7 @@ impl Operator for Chunk {
         issues(params)
     }
 
-    fn sources(params: &ChunkParams) -> Vec<Source> {
+    fn sources(params: &ChunkParams, _directory: &Path) -> Vec<Source> {
         match &params.count {
             Count::Tokenizer(path) => vec![path.source()],
             Count::Words | Count::Characters => Vec::new(),

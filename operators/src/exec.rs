@@ -5,7 +5,7 @@
 
 mod conversation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ChildStdout;
@@ -23,7 +23,7 @@ use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::program::{Program, variable_issues};
+use crate::program::{Command, Program, unseen, variable_issues};
 use crate::row_kind::RowKind;
 
 /// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
@@ -33,9 +33,13 @@ const LONGEST_PARAMS: usize = 100_000;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct Params {
-    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Arguments that are files are
-    /// sources: when their content changes, the node runs again.
+    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Files and folders that its words name
+    /// (also behind a `=`, and inside the script of `sh -c`) are sources: when their content changes, the node runs again. A
+    /// program of your own is known by its content, one of the system by what it answers to `--version`.
     pub command: Vec<String>,
+    /// Which version of the program that is, in place of asking it by `--version`. Part of the key; otherwise unused.
+    #[serde(default)]
+    pub version: Option<String>,
     /// Further files whose content decides the output (modules that the script imports, word lists); a folder stands
     /// for all files below it.
     #[serde(default)]
@@ -111,13 +115,14 @@ impl Operator for Exec {
         Repeatability::Processor
     }
 
-    fn sources(params: &Params) -> Vec<Source> {
-        let mut paths: Vec<&String> = params.files.iter().collect();
-        let arguments = params.command.iter().enumerate();
-        paths.extend(arguments.filter(|(place, word)| is_source(*place, word)).map(|(_, word)| word));
-        paths.sort();
-        paths.dedup();
-        paths.into_iter().map(|path| Source::Path(path.clone())).collect()
+    fn sources(params: &Params, directory: &Path) -> Vec<Source> {
+        let mut sources: BTreeSet<Source> = params.files.iter().cloned().map(Source::Path).collect();
+        sources.extend(params.words().sources(directory));
+        sources.into_iter().collect()
+    }
+
+    fn unseen(params: &Params) -> Option<String> {
+        Some(unseen(&params.words(), &params.environment))
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -125,10 +130,11 @@ impl Operator for Exec {
     }
 }
 
-/// Arguments that are files, and a program of one's own; not the system's programs, which differ between machines.
-pub(crate) fn is_source(place: usize, word: &str) -> bool {
-    let own = place > 0 || (word.contains('/') && !word.starts_with('/'));
-    own && Path::new(word).is_file()
+impl Params {
+    fn words(&self) -> Command<'_> {
+        let (program, arguments) = self.command.split_at(self.command.len().min(1));
+        Command { program, arguments, version: self.version.as_deref() }
+    }
 }
 
 fn shown(params: &Map<String, Value>) -> String {
@@ -358,14 +364,16 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_files_are_sources_and_system_programs_are_not() {
+    fn scripts_and_files_are_sources_and_system_programs_tell_their_version() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script.py");
         std::fs::write(&script, "pass").unwrap();
         let script = script.to_str().unwrap();
         let params = json!({"command": ["/bin/sh", script, "--fast"], "files": ["words.txt"]});
-        let sources = Exec::sources(&serde_json::from_value(params).unwrap());
-        assert_eq!(sources, [Source::Path(script.to_owned()), Source::Path("words.txt".to_owned())]);
+        let sources = Exec::sources(&serde_json::from_value(params).unwrap(), folder.path());
+        let of = |path: &str| sources.contains(&Source::Path(path.to_owned()));
+        assert!(of(script) && of("words.txt"), "{sources:?}");
+        assert!(sources.contains(&Source::Program("/bin/sh".into())), "{sources:?}");
     }
 
     /// The example in `examples/python-operator`, run by a real interpreter.

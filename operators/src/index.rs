@@ -1,5 +1,7 @@
 //! `index`: makes a search index of chunks.
 
+use std::path::Path;
+
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
@@ -61,12 +63,20 @@ impl Operator for Index {
         params.kind.check("kind")
     }
 
+    fn uses_gpus(params: &IndexParams) -> bool {
+        params.kind.has_model()
+    }
+
     fn repeatability(params: &IndexParams) -> Repeatability {
         params.kind.repeatability()
     }
 
-    fn sources(params: &IndexParams) -> Vec<Source> {
-        params.kind.sources()
+    fn sources(params: &IndexParams, directory: &Path) -> Vec<Source> {
+        params.kind.sources(directory)
+    }
+
+    fn fetch(params: &IndexParams, context: &Context) -> Result<(), OperatorError> {
+        params.kind.fetch(context)
     }
 
     fn open(params: &IndexParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -1,6 +1,7 @@
 //! `logprob`: how probable a model finds given texts after rollouts.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Builder, Float64Array, ListBuilder, RecordBatch, StringArray, UInt32Array};
@@ -28,7 +29,7 @@ pub(crate) struct Logprob;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct LogprobParams {
-    /// A folder (written `./folder` where relative), a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
     /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
     /// given: the model comes from another node, by the input `model`.
     pub(crate) model: Option<String>,
@@ -113,12 +114,20 @@ impl Operator for Logprob {
         issues
     }
 
+    fn uses_gpus(_params: &LogprobParams) -> bool {
+        true
+    }
+
     fn repeatability(_params: &LogprobParams) -> Repeatability {
         Repeatability::Processor
     }
 
-    fn sources(params: &LogprobParams) -> Vec<Source> {
-        params.source().sources()
+    fn sources(params: &LogprobParams, directory: &Path) -> Vec<Source> {
+        params.source().sources(directory)
+    }
+
+    fn fetch(params: &LogprobParams, context: &Context) -> Result<(), OperatorError> {
+        params.source().fetch(context)
     }
 
     fn open(params: &LogprobParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

@@ -1,16 +1,20 @@
 //! The one place outside of the engine that starts programs: spawn, watch, stop with all that they started, and say how
 //! they ended.
 
+mod sources;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
+
+pub(crate) use sources::{Command, named, unseen};
 
 /// Lines of its log that an error message shows.
 const TAIL: usize = 20;
@@ -50,10 +54,12 @@ impl Program<'_> {
         let name = self.command.first().cloned().unwrap_or_default();
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
         let passed = passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value)));
-        let spawned = Command::new(&name)
+        let spawned = std::process::Command::new(&name)
             .args(self.command.iter().skip(1))
             .env_clear()
             .envs(passed)
+            // Folders of modules are sources: nothing is written into them.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs(&self.given)
             .current_dir(context.resolve("."))
             .process_group(0)
@@ -253,7 +259,7 @@ impl Guard {
     /// Where there is no shell, there is no guard: the program still ends with an orderly run.
     fn of(group: u32) -> Self {
         let script = format!("read word || kill -KILL -{group}");
-        let mut shell = Command::new("/bin/sh");
+        let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", &script]).env_clear().process_group(0).stdin(Stdio::piped());
         let spawned = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok();
         let shell = spawned.and_then(|mut shell| shell.stdin.take().map(|pipe| (shell, pipe)));
@@ -315,7 +321,7 @@ impl<'a> Watch<'a> {
     /// Kills the program and all that it started: the process group has the program's own id.
     fn kill(&self) {
         let command = format!("kill -KILL -{}", self.group);
-        let killed = Command::new("/bin/sh").args(["-c", &command]).stderr(Stdio::null()).status();
+        let killed = std::process::Command::new("/bin/sh").args(["-c", &command]).stderr(Stdio::null()).status();
         if let Err(error) = killed {
             self.context.progress().log(&format!("cannot stop the program: {error}"));
         }
@@ -336,7 +342,7 @@ pub(crate) mod testing {
     use std::path::Path;
     use std::sync::Arc;
 
-    use searchmill_engine::operator::{ContextParts, NoCheckpoint, NoPieces, ProgressSink, RetryPolicy};
+    use searchmill_engine::operator::{ContextParts, NoCheckpoint, NoPieces, NoSources, ProgressSink, RetryPolicy};
 
     use super::{AtomicBool, Context, Mutex, Ordering};
 
@@ -381,6 +387,7 @@ pub(crate) mod testing {
             http: reqwest::Client::new(),
             checkpoint: Arc::new(NoCheckpoint),
             pieces: Arc::new(NoPieces),
+            sources: Arc::new(NoSources),
         });
         (context, listener)
     }

@@ -1,13 +1,15 @@
 //! `read`: rows from files, object stores, HTTP servers and the Hugging Face Hub.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Source, WholeKernel,
+    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
+    Source, WholeKernel,
 };
 use searchmill_engine::plan::nearest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
@@ -133,8 +135,18 @@ impl Operator for Read {
         issues
     }
 
-    fn sources(params: &ReadParams) -> Vec<Source> {
-        params.path.list().into_iter().map(Source::Path).collect()
+    fn sources(params: &ReadParams, _directory: &Path) -> Vec<Source> {
+        params.path.list().iter().map(|path| location::source(path)).collect()
+    }
+
+    fn retries(params: &ReadParams) -> bool {
+        params.path.list().iter().any(|path| location::scheme(path) == Some("hf"))
+    }
+
+    fn repeatability(params: &ReadParams) -> Repeatability {
+        // What stands behind an address may change.
+        let remote = params.path.list().iter().any(|path| location::source(path).is_remote());
+        if remote { Repeatability::Not } else { Repeatability::Everywhere }
     }
 
     fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

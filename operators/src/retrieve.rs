@@ -79,6 +79,11 @@ impl Operator for Retrieve {
         params.settings().check("")
     }
 
+    /// The encoders of its indexes, for the queries.
+    fn uses_gpus(_params: &RetrieveParams) -> bool {
+        true
+    }
+
     fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let search = Search::open(&inputs.trees("search"), &params.settings(), context)?;
         Ok(Kernel::Map(Arc::new(Retrieval { search, query: params.query.clone() })))

@@ -1,5 +1,6 @@
 //! `rollout`: lets a policy answer questions with a search tool, and records everything that was said.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -134,6 +135,11 @@ impl Operator for Rollout {
         issues
     }
 
+    /// The model, or the encoders of the indexes that it searches.
+    fn uses_gpus(_params: &RolloutParams) -> bool {
+        true
+    }
+
     fn repeatability(params: &RolloutParams) -> Repeatability {
         params.policy.repeatability()
     }
@@ -149,12 +155,19 @@ impl Operator for Rollout {
         Some(RowShape { columns: columns(&params.policy), samples: params.samples })
     }
 
-    fn sources(params: &RolloutParams) -> Vec<Source> {
+    fn fetch(params: &RolloutParams, context: &Context) -> Result<(), OperatorError> {
+        match &params.policy {
+            PolicyParams::Model(model) => model.source().fetch(context),
+            PolicyParams::Endpoint(_) | PolicyParams::Evidence(_) => Ok(()),
+        }
+    }
+
+    fn sources(params: &RolloutParams, directory: &Path) -> Vec<Source> {
         match &params.policy {
             PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
                 vec![Source::Identity(endpoint.base_url.clone())]
             }
-            PolicyParams::Model(model) => model.source().sources(),
+            PolicyParams::Model(model) => model.source().sources(directory),
             _ => Vec::new(),
         }
     }

@@ -291,12 +291,20 @@ impl Operator for Train {
         params.backend.is_outside()
     }
 
+    fn uses_gpus(_params: &TrainParams) -> bool {
+        true
+    }
+
     fn repeatability(params: &TrainParams) -> Repeatability {
         if params.backend.is_outside() { Repeatability::Not } else { Repeatability::Processor }
     }
 
-    fn sources(params: &TrainParams) -> Vec<Source> {
-        params.backend.sources()
+    fn sources(params: &TrainParams, directory: &Path) -> Vec<Source> {
+        params.backend.sources(directory)
+    }
+
+    fn unseen(params: &TrainParams) -> Option<String> {
+        params.backend.unseen()
     }
 
     fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

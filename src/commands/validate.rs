@@ -9,7 +9,14 @@ pub(super) fn validate(session: &Session<'_>, args: &ValidateArgs) -> u8 {
     let mut code = OK;
     for file in &args.files {
         match pipeline::plan(file, &args.set, &args.params, &session.directory) {
-            Ok(plan) => session.terminal.valid(file, plan.nodes().len()),
+            Ok(plan) => {
+                session.terminal.valid(file, plan.nodes().len());
+                for node in plan.nodes() {
+                    if let Some(unseen) = node.operator.unseen() {
+                        session.terminal.note(&format!("{}: {unseen}", node.id()));
+                    }
+                }
+            }
             Err(failure) => {
                 session.terminal.failure(&failure);
                 code = USAGE;

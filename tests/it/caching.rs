@@ -119,10 +119,10 @@ fn changes_of_form() -> Vec<Change> {
             reran: "",
         },
         Change {
-            title: "resources, retry, on_error",
+            title: "resources, on_error",
             make: |mill| {
                 let more =
-                    "seed: 3, resources: {threads: 1, concurrency: 2}, retry: {max_attempts: 9}, on_error: drop}";
+                    "seed: 3, resources: {threads: 1, memory: 1GiB}, on_error: dead_letter}";
                 replace(mill, "seed: 3}", more);
             },
             why: ("few", "cached, nothing changed"),

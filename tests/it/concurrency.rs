@@ -64,8 +64,11 @@ nodes:
 fn jobs_and_threads_change_no_byte() {
     let run = |jobs: &str, threads: usize| {
         let mill = Mill::new();
-        let resources = format!(", resources: {{threads: {threads}, concurrency: {}}}}}\n", threads * 7);
-        mill.write("pipeline.yaml", &WIDE.replace("}}\n", &format!("}}{resources}")));
+        let resources = format!(", resources: {{threads: {threads}}}}}\n");
+        let wide = WIDE.replace("}}\n", &format!("}}{resources}"));
+        let (rows, more) = ("policy: evidence}, resources: {", format!("concurrency: {}, ", threads * 7));
+        assert!(wide.contains(rows));
+        mill.write("pipeline.yaml", &wide.replace(rows, &format!("{rows}{more}")));
         mill.run(&["-j", jobs]).exit(0);
         mill.artifacts()
     };

@@ -20,6 +20,7 @@ mod laws;
 mod lineage;
 mod limits;
 mod mill;
+mod models;
 mod money;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
@@ -39,6 +40,8 @@ mod shared;
 #[allow(dead_code, reason = "the operators' tests share these words and use the rest of them")]
 mod skip;
 mod slips;
+mod settings;
+mod sources;
 mod tidy;
 mod training;
 mod version;

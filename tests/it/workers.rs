@@ -20,8 +20,8 @@ fn passing(line: &str, resources: &str) -> String {
 /// The same with a node that computes itself, so that it needs the CUDA worker where it asks for a GPU.
 fn computing(resources: &str) -> String {
     format!(
-        "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 0}}}}\n  \
-         node:\n    op: filter\n    from: world.documents\n    with: {{where: 'true'}}\n    resources: {resources}\n"
+        "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 20}}}}\n  \
+         node:\n    op: rollout\n    from: world.questions\n    with: {{policy: evidence}}\n    resources: {resources}\n"
     )
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +18,8 @@ use super::recorded::Recorded;
 use super::resources::{Demand, Machine, Pool};
 use super::run_id::{after_all, run_id};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
+pub use super::stop::Stop;
+use super::versions::version;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::{
@@ -82,48 +83,6 @@ impl RunOptions {
     }
 }
 
-/// How a run is told to stop, from outside. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Stop {
-    draining: Arc<AtomicBool>,
-    cancelled: Arc<AtomicBool>,
-    notify: Arc<tokio::sync::Notify>,
-}
-
-impl Stop {
-    /// Start nothing new; finish what is in flight.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    /// Stop as soon as possible.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
-        self.drain();
-    }
-
-    /// Is the run winding down?
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    /// Is the run to stop at once?
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
-    }
-
-    pub(super) fn drain_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.draining)
-    }
-}
-
 /// Runs a plan.
 ///
 /// # Errors
@@ -181,7 +140,12 @@ struct Driver {
     remaking: BTreeMap<usize, Vec<usize>>,
     /// How often nodes were made again.
     remade: BTreeMap<usize, u32>,
+    /// How often nodes ran whose sources changed while they were read.
+    unsettled: BTreeMap<usize, u32>,
 }
+
+/// How often a node runs whose sources change while they are read.
+const READINGS: u32 = 3;
 
 impl Driver {
     fn new(
@@ -208,7 +172,8 @@ impl Driver {
             exit: None,
             nodes: wanted.len(),
         };
-        let sources = SourceDigests::new(store.known_sources());
+        let told = stop.clone();
+        let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
@@ -241,6 +206,7 @@ impl Driver {
             _in_use: in_use,
             remaking: BTreeMap::new(),
             remade: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
         })
     }
 
@@ -309,7 +275,16 @@ impl Driver {
                 Err(error.with_help("run it first, or leave out --from and --only"))
             }
             Decision::Waits { .. } => Err(OperatorError::engine("its inputs are not known")),
+            Decision::Broken(SourceProblem::Stopped) if self.stop.is_draining() => {
+                return self.passed_over(place).map(Some);
+            }
+            Decision::Broken(SourceProblem::Stopped) => {
+                Err(OperatorError::machine("a source cannot be read: the file system timed out"))
+            }
             Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
+            Decision::Unfetched(error) if error.blame == Blame::Cancelled => {
+                return self.passed_over(place).map(Some);
+            }
             Decision::Unfetched(error) => Err(error),
         };
         let pending = self.store.sound().map_err(OperatorError::from).and(pending);
@@ -453,8 +428,41 @@ impl Driver {
             tracing::warn!("another machine went on with `{}` meanwhile", self.plan.nodes()[place].id());
             return self.launch(place)?.map_or(Ok(Vec::new()), |step| self.go_on(place, step));
         }
+        if matches!(&done.outcome, Err(error) if error.blame == Blame::Changed) {
+            return self.read_again(done);
+        }
         let step = self.settle(done)?;
         self.go_on(place, step)
+    }
+
+    /// A source changed while the node read it: nothing was recorded, and the node runs again, under the key of what is
+    /// there now.
+    fn read_again(&mut self, mut done: NodeDone) -> Result<Vec<Step>, StoreError> {
+        let (place, node) = (done.place, self.plan.nodes()[done.place].id().to_owned());
+        let Err(error) = &mut done.outcome else { return Ok(Vec::new()) };
+        let count = self.unsettled.entry(place).or_default();
+        *count += 1;
+        if *count >= READINGS {
+            let message = format!("{}, {READINGS} times in a row: nothing was recorded", error.message);
+            let help = "run it again once nothing writes there; a program must not write to files that it names";
+            *error = OperatorError::machine(message).with_help(help);
+            let step = self.settle(done)?;
+            return self.go_on(place, step);
+        }
+        let line = format!("{}: nothing was recorded, the node runs again", error.message);
+        self.reporter.event(&Event::NodeLog { node, line });
+        self.count(&done.spent);
+        match self.launch(place)? {
+            None => Ok(Vec::new()),
+            Some(step) => self.go_on(place, step),
+        }
+    }
+
+    /// The run was told to stop before the node's key was known.
+    fn passed_over(&mut self, place: usize) -> Result<Step, StoreError> {
+        self.summary.interrupted = true;
+        self.skip(place)?;
+        Ok(Step::Failed(place))
     }
 
     /// After a node has come to its end: the nodes that waited until it was made again.

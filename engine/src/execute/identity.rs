@@ -2,19 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::fingerprint::{
-    Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SourceDigests, SourceIdentity, SourceProblem,
+    Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenFile, SeenSources, SourceDigests, SourceIdentity,
+    SourceProblem,
 };
 use crate::operator::{Effect, PortType};
 use crate::plan::Node;
 use crate::store::{OutputRecord, SourceFile};
 
 /// Outputs of the nodes that are done, by place in the plan.
-pub(super) type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
+pub type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
+
+/// The key that a run would give a node whose inputs are known, and what it is made of; `None` while one is not known. For
+/// tools and tests: this is the code that makes all keys.
+///
+/// # Errors
+/// When a source cannot be read.
+pub fn node_key(
+    node: &Node,
+    known: &Known,
+    sources: &mut SourceDigests,
+    directory: &Path,
+) -> Result<Option<(NodeKey, Value)>, SourceProblem> {
+    Ok(Parts::gather(node, known, sources, directory, None)?.map(|parts| parts.key(node)))
+}
 
 /// What a node's key is made of.
 #[derive(Clone, Debug)]
@@ -22,7 +38,7 @@ pub(super) struct Parts {
     pub(super) inputs: Vec<InputIdentity>,
     outputs: Vec<OutputIdentity>,
     sources: Vec<SourceIdentity>,
-    files: Vec<SourceFile>,
+    seen: Arc<SeenSources>,
     params: Value,
 }
 
@@ -43,19 +59,20 @@ impl Parts {
             let artifact_type = input.port_type.to_string();
             inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
         }
-        let (mut found, mut files) = (Vec::new(), Vec::new());
-        for source in &node.sources {
-            for located in sources.identify(source, directory, &remote)? {
-                files.extend(located.path.as_deref().map(|path| source_file(&located.identity, path)));
-                found.push(located.identity);
-            }
+        let named = node.operator.sources(directory);
+        let (mut found, mut seen) = (Vec::new(), Vec::with_capacity(named.len()));
+        for source in &named {
+            let (identities, files) = sources.identify(source, directory)?;
+            found.extend(identities);
+            seen.push(files);
         }
+        let seen = Arc::new(SeenSources::new(named, seen, directory));
         // `--limit` shortens what sources give, so it is part of what they read.
         if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string() });
         }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
-        Ok(Some(Self { inputs, outputs, sources: found, files, params: node.identity_params.clone() }))
+        Ok(Some(Self { inputs, outputs, sources: found, seen, params: node.identity_params.clone() }))
     }
 
     /// What all rows of the row input have in common; names the memo's folder.
@@ -82,9 +99,14 @@ impl Parts {
         }
     }
 
+    /// The sources as they were seen.
+    pub(super) fn seen(&self) -> &Arc<SeenSources> {
+        &self.seen
+    }
+
     /// The local files behind the sources.
-    pub(super) fn files(&self) -> &[SourceFile] {
-        &self.files
+    pub(super) fn files(&self) -> Vec<SourceFile> {
+        self.seen.seen().iter().flat_map(|source| &source.files).filter_map(source_file).collect()
     }
 
     /// The node's key and its preimage.
@@ -98,9 +120,10 @@ impl Parts {
     }
 }
 
-fn source_file(identity: &SourceIdentity, path: &Path) -> SourceFile {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    SourceFile { name: identity.name.clone(), path: path.display().to_string(), content: identity.content.clone() }
+fn source_file(file: &SeenFile) -> Option<SourceFile> {
+    let path = std::path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
+    let (name, path) = (file.name.clone(), path.display().to_string());
+    Some(SourceFile { name, path, content: file.digest?.hex() })
 }
 
 fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
@@ -109,11 +132,4 @@ fn output_identity(port: &str, port_type: &PortType) -> OutputIdentity {
         PortType::Tree(kind) => kind.name().to_owned(),
     };
     OutputIdentity { port: port.to_owned(), kind }
-}
-
-/// Remote files are identified by their address: a URL that changes its content must change its name (a revision, a
-/// version), or the node must be told to run, to be read again.
-#[expect(clippy::unnecessary_wraps, reason = "the signature that `SourceDigests::identify` takes")]
-fn remote(url: &str) -> Result<SourceIdentity, SourceProblem> {
-    Ok(SourceIdentity { name: url.to_owned(), content: url.to_owned() })
 }

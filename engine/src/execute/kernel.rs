@@ -7,8 +7,9 @@ use super::map::{MapJob, run_map};
 use super::progress::NodeProgress;
 use super::query::run_query;
 use super::rows::{RowsJob, RowsRun, run_rows};
-use crate::fingerprint::{Digest, RowKeys};
-use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
+use super::watch::WatchedRows;
+use crate::fingerprint::{Digest, RowKeys, SeenSources};
+use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs, RowKernel};
 use crate::spec::OnError;
 use crate::store::{Blocks, Calls, Memo, Store, StoreSink};
 
@@ -31,6 +32,8 @@ pub(super) struct KernelRun {
     pub(super) store: Store,
     /// The calls to the model that the node asks.
     pub(super) calls: Option<Arc<Calls>>,
+    /// The sources as the key saw them.
+    pub(super) sources: Arc<SeenSources>,
 }
 
 /// Opens and runs the kernel. Blocking: call it where blocking is allowed.
@@ -40,6 +43,10 @@ pub(super) fn run_kernel(
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let kernel = operator.open(&run.inputs, &run.context)?;
+    // A model was loaded: from what the key names?
+    if let Some(what) = run.sources.differs(&operator.sources(&run.context.resolve(""))) {
+        return Err(OperatorError::changed(&what));
+    }
     let main = run.main_port.as_deref().unwrap_or_default();
     match kernel {
         Kernel::Whole(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
@@ -58,6 +65,7 @@ pub(super) fn run_kernel(
         }
         Kernel::RowMap(kernel) => {
             let base = run.row_base;
+            let kernel: Arc<dyn RowKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
             let keys = RowKeys::new(base, kernel.reads());
             let memo = remembered(run, &base)?;
             let job = RowsJob {

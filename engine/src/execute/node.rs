@@ -11,10 +11,11 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::rows::RowsRun;
 use super::tenure::Tenure;
+use super::watch::{WatchedPieces, unchanged};
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{
-    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, OperatorError, Outside, PortType,
+    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside, PortType,
     TreeKind, Usage,
 };
 use crate::plan::{Node, Plan};
@@ -194,15 +195,20 @@ fn compute(
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let pieces = Arc::new(job.store.pieces(&job.parts.row_base(node), job.recall));
-    let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: pieces.clone(), ..parts };
+    let seen = Arc::clone(job.parts.seen());
+    let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&seen) });
+    let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources: seen, ..parts };
     // Budget and limits of endpoints are this process's: who asks one stays here.
     let asks = job.outside.gate.is_some();
     let runs_programs = node.operator.runs_programs();
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
-    let mut ran = match program {
-        Some(program) => run_in_worker(job, key, &parts, program)?,
-        None => run_here(job, parts, progress)?,
+    let ran = match program {
+        Some(program) => run_in_worker(job, key, &parts, program),
+        None => run_here(job, parts, progress),
     };
+    // Before anything is recorded, and before a failure counts that may come from half a file.
+    unchanged(job.parts.seen(), node.operator.as_ref(), &job.options.directory)?;
+    let mut ran = ran?;
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, key, preimage, &mut ran, start);
     result.memo = result.memo.or_else(|| pieces.base());
@@ -270,7 +276,7 @@ fn origin(job: &NodeJob) -> Origin {
         pipeline: job.plan.name().to_owned(),
         params: node.operator.params(),
         directory: job.options.directory.display().to_string(),
-        sources: job.parts.files().to_vec(),
+        sources: job.parts.files(),
         computed: None,
     }
 }
@@ -303,6 +309,7 @@ fn kernel_run(
         progress,
         store: job.store.clone(),
         calls: job.calls.clone(),
+        sources: Arc::clone(job.parts.seen()),
     })
 }
 
@@ -330,6 +337,7 @@ fn context_parts(
         http: http.clone(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     }
 }
 

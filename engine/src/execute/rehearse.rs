@@ -13,7 +13,7 @@ use super::resources::Machine;
 use super::row_calls::RowCalls;
 use crate::fingerprint::CallPlace;
 use crate::operator::{
-    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, OperatorError, Outside, Purse,
+    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside, Purse,
     RetryPolicy, RowKernel,
 };
 use crate::plan::Node;
@@ -82,6 +82,7 @@ pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: to
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     };
     let nothing = Purse::new(Budget { calls: Some(0), ..Budget::default() });
     Context::new(parts).with_outside(Outside { purse: nothing, ..Outside::default() })

@@ -1,7 +1,7 @@
 //! Computes recorded results again, into a store of its own, and compares.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -13,7 +13,8 @@ use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
-use crate::fingerprint::{Digest, identity_params};
+use super::versions::version;
+use crate::fingerprint::{Digest, SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{
     Closure, Difference, NOT_CHECKED, Report, Severity, SourceState, Step, difference, file_difference,
     first_difference, source_state, sources, texts,
@@ -72,6 +73,24 @@ pub async fn replay(
     };
     let died = |_| OperatorError::engine("the audit panicked");
     tokio::task::spawn_blocking(work).await.map_err(died)?
+}
+
+/// The files that an operator reads, if they are those of the record.
+fn seen(operator: &dyn BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
+    let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
+    let sources = operator.sources(directory);
+    let (mut identities, mut files) = (Vec::new(), Vec::new());
+    for source in &sources {
+        let (found, seen) = digests.identify(source, directory).map_err(|problem| format!("its source {problem}"))?;
+        identities.extend(found);
+        files.push(seen);
+    }
+    let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
+    if let Some(place) = (0..identities.len().max(recorded.len())).find(|at| identities.get(*at) != recorded.get(*at)) {
+        let name = identities.get(place).or(recorded.get(place)).map_or("", |source| source.name.as_str());
+        return Err(format!("its source `{name}` is not what was read"));
+    }
+    Ok(SeenSources::new(sources, files, directory))
 }
 
 /// Nobody hears of the progress of a single node.
@@ -141,6 +160,7 @@ pub(super) struct Rerun<'a> {
     pub(super) inputs: Inputs,
     pub(super) context: Context,
     pub(super) main_port: Option<String>,
+    pub(super) sources: Arc<SeenSources>,
 }
 
 /// What came of one node.
@@ -302,11 +322,15 @@ impl Bench {
         let main_port = operator.ports().inputs.first().map(|port| port.name.clone());
         let directory =
             origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
-        let context = self.context(step, directory, scratch);
-        Ok(Ok(Rerun { step, operator, inputs, context, main_port }))
+        let sources = match seen(operator.as_ref(), &directory, &step.preimage.sources) {
+            Ok(sources) => Arc::new(sources),
+            Err(why) => return Ok(Err(why)),
+        };
+        let context = self.context(step, directory, Arc::clone(&sources), scratch);
+        Ok(Ok(Rerun { step, operator, inputs, context, main_port, sources }))
     }
 
-    fn context(&self, step: &Step, directory: PathBuf, scratch: &Store) -> Context {
+    fn context(&self, step: &Step, directory: PathBuf, sources: Arc<SeenSources>, scratch: &Store) -> Context {
         Context::new(ContextParts {
             seed: step.preimage.seed.unwrap_or_default(),
             cancelled: Stop::default().flag(),
@@ -323,6 +347,7 @@ impl Bench {
             http: self.http.clone(),
             checkpoint: Arc::new(NoCheckpoint),
             pieces: Arc::new(NoPieces),
+            sources,
         })
     }
 
@@ -415,6 +440,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         progress: Arc::new(NodeProgress::new(rerun.step.name(), Arc::new(Silent))),
         store: scratch.clone(),
         calls: None,
+        sources: Arc::clone(&rerun.sources),
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::decide::{Decider, Decision, History, Look, Pending, Request};
 use super::identity::Known;
+use super::versions::version;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
 use crate::operator::Inputs;
@@ -131,7 +132,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     let decider = Decider { plan, store, request, history: &history };
     let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
-    let mut sources = SourceDigests::new(store.known_sources());
+    let mut sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
     for (place, node) in plan.nodes().iter().enumerate() {
         if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {

@@ -1,17 +1,25 @@
-//! Content digests of files outside the store, remembered by (path, size, mtime, inode) so that they are read once.
+//! Content digests of files outside the store, remembered by (path, size, mtime, inode, ctime) so that they are read once.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::{Digest, hash_file};
+use super::digest::{Digest, hash_reader};
+use super::listing::{FileStat, Listing, Wanted, file_name, list};
 use super::node_key::SourceIdentity;
+use super::seen::{SeenFile, SeenSource};
 use crate::operator::Source;
 
-/// A file changed this recently may change again within its time stamp's grain: it is hashed every time.
+/// A file changed this recently may change again within its time stamp's grain: its digest is not remembered, and it is
+/// read again after the node ran.
 const RACY: Duration = Duration::from_secs(2);
+/// Time stamps of a local file system have at least this grain: after so long another change gets another stamp.
+const GRAIN: Duration = Duration::from_millis(20);
+/// How often a file that changes while it is digested is tried.
+const TRIES: u32 = 5;
 
 /// What a source cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +41,13 @@ pub enum SourceProblem {
         /// Why.
         reason: String,
     },
+    /// A pipe, socket or device: its content cannot be read twice.
+    NotAFile {
+        /// As written.
+        path: String,
+    },
+    /// The run was told to stop.
+    Stopped,
 }
 
 impl std::fmt::Display for SourceProblem {
@@ -41,6 +56,10 @@ impl std::fmt::Display for SourceProblem {
             Self::NotFound { path } => write!(f, "`{path}` is not there"),
             Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
             Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
+            Self::NotAFile { path } => {
+                write!(f, "`{path}` is not a regular file: write its content to a file and name that")
+            }
+            Self::Stopped => f.write_str("interrupted"),
         }
     }
 }
@@ -58,41 +77,41 @@ pub struct StatRecord {
 }
 
 impl StatRecord {
-    fn stat(&self) -> Stat {
-        (self.size, self.mtime_ns, self.inode, self.ctime_ns)
+    fn new(stat: FileStat, digest: Digest) -> Self {
+        let FileStat { size, mtime_ns, inode, ctime_ns } = stat;
+        Self { size, mtime_ns, inode, ctime_ns, digest }
+    }
+
+    fn stat(&self) -> FileStat {
+        FileStat { size: self.size, mtime_ns: self.mtime_ns, inode: self.inode, ctime_ns: self.ctime_ns }
     }
 }
 
-/// Size, time of the last change as files tell it, inode, time of the last change as the file system tells it.
-type Stat = (u64, u128, u64, i128);
-
-/// What stands for a source in a key, and where it was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located {
-    /// Its identity.
-    pub identity: SourceIdentity,
-    /// The local file, if it is one.
-    pub path: Option<PathBuf>,
-}
-
-impl From<SourceIdentity> for Located {
-    fn from(identity: SourceIdentity) -> Self {
-        Self { identity, path: None }
-    }
-}
+/// Asks a program for its version; `None`: it does not say.
+pub type AskVersion = fn(&Path) -> Option<String>;
 
 /// Digests of outside files.
-#[derive(Debug, Default)]
 pub struct SourceDigests {
     known: BTreeMap<PathBuf, StatRecord>,
     changed: bool,
+    stopped: Box<dyn Fn() -> bool + Send + Sync>,
+    ask: AskVersion,
+    /// What programs answered: each is asked once.
+    versions: BTreeMap<PathBuf, Option<String>>,
 }
 
 impl SourceDigests {
-    /// Starts from what an earlier run saw.
+    /// Starts from what an earlier run saw. `ask` asks programs for their versions.
     #[must_use]
-    pub fn new(known: BTreeMap<PathBuf, StatRecord>) -> Self {
-        Self { known, changed: false }
+    pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
+        Self { known, changed: false, stopped: Box::new(|| false), ask, versions: BTreeMap::new() }
+    }
+
+    /// Gives up with [`SourceProblem::Stopped`] once `stopped` says so.
+    #[must_use]
+    pub fn until(mut self, stopped: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.stopped = Box::new(stopped);
+        self
     }
 
     /// What to keep for the next run, if anything is new.
@@ -101,124 +120,150 @@ impl SourceDigests {
         self.changed.then_some(&self.known)
     }
 
-    /// The identities of a source: one per file, in path order. URLs other than local paths are identified by `remote`.
+    /// The identities of a source (one per file, in path order), and what was seen of its files. Sources on other machines
+    /// are identified by their address: a URL that changes its content must change its name (a revision, a version), or the
+    /// node must be told to run, to be read again.
     ///
     /// # Errors
-    /// When a file is missing or unreadable.
+    /// When a file is missing or unreadable, or the run was told to stop.
     pub fn identify(
         &mut self,
         source: &Source,
         directory: &Path,
-        remote: &dyn Fn(&str) -> Result<SourceIdentity, SourceProblem>,
-    ) -> Result<Vec<Located>, SourceProblem> {
+    ) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+        let written = source.written();
         match source {
-            Source::Identity(text) => {
-                Ok(vec![SourceIdentity { name: "identity".into(), content: text.clone() }.into()])
-            }
-            Source::Path(url) if source.is_remote() => Ok(vec![remote(url)?.into()]),
-            Source::Fetched { path, address } if !path.is_file() => {
-                Err(SourceProblem::NotFetched { address: address.clone() })
-            }
-            Source::Fetched { path, address } => Ok(vec![self.identify_file(address, &file_name(path), path)?]),
-            Source::Path(path) => {
-                let files = local_files(path, directory)?;
-                files.iter().map(|(name, file)| self.identify_file(path, name, file)).collect()
-            }
+            Source::Identity(text) => Ok((vec![identity("identity", text)], SeenSource::empty(written))),
+            Source::Awaited { address } => Err(SourceProblem::NotFetched { address: address.clone() }),
+            Source::Program(path) => self.program(path, written),
+            _ if source.is_remote() => Ok((vec![identity(&written, &written)], SeenSource::empty(written))),
+            _ => self.files(source, written, directory),
         }
     }
 
-    fn identify_file(&mut self, written: &str, name: &str, file: &Path) -> Result<Located, SourceProblem> {
-        let unreadable =
-            |error: std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
-        let digest = self.digest(file).map_err(unreadable)?;
-        let identity = SourceIdentity { name: name.to_owned(), content: digest.hex() };
-        Ok(Located { identity, path: Some(file.to_owned()) })
-    }
-
-    fn digest(&mut self, file: &Path) -> std::io::Result<Digest> {
-        let seen = stat(file)?;
-        if let Some(known) = self.known.get(file).filter(|known| known.stat() == seen) {
-            return Ok(known.digest);
+    fn files(
+        &mut self,
+        source: &Source,
+        written: String,
+        directory: &Path,
+    ) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+        let listing = listing(source, directory, &*self.stopped)?;
+        let folders = listing.folders.into_iter().map(|folder| {
+            let stat = FileStat::of(&folder).map_err(|error| unreadable(&written, &error))?;
+            Ok((folder, stat))
+        });
+        let folders = folders.collect::<Result<Vec<_>, _>>()?;
+        let mut files = Vec::with_capacity(listing.files.len());
+        for (name, path) in listing.files {
+            let (stat, digest, young) = self.digest(&path).map_err(|error| unreadable(&written, &error))?;
+            files.push(SeenFile { name, path, stat, digest: Some(digest), young });
         }
-        let (size, mtime_ns, inode, ctime_ns) = seen;
-        let digest = hash_file(file)?;
-        let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().saturating_sub(mtime_ns);
-        if age > RACY.as_nanos() && stat(file)? == seen {
-            self.known.insert(file.to_owned(), StatRecord { size, mtime_ns, inode, ctime_ns, digest });
-            self.changed = true;
-        }
-        Ok(digest)
+        let content =
+            |file: &SeenFile| identity(&file.name, &file.digest.map(|digest| digest.hex()).unwrap_or_default());
+        let notes = listing.notes.iter().map(|(name, what)| identity(name, what));
+        let identities = files.iter().map(content).chain(notes).collect();
+        Ok((identities, SeenSource { written, files, folders, notes: listing.notes }))
     }
-}
 
-fn stat(file: &Path) -> std::io::Result<Stat> {
-    let metadata = std::fs::metadata(file)?;
-    let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok((metadata.len(), mtime.as_nanos(), inode(&metadata), ctime_ns(&metadata)))
-}
-
-#[cfg(unix)]
-fn ctime_ns(metadata: &std::fs::Metadata) -> i128 {
-    use std::os::unix::fs::MetadataExt;
-    i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
-}
-
-#[cfg(not(unix))]
-fn ctime_ns(_metadata: &std::fs::Metadata) -> i128 {
-    0
-}
-
-#[cfg(unix)]
-fn inode(metadata: &std::fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(metadata)
-}
-
-#[cfg(not(unix))]
-fn inode(_metadata: &std::fs::Metadata) -> u64 {
-    0
-}
-
-/// Files behind a path, pattern or folder, as (name for the key, path), sorted by path.
-fn local_files(written: &str, directory: &Path) -> Result<Vec<(String, PathBuf)>, SourceProblem> {
-    let path = directory.join(written.strip_prefix("file://").unwrap_or(written));
-    let not_found = || SourceProblem::NotFound { path: written.to_owned() };
-    if path.is_dir() {
-        let mut files = Vec::new();
-        walk(&path, &path, &mut files)
-            .map_err(|error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() })?;
-        files.sort();
-        return Ok(files);
-    }
-    if path.exists() {
-        return Ok(vec![(file_name(&path), path)]);
-    }
-    let pattern = path.to_str().ok_or_else(not_found)?;
-    let mut found: Vec<PathBuf> =
-        glob::glob(pattern).map_err(|_| not_found())?.filter_map(Result::ok).filter(|file| file.is_file()).collect();
-    found.sort();
-    if found.is_empty() {
-        Err(not_found())
-    } else {
-        Ok(found.into_iter().map(|file| (file_name(&file), file)).collect())
-    }
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-fn walk(root: &Path, folder: &Path, files: &mut Vec<(String, PathBuf)>) -> std::io::Result<()> {
-    let mut pending = vec![folder.to_owned()];
-    while let Some(folder) = pending.pop() {
-        for entry in std::fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                pending.push(path);
-            } else {
-                let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-                files.push((name, path));
+    /// A program by its version, or by its content where it does not tell one.
+    fn program(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+        let name = format!("program {}", file_name(path));
+        let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
+        let ask = self.ask;
+        let version = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone();
+        let (content, file) = match version {
+            Some(version) => {
+                (version, SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: None, young: false })
             }
-        }
+            None => {
+                let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
+                let file = SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: Some(digest), young };
+                (digest.hex(), file)
+            }
+        };
+        let seen = SeenSource { files: vec![file], ..SeenSource::empty(written) };
+        Ok((vec![identity(&name, &content)], seen))
     }
-    Ok(())
+
+    /// The digest of a file that did not change while it was read, what was seen of it, and whether it is so young that it
+    /// may change unseen.
+    fn digest(&mut self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
+        for _ in 0..TRIES {
+            let seen = settled(file)?;
+            if let Some(known) = self.known.get(file).filter(|known| known.stat() == seen) {
+                return Ok((seen, known.digest, false));
+            }
+            let opened = std::fs::File::open(file)?;
+            let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
+            if FileStat::of(file)? != seen {
+                continue;
+            }
+            let young = seen.age().is_none_or(|age| age <= RACY);
+            if !young {
+                self.known.insert(file.to_owned(), StatRecord::new(seen, digest));
+                self.changed = true;
+            }
+            return Ok((seen, digest, young));
+        }
+        Err(std::io::Error::other(format!("{} changes again and again while it is read", file.display())))
+    }
+}
+
+/// What the file system says of a file, once its time stamp is so old that another change gives another one.
+fn settled(file: &Path) -> std::io::Result<FileStat> {
+    let mut stat = FileStat::of(file)?;
+    for _ in 0..TRIES {
+        match stat.age().and_then(|age| GRAIN.checked_sub(age)) {
+            Some(wait) if !wait.is_zero() => std::thread::sleep(wait),
+            _ => break,
+        }
+        stat = FileStat::of(file)?;
+    }
+    Ok(stat)
+}
+
+/// The files that a local source names now.
+pub(super) fn listing(source: &Source, directory: &Path, stopped: &dyn Fn() -> bool) -> Result<Listing, SourceProblem> {
+    let one = |name: String, path: PathBuf| Listing { files: vec![(name, path)], ..Listing::default() };
+    match source {
+        Source::Path(path) => list(path, Wanted::All, directory, stopped),
+        Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
+        Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
+            Err(SourceProblem::NotFound { .. }) => Ok(Listing::default()),
+            found => found,
+        },
+        Source::Fetched { path, .. } if path.is_file() => Ok(one(file_name(path), path.clone())),
+        Source::Fetched { address, .. } | Source::Awaited { address } => {
+            Err(SourceProblem::NotFetched { address: address.clone() })
+        }
+        Source::Program(path) => Ok(one(format!("program {}", file_name(path)), path.clone())),
+        Source::Identity(_) => Ok(Listing::default()),
+    }
+}
+
+fn identity(name: &str, content: &str) -> SourceIdentity {
+    SourceIdentity { name: name.to_owned(), content: content.to_owned() }
+}
+
+fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
+    match error.kind() {
+        std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
+        _ => SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() },
+    }
+}
+
+/// Bytes that end in an error once the run is told to stop.
+struct Stoppable<'a, R> {
+    bytes: R,
+    stopped: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
+impl<R: Read> Read for Stoppable<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if (self.stopped)() {
+            // Not `Interrupted`: readers try again after that.
+            return Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        }
+        self.bytes.read(buffer)
+    }
 }

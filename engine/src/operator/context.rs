@@ -1,6 +1,7 @@
 //! The world as an operator sees it: seed, cancellation, scratch space, progress, secrets, HTTP, threads.
 
 use std::future::Future;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use super::outside::Outside;
 use super::params::Secret;
 use super::redactor::Redactor;
 use super::repeatability::{Computed, Repeatability};
+use super::sources::SourceFiles;
 
 /// How often and how patiently a call to the outside is repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,6 +156,8 @@ pub struct ContextParts {
     pub checkpoint: Arc<dyn CheckpointStore>,
     /// Pieces of its work that are known.
     pub pieces: Arc<dyn Pieces>,
+    /// Files outside the pipeline, as its key saw them.
+    pub sources: Arc<dyn SourceFiles>,
 }
 
 /// The world as an operator sees it. Cheap to clone.
@@ -305,6 +309,19 @@ impl Context {
     #[must_use]
     pub fn pieces(&self) -> &dyn Pieces {
         self.0.pieces.as_ref()
+    }
+
+    /// The local files behind one of this node's sources, as its key saw them; `None`: the key knows no such source. Read
+    /// these and look for no others.
+    #[must_use]
+    pub fn source_files(&self, written: &str) -> Option<Vec<PathBuf>> {
+        self.0.sources.files(written)
+    }
+
+    /// The bytes of such a file, compared with what the key saw while they are read to their end.
+    #[must_use]
+    pub fn watched(&self, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
+        Arc::clone(&self.0.sources).watched(path, bytes)
     }
 
     /// Progress of this node.

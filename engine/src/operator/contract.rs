@@ -1,7 +1,7 @@
 //! The trait that every operator implements.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::context::Context;
 use super::error::OperatorError;
@@ -12,6 +12,7 @@ use super::port::Ports;
 use super::recheck::Recheck;
 use super::repeatability::Repeatability;
 use super::rows::Inputs;
+use super::sources::Source;
 
 /// What running an operator twice gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +93,29 @@ pub trait Operator: Send + Sync + 'static {
         None
     }
 
-    /// Files and URLs outside the pipeline that it reads: their content is part of the node's key.
-    fn sources(_params: &Self::Params) -> Vec<Source> {
+    /// Does it repeat calls to the outside as the node's `retry` says? Otherwise that setting is refused.
+    fn retries(params: &Self::Params) -> bool {
+        Self::endpoint(params).is_some()
+    }
+
+    /// Does it compute on the GPUs that its node has, or do programs that it runs? Otherwise `resources.gpus` is refused.
+    fn uses_gpus(params: &Self::Params) -> bool {
+        Self::runs_programs(params)
+    }
+
+    /// Files and URLs outside the pipeline that it reads: their content is part of the node's key. Relative paths start at
+    /// `directory`. It is asked anew for every key: what it answers may depend on which files are there.
+    fn sources(_params: &Self::Params, _directory: &Path) -> Vec<Source> {
         Vec::new()
     }
 
-    /// Brings its [`Source::Fetched`] files into place. Called by a run before the node's key is made, when one of them
-    /// is missing; never by `plan` or `validate`, which are offline.
+    /// What decides its output and is in no key, for `validate` to say: what a program reads beyond its command.
+    fn unseen(_params: &Self::Params) -> Option<String> {
+        None
+    }
+
+    /// Brings its [`Source::Fetched`] files into place and finds out what is [`Source::Awaited`]. Called by a run before the
+    /// node's key is made, when one of them is missing; never by `plan` or `validate`, which are offline.
     ///
     /// # Errors
     /// When one cannot be had.
@@ -158,30 +175,4 @@ pub struct Example {
     pub title: &'static str,
     /// YAML of one node, for example `chunks: {op: chunk, from: corpus, with: {size: 200}}`.
     pub yaml: &'static str,
-}
-
-/// Something outside the pipeline that an operator reads.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
-    /// working directory. A folder stands for all files below it. Its content enters the key.
-    Path(String),
-    /// A file that [`Operator::fetch`] brings from `address` to `path`, outside the store. Its content enters the key,
-    /// which is not known until it is there.
-    Fetched {
-        /// Where it lies once it was fetched.
-        path: PathBuf,
-        /// Where it comes from, for messages.
-        address: String,
-    },
-    /// Text that identifies something that cannot be read here (a model id and revision); enters the key as it stands.
-    Identity(String),
-}
-
-impl Source {
-    /// Does it lie on another machine? Then it is identified by its address alone.
-    #[must_use]
-    pub fn is_remote(&self) -> bool {
-        matches!(self, Self::Path(path) if path.contains("://") && !path.starts_with("file://"))
-    }
 }

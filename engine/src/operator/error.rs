@@ -15,6 +15,8 @@ pub enum Blame {
     Engine,
     /// Not a failure: the run was told to stop.
     Cancelled,
+    /// A source changed while it was read: nothing is recorded, and the node runs again.
+    Changed,
 }
 
 /// Why an operator failed.
@@ -61,6 +63,12 @@ impl OperatorError {
     #[must_use]
     pub fn cancelled() -> Self {
         Self::new(Blame::Cancelled, "interrupted")
+    }
+
+    /// A source changed while it was read.
+    #[must_use]
+    pub fn changed(what: &str) -> Self {
+        Self::new(Blame::Changed, format!("`{what}` changed while it was read"))
     }
 
     /// With advice.

@@ -14,6 +14,7 @@ mod redactor;
 mod registry;
 mod repeatability;
 mod rows;
+mod sources;
 pub mod testing;
 mod user_info;
 
@@ -21,7 +22,7 @@ pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
     SecretLookup,
 };
-pub use contract::{Effect, Example, Operator, Source};
+pub use contract::{Effect, Example, Operator};
 pub use error::{Blame, OperatorError, missing_credentials};
 pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
@@ -37,4 +38,5 @@ pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+pub use sources::{NoSources, Source, SourceFiles};
 pub use user_info::{has_user_info, without_user_info};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::context::Context;
-use super::contract::{Effect, Example, Operator, Source};
+use super::contract::{Effect, Example, Operator};
 use super::error::OperatorError;
 use super::gate::EndpointUse;
 use super::kernel::{Kernel, RowShape};
@@ -16,6 +16,7 @@ use super::port::Ports;
 use super::recheck::Recheck;
 use super::repeatability::Repeatability;
 use super::rows::Inputs;
+use super::sources::Source;
 
 /// An operator with its params type erased.
 #[derive(Clone, Copy)]
@@ -61,8 +62,14 @@ pub trait BoundOperator: Send + Sync {
     fn runs_programs(&self) -> bool;
     /// Where computing it again gives the same bytes.
     fn repeatability(&self) -> Repeatability;
-    /// Outside files whose content is part of the key.
-    fn sources(&self) -> Vec<Source>;
+    /// Outside files whose content is part of the key; relative paths start at `directory`.
+    fn sources(&self, directory: &Path) -> Vec<Source>;
+    /// Does it repeat calls as `retry` says?
+    fn retries(&self) -> bool;
+    /// Does it compute on GPUs?
+    fn uses_gpus(&self) -> bool;
+    /// What decides its output and is in no key.
+    fn unseen(&self) -> Option<String>;
     /// The endpoint that it asks.
     fn endpoint(&self) -> Option<EndpointUse>;
     /// How its rows are known.
@@ -122,8 +129,20 @@ impl<O: Operator> BoundOperator for Bound<O> {
         O::repeatability(&self.params)
     }
 
-    fn sources(&self) -> Vec<Source> {
-        O::sources(&self.params)
+    fn sources(&self, directory: &Path) -> Vec<Source> {
+        O::sources(&self.params, directory)
+    }
+
+    fn retries(&self) -> bool {
+        O::retries(&self.params)
+    }
+
+    fn uses_gpus(&self) -> bool {
+        O::uses_gpus(&self.params)
+    }
+
+    fn unseen(&self) -> Option<String> {
+        O::unseen(&self.params)
     }
 
     fn endpoint(&self) -> Option<EndpointUse> {

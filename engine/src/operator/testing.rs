@@ -20,6 +20,8 @@ use super::money::Usage;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
+use super::sources::{NoSources, Source, SourceFiles};
+use crate::fingerprint::{SeenSources, SourceDigests};
 
 /// What an operator gave.
 #[derive(Debug, Default)]
@@ -122,6 +124,15 @@ impl Harness {
     /// A context as the driver would give.
     #[must_use]
     pub fn context(&self) -> Context {
+        self.context_with(Arc::new(NoSources))
+    }
+
+    /// The same with outside files.
+    ///
+    /// # Panics
+    /// When there is no space for the scratch folder.
+    #[must_use]
+    pub fn context_with(&self, sources: Arc<dyn SourceFiles>) -> Context {
         let secrets = self.secrets.clone();
         let scratch = self.folder.path().join("scratch");
         std::fs::create_dir_all(&scratch).expect("a scratch folder");
@@ -141,7 +152,22 @@ impl Harness {
             http: reqwest::Client::new(),
             checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
             pieces: Arc::clone(&self.pieces),
+            sources,
         })
+    }
+
+    /// The files behind sources, as a key would see them. Those that are not there are left out.
+    #[must_use]
+    pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
+        let mut digests = SourceDigests::new(BTreeMap::new(), |_| None);
+        let (mut found, mut seen) = (Vec::new(), Vec::new());
+        for source in sources {
+            if let Ok((_, files)) = digests.identify(source, &self.directory) {
+                found.push(source.clone());
+                seen.push(files);
+            }
+        }
+        Arc::new(SeenSources::new(found, seen, &self.directory))
     }
 
     /// Binds and runs an operator.
@@ -176,7 +202,7 @@ impl Harness {
         inputs: &Inputs,
         sink: &mut MemorySink,
     ) -> Result<(), OperatorError> {
-        let context = self.context();
+        let context = self.context_with(self.seen(&bound.sources(&self.directory)));
         let main = bound.ports().inputs.first().map(|port| port.name.clone()).unwrap_or_default();
         match bound.open(inputs, &context)? {
             Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),

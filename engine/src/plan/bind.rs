@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::check::{Edge, check_edges, check_missing, meant_node, output_of, output_types, port_of, suggest};
 use super::graph::{Input, Node, Plan};
+use super::honoured::check_settings;
 use super::places::{check_destinations, check_sources, find_text};
 use crate::diagnostic::Diagnostic;
 use crate::fingerprint::{identity_params, row_params};
@@ -102,7 +103,8 @@ fn bind_operator(
     };
     errors.extend(operator.check().into_iter().map(|issue| bad_param(issue, node)));
     errors.extend(with_user_info(node, &operator.params()));
-    let sources = operator.sources();
+    check_settings(node, operator.as_ref(), errors);
+    let sources = operator.sources(directory);
     check_sources(node, &sources, directory, errors);
     let identity_params = identity_params(schema, &operator.params());
     let row_params = row_params(schema, &operator.params());

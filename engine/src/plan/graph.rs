@@ -41,7 +41,7 @@ pub struct Node {
     pub outputs: IndexMap<String, PortType>,
     /// The main input port, if it has one.
     pub main_port: Option<String>,
-    /// Outside files that enter the key.
+    /// Outside files that entered the key when the plan was made.
     pub sources: Vec<Source>,
 }
 

@@ -3,6 +3,7 @@
 mod bind;
 mod check;
 mod graph;
+mod honoured;
 mod places;
 mod schema;
 mod select;

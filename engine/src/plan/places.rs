@@ -11,7 +11,7 @@ use crate::spec::{NodeSpec, Spanned};
 /// Local files must be there when the plan is made: not found is found before anything runs.
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
     for source in sources {
-        let Source::Path(path) = source else { continue };
+        let Some(path) = source.path() else { continue };
         if path.contains("://") || exists(&directory.join(path)) {
             continue;
         }

@@ -69,7 +69,9 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
     };
     let name = field::text(&operator, "`op`", problems)?;
     let from = take(&mut fields, "from");
+    let settings = settings(&fields);
     Some(NodeSpec {
+        settings,
         id: matrix::node_id(&id.text, &coordinates),
         id_span: id.span,
         operator: name,
@@ -121,6 +123,14 @@ fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
             value
         }
     }
+}
+
+/// The settings of the run that are written, each with its place.
+fn settings(fields: &[(Key, Spanned)]) -> Vec<(String, Span)> {
+    let place = |(key, _): &(Key, Spanned)| (key.text.clone(), key.span);
+    let named = |name: &str| fields.iter().find(|(key, _)| key.text == name);
+    let own = ["retry", "on_error"].iter().filter_map(|name| named(name)).map(place);
+    own.chain(named("resources").into_iter().flat_map(|(_, value)| value.entries()).map(place)).collect()
 }
 
 fn resources(value: Spanned, problems: &mut Problems) -> Resources {

@@ -54,6 +54,8 @@ pub struct NodeSpec {
     pub retry: RetryPolicy,
     /// What a failed row does.
     pub on_error: OnError,
+    /// Where settings of the run were written: `retry`, `on_error`, `gpus`, ….
+    pub settings: Vec<(String, Span)>,
     /// Use what an earlier run made, whatever changed since.
     pub freeze: bool,
     /// Seed of all its random choices.

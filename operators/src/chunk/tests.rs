@@ -217,7 +217,7 @@ fn a_missing_tokenizer_says_how_to_mend_it() {
 
 #[test]
 fn only_the_tokenizer_file_is_a_source() {
-    let sources = |params: Value| (operator().bind)(params).expect("params").sources();
+    let sources = |params: Value| (operator().bind)(params).expect("params").sources(std::path::Path::new(""));
     assert!(sources(json!({})).is_empty());
     let wanted = [Source::Path("models/e5/tokenizer.json".to_owned())];
     assert_eq!(sources(json!({"count": {"tokenizer": "models/e5"}})), wanted);

@@ -27,9 +27,10 @@ const BYTES_A_TOKEN: usize = 4;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct BertParams {
     /// A local folder with `config.json`, `tokenizer.json` and `model.safetensors`, or a Hugging Face id
-    /// (`intfloat/e5-base-v2`). Write a relative folder as `./folder`.
+    /// (`intfloat/e5-base-v2`), where no folder of that name is there.
     pub model: String,
-    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    /// Branch, tag or commit of a Hugging Face model. What a branch or tag means is noted in the cache of the Hub's tools; the
+    /// commit is part of the key.
     #[serde(default = "default_revision")]
     pub revision: String,
     /// How a text's vector is made of its tokens' vectors: E5 and MiniLM want `mean`, BGE wants `cls`.

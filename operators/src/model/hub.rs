@@ -1,24 +1,20 @@
-//! Model files: a local folder, the Hugging Face cache, or a download from the hub.
+//! Models of the Hugging Face Hub: which commit a revision means, and files of that commit, from the cache or by download.
 //!
 //! The one place that reads environment variables, those of the hub's own tools: `HF_ENDPOINT`, `HF_HOME` (with
 //! `HF_HUB_CACHE`), `HF_TOKEN` and `HF_HUB_OFFLINE`. The cache is laid out as `huggingface_hub` does it
-//! (`hub/models--ORG--NAME/snapshots/REVISION/FILE`), so files that Python has fetched are found.
+//! (`hub/models--ORG--NAME/snapshots/COMMIT/FILE`, `refs/REVISION`, `.no_exist/COMMIT/FILE`), so files that Python has
+//! fetched are found.
 
 use std::env::var;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::{Context, OperatorError};
 
-/// Is that a path (`./model`, `/models/e5`, `models/e5/v2`) rather than a hub id (`intfloat/e5-base-v2`)?
-pub(crate) fn is_path(model: &str) -> bool {
-    model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1
-}
-
 /// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubModel {
-    id: String,
-    revision: String,
+    pub(crate) id: String,
+    pub(crate) revision: String,
 }
 
 impl HubModel {
@@ -30,10 +26,6 @@ impl HubModel {
     /// The model; none where the text is not of that form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.strip_prefix("hf://")?.split_once('@').unwrap_or((&text[5..], "main"));
-        let is_name = |name: &str| {
-            let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
-            !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
-        };
         let fits = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
         let revises = !revision.is_empty() && revision.split('/').all(is_name);
         (fits && revises).then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
@@ -66,205 +58,304 @@ impl Hub {
         }
     }
 
-    /// The folder that holds a model's files, fetched from the hub where needed.
+    /// The commit that a model's revision means, as far as this machine knows: a revision that is one, or what the cache
+    /// noted of a branch or tag.
+    pub(crate) fn commit(&self, model: &HubModel) -> Option<String> {
+        if is_commit(&model.revision) {
+            return Some(model.revision.clone());
+        }
+        let noted = std::fs::read_to_string(self.cached(model).join("refs").join(&model.revision)).ok()?;
+        Some(noted.trim().to_owned()).filter(|commit| is_name(commit))
+    }
+
+    /// The same; asks the Hub where this machine does not know it, and notes the answer in the cache.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked, or knows no such model or revision.
+    pub(crate) fn resolve(&self, model: &HubModel, context: &Context) -> Result<String, OperatorError> {
+        if let Some(commit) = self.commit(model) {
+            return Ok(commit);
+        }
+        self.online(model)?;
+        let url =
+            format!("{}/api/models/{}/revision/{}", self.endpoint(), model.id, model.revision.replace('/', "%2F"));
+        context.progress().log(&format!("asking {url} for the commit"));
+        let said = context.block_on(async {
+            let response = self.get(&url, context).send().await.and_then(reqwest::Response::error_for_status);
+            response
+                .map_err(|error| cannot_fetch(&url, &error))?
+                .bytes()
+                .await
+                .map_err(|error| cannot_fetch(&url, &error))
+        })?;
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+        let commit = said["sha"].as_str().filter(|commit| is_commit(commit)).ok_or_else(|| {
+            OperatorError::machine(format!("{url} did not name a commit"))
+                .with_help("write the commit as `revision`, or set HF_ENDPOINT to a mirror that has the Hub's API")
+        })?;
+        write_whole(&self.cached(model).join("refs").join(&model.revision), commit.as_bytes())?;
+        Ok(commit.to_owned())
+    }
+
+    /// Where a file of a commit lies once it was fetched.
+    pub(crate) fn place(&self, model: &HubModel, commit: &str, file: &str) -> PathBuf {
+        self.cached(model).join("snapshots").join(commit).join(file)
+    }
+
+    /// The folder of a commit, with these files in it: fetched where they are not in the cache.
+    ///
+    /// # Errors
+    /// When one cannot be had.
     pub(crate) fn folder(
         &self,
-        model: &str,
-        revision: &str,
+        model: &HubModel,
+        commit: &str,
         files: &[&str],
         context: &Context,
     ) -> Result<PathBuf, OperatorError> {
-        let local = context.resolve(model);
-        if is_path(model) || local.is_dir() {
-            return local_folder(local, files);
+        for file in files {
+            if !self.has(model, commit, file, context)? {
+                let message = format!("{} has no {file} at commit {commit}", model.id);
+                return Err(OperatorError::pipeline(message).with_help(format!("a model needs {}", files.join(", "))));
+            }
         }
-        self.fetched(model, revision, files, context)
+        Ok(self.cached(model).join("snapshots").join(commit))
     }
 
-    /// Where a file of a model lies once it was fetched.
-    pub(crate) fn place(&self, model: &HubModel, file: &str) -> PathBuf {
-        let cached = self.cached(&model.id);
-        cached.join("snapshots").join(commit(&cached, &model.revision)).join(file)
-    }
-
-    /// Fetches a file of a model where it is not in the cache; gives its place.
-    pub(crate) fn file(&self, model: &HubModel, file: &str, context: &Context) -> Result<PathBuf, OperatorError> {
-        Ok(self.fetched(&model.id, &model.revision, &[file], context)?.join(file))
-    }
-
-    fn cached(&self, model: &str) -> PathBuf {
-        self.cache.join(format!("models--{}", model.replace('/', "--")))
-    }
-
-    fn fetched(
+    /// Is that file part of a commit? Fetched where it is and is not in the cache. Only the Hub's own word counts for a no.
+    ///
+    /// # Errors
+    /// When nobody can tell: offline, no permission, a server that fails.
+    pub(crate) fn has(
         &self,
-        model: &str,
-        revision: &str,
-        files: &[&str],
+        model: &HubModel,
+        commit: &str,
+        file: &str,
         context: &Context,
-    ) -> Result<PathBuf, OperatorError> {
-        let cached = self.cached(model);
-        let revision = commit(&cached, revision);
-        let folder = cached.join("snapshots").join(&revision);
-        if holds(&folder, files) {
-            return Ok(folder);
+    ) -> Result<bool, OperatorError> {
+        let path = self.place(model, commit, file);
+        let absent = self.cached(model).join(".no_exist").join(commit).join(file);
+        if path.is_file() || absent.is_file() {
+            return Ok(path.is_file());
         }
-        if self.offline {
-            let message = format!("the model `{model}` is not in {} and HF_HUB_OFFLINE is set", cached.display());
-            return Err(OperatorError::machine(message).with_help("fetch it first, or give the path of a local folder"));
+        self.online(model).map_err(|error| OperatorError {
+            message: format!("cannot tell whether it has {file}: {}", error.message),
+            ..error
+        })?;
+        let url = format!("{}/{}/resolve/{commit}/{file}", self.endpoint(), model.id);
+        context.progress().log(&format!("fetching {url}"));
+        let found = context.block_on(self.fetch(&url, &path, context))?;
+        if !found {
+            write_whole(&absent, b"")?;
         }
-        context.block_on(self.download(model, &revision, &folder, files, context))?;
-        Ok(folder)
+        Ok(found)
     }
 
-    async fn download(
-        &self,
-        model: &str,
-        revision: &str,
-        folder: &Path,
-        files: &[&str],
-        context: &Context,
-    ) -> Result<(), OperatorError> {
+    fn cached(&self, model: &HubModel) -> PathBuf {
+        self.cache.join(format!("models--{}", model.id.replace('/', "--")))
+    }
+
+    fn endpoint(&self) -> &str {
+        self.endpoint.trim_end_matches('/')
+    }
+
+    fn online(&self, model: &HubModel) -> Result<(), OperatorError> {
+        if !self.offline {
+            return Ok(());
+        }
+        let place = self.cached(model);
+        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", place.display());
+        Err(OperatorError::machine(message).with_help("run once without it, or give the path of a local folder"))
+    }
+
+    fn get(&self, url: &str, context: &Context) -> reqwest::RequestBuilder {
+        let request = context.http().get(url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Fetches a URL into a file, which appears only when it is complete. Gives whether the Hub has it.
+    async fn fetch(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
+        let failed = |error: reqwest::Error| cannot_fetch(url, &error);
+        let response = self.get(url, context).send().await.map_err(failed)?;
+        let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
+        if response.status() == reqwest::StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
+            return Ok(false);
+        }
+        let mut response = response.error_for_status().map_err(failed)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
-        for file in files.iter().filter(|file| !folder.join(file).is_file()) {
-            let url = format!("{}/{model}/resolve/{revision}/{file}", self.endpoint.trim_end_matches('/'));
-            context.progress().log(&format!("fetching {url}"));
-            self.fetch(&url, &folder.join(file), context).await?;
-        }
-        Ok(())
-    }
-
-    /// Fetches a URL into a file, which appears only when it is complete.
-    async fn fetch(&self, url: &str, path: &Path, context: &Context) -> Result<(), OperatorError> {
-        let mut request = context.http().get(url);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
-        }
-        let failed = |error: reqwest::Error| {
-            OperatorError::machine(format!("cannot fetch {url}: {error}"))
-                .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or give the path of a local folder")
-        };
-        let mut response = request.send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
         while let Some(bytes) = response.chunk().await.map_err(failed)? {
             context.check_cancelled()?;
             std::io::Write::write_all(&mut file, &bytes)?;
         }
         file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
-        Ok(())
+        Ok(true)
     }
 }
 
-fn holds(folder: &Path, files: &[&str]) -> bool {
-    files.iter().all(|file| folder.join(file).is_file())
+fn cannot_fetch(url: &str, error: &reqwest::Error) -> OperatorError {
+    OperatorError::machine(format!("cannot fetch {url}: {error}"))
+        .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or give the path of a local folder")
 }
 
-fn local_folder(folder: PathBuf, files: &[&str]) -> Result<PathBuf, OperatorError> {
-    match files.iter().find(|file| !folder.join(file).is_file()) {
-        None => Ok(folder),
-        Some(file) => Err(OperatorError::machine(format!("the model folder {} has no {file}", folder.display()))
-            .with_help(format!("a model folder holds {}", files.join(", ")))),
-    }
+/// Writes a small file that appears only when it is complete.
+fn write_whole(path: &Path, content: &[u8]) -> Result<(), OperatorError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut file, content)?;
+    file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
+    Ok(())
 }
 
-/// The commit of a branch or tag as `refs/` knows it; anything else stands for itself.
-fn commit(cached: &Path, revision: &str) -> String {
-    let known = std::fs::read_to_string(cached.join("refs").join(revision));
-    known.map_or_else(|_| revision.to_owned(), |text| text.trim().to_owned())
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::extract::{Request, State};
-    use axum::http::StatusCode;
-    use searchmill_engine::operator::testing::Harness;
+pub(crate) mod testing {
+    //! A Hub of one model, for tests.
+
+    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A hub that has one model with two files, for those who show a token.
-    async fn serve(State(asked): State<Arc<AtomicUsize>>, request: Request) -> (StatusCode, String) {
-        asked.fetch_add(1, Ordering::Relaxed);
-        let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
-        match (token, request.uri().path()) {
-            (
-                Some("Bearer open-sesame"),
-                path @ ("/org/model/resolve/main/a.json" | "/org/model/resolve/main/b.bin"),
-            ) => (StatusCode::OK, format!("{path} {}", "x".repeat(100_000))),
-            (None, _) => (StatusCode::UNAUTHORIZED, String::new()),
-            _ => (StatusCode::NOT_FOUND, String::new()),
-        }
+    use axum::extract::{Request, State};
+    use axum::http::StatusCode;
+    use searchmill_engine::operator::testing::Harness;
+
+    use super::Hub;
+
+    /// The commit that `main` means there.
+    pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    /// What the Hub has and how often it was asked.
+    #[derive(Clone, Default)]
+    pub(crate) struct Served {
+        pub(crate) asked: Arc<AtomicUsize>,
+        /// Files of `org/model`.
+        pub(crate) files: Arc<BTreeMap<&'static str, Vec<u8>>>,
+        /// Files that it fails to give.
+        pub(crate) failing: Arc<Vec<&'static str>>,
     }
 
-    fn hub(harness: &Harness, token: Option<&str>) -> (Hub, Arc<AtomicUsize>) {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let app = axum::Router::new().fallback(serve).with_state(Arc::clone(&asked));
+    async fn serve(State(served): State<Served>, request: Request) -> (StatusCode, Vec<u8>) {
+        served.asked.fetch_add(1, Ordering::Relaxed);
+        let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+        if token != Some("Bearer open-sesame") {
+            return (StatusCode::UNAUTHORIZED, Vec::new());
+        }
+        let path = request.uri().path();
+        if path == "/api/models/org/model/revision/main" {
+            return (StatusCode::OK, format!("{{\"sha\": \"{COMMIT}\"}}").into_bytes());
+        }
+        let file = path.strip_prefix(&format!("/org/model/resolve/{COMMIT}/")).unwrap_or_default();
+        if served.failing.contains(&file) {
+            return (StatusCode::SERVICE_UNAVAILABLE, Vec::new());
+        }
+        served.files.get(file).map_or((StatusCode::NOT_FOUND, Vec::new()), |bytes| (StatusCode::OK, bytes.clone()))
+    }
+
+    /// A Hub with those files of `org/model`, for those who show a token, and an empty cache.
+    pub(crate) fn hub(harness: &Harness, served: &Served, token: Option<&str>) -> Hub {
+        let app = axum::Router::new().fallback(serve).with_state(served.clone());
         let context = harness.context();
         let listener = context.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());
         context.block_on(async { drop(tokio::spawn(async { axum::serve(listener, app).await })) });
         let token = token.map(str::to_owned);
-        (Hub { endpoint, cache: harness.path().join("cache"), token, offline: false }, asked)
+        Hub { endpoint, cache: harness.path().join("cache"), token, offline: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use searchmill_engine::operator::testing::Harness;
+
+    use super::testing::{COMMIT, Served, hub};
+    use super::*;
+
+    fn model() -> HubModel {
+        HubModel::parse("hf://org/model").unwrap()
+    }
+
+    fn served() -> Served {
+        let files = [("a.json", b"{}".to_vec()), ("b.bin", vec![b'x'; 100_000])];
+        Served { files: Arc::new(files.into()), failing: Arc::new(vec!["broken.json"]), ..Served::default() }
     }
 
     #[test]
-    fn files_are_fetched_once_and_found_in_the_cache() {
-        let harness = Harness::new();
-        let (mut hub, asked) = hub(&harness, Some("open-sesame"));
-        let files = ["a.json", "b.bin"];
+    fn a_branch_is_resolved_once_and_files_are_fetched_once() {
+        let (harness, served) = (Harness::new(), served());
+        let mut hub = hub(&harness, &served, Some("open-sesame"));
+        assert_eq!(hub.commit(&model()), None, "nobody knows yet what main is");
         for _ in 0..2 {
-            let folder = hub.folder("org/model", "main", &files, &harness.context()).unwrap();
-            assert!(folder.ends_with("cache/models--org--model/snapshots/main"));
-            assert!(
-                std::fs::read_to_string(folder.join("b.bin")).unwrap().starts_with("/org/model/resolve/main/b.bin x")
-            );
+            assert_eq!(hub.resolve(&model(), &harness.context()).unwrap(), COMMIT);
+            let folder = hub.folder(&model(), COMMIT, &["a.json", "b.bin"], &harness.context()).unwrap();
+            assert!(folder.ends_with(format!("cache/models--org--model/snapshots/{COMMIT}")));
+            assert_eq!(std::fs::read(folder.join("b.bin")).unwrap().len(), 100_000);
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_eq!((served.asked.load(Ordering::Relaxed), hub.commit(&model()).as_deref()), (3, Some(COMMIT)));
         hub.offline = true;
-        assert!(hub.folder("org/model", "main", &files, &harness.context()).is_ok());
-        let error = hub.folder("org/other", "main", &files, &harness.context()).unwrap_err();
+        assert!(hub.folder(&model(), COMMIT, &["a.json"], &harness.context()).is_ok());
+        let other = HubModel::parse("hf://org/other").unwrap();
+        let error = hub.resolve(&other, &harness.context()).unwrap_err();
         assert!(error.message.contains("HF_HUB_OFFLINE"), "{error}");
     }
 
     #[test]
     fn a_snapshot_that_python_fetched_is_found_through_its_ref() {
-        let harness = Harness::new();
-        let (hub, asked) = hub(&harness, None);
-        let cached = hub.cache.join("models--org--model");
+        let (harness, served) = (Harness::new(), served());
+        let hub = hub(&harness, &served, None);
+        let cached = hub.cached(&model());
         std::fs::create_dir_all(cached.join("refs")).unwrap();
         std::fs::create_dir_all(cached.join("snapshots/abc123")).unwrap();
         std::fs::write(cached.join("refs/main"), "abc123\n").unwrap();
         std::fs::write(cached.join("snapshots/abc123/a.json"), "{}").unwrap();
-        let folder = hub.folder("org/model", "main", &["a.json"], &harness.context()).unwrap();
-        assert_eq!((folder, asked.load(Ordering::Relaxed)), (cached.join("snapshots/abc123"), 0));
+        let commit = hub.resolve(&model(), &harness.context()).unwrap();
+        let folder = hub.folder(&model(), &commit, &["a.json"], &harness.context()).unwrap();
+        assert_eq!((folder, served.asked.load(Ordering::Relaxed)), (cached.join("snapshots/abc123"), 0));
+    }
+
+    /// A file that may be missing is missing only where the Hub says so.
+    #[test]
+    fn only_the_hub_says_that_a_file_is_not_there() {
+        let (harness, served) = (Harness::new(), served());
+        let mut hub = hub(&harness, &served, Some("open-sesame"));
+        let has = |hub: &Hub, file| hub.has(&model(), COMMIT, file, &harness.context());
+        assert!(has(&hub, "a.json").unwrap());
+        assert!(!has(&hub, "none.json").unwrap());
+        let failed = has(&hub, "broken.json").unwrap_err();
+        assert!(failed.message.contains("503"), "{failed}");
+        let asked = served.asked.load(Ordering::Relaxed);
+        hub.offline = true;
+        assert!(!has(&hub, "none.json").unwrap(), "the answer was noted");
+        assert!(has(&hub, "unknown.json").unwrap_err().message.contains("cannot tell whether it has unknown.json"));
+        assert_eq!(served.asked.load(Ordering::Relaxed), asked);
+        let missing = hub.folder(&model(), COMMIT, &["none.json"], &harness.context()).unwrap_err();
+        assert!(missing.message.contains("org/model has no none.json"), "{missing}");
     }
 
     #[test]
     fn what_cannot_be_fetched_says_what_to_do() {
-        let harness = Harness::new();
-        let (hub, _) = hub(&harness, None);
-        let error = hub.folder("org/model", "main", &["a.json"], &harness.context()).unwrap_err();
+        let (harness, served) = (Harness::new(), served());
+        let hub = hub(&harness, &served, None);
+        let error = hub.resolve(&model(), &harness.context()).unwrap_err();
         assert!(error.message.contains("401") && error.help.unwrap().contains("HF_TOKEN"));
-        assert!(
-            hub.folder("./nowhere", "main", &["a.json"], &harness.context()).unwrap_err().message.contains("a.json")
-        );
-        assert_eq!(["./m", "/m", "a/b/c", "m"].map(is_path), [true; 4]);
-        assert!(!is_path("intfloat/e5-base-v2"));
-    }
-
-    #[test]
-    fn a_single_file_is_fetched_to_its_place() {
-        let harness = Harness::new();
-        let (hub, asked) = hub(&harness, Some("open-sesame"));
-        let model = HubModel::parse("hf://org/model").unwrap();
-        let place = hub.place(&model, "a.json");
-        assert!(place.ends_with("cache/models--org--model/snapshots/main/a.json") && !place.exists());
-        for _ in 0..2 {
-            assert_eq!(hub.file(&model, "a.json", &harness.context()).unwrap(), place);
-        }
-        assert_eq!((place.is_file(), asked.load(Ordering::Relaxed)), (true, 1));
-        let other = HubModel::parse("hf://org/model@v2").unwrap();
-        assert!(hub.file(&other, "a.json", &harness.context()).unwrap_err().message.contains("404"));
+        let error = hub.folder(&model(), COMMIT, &["a.json"], &harness.context()).unwrap_err();
+        assert!(error.message.contains("401"), "{error}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) mod groups;
 mod hashing;
 pub(crate) mod hub;
 pub mod inference;
+pub(crate) mod place;
 
 use std::path::Path;
 
@@ -23,7 +24,10 @@ pub use bert::{BertEncoder, BertParams, Pooling};
 pub use hashing::{HashingEncoder, HashingParams};
 
 use device::Compute;
-use hub::Hub;
+use place::{ModelPlace, Needs};
+
+/// A BERT model is its three files: others in its folder say nothing.
+const BERT: Needs = Needs { files: bert::FILES, whole_folder: false, beside: &[] };
 
 /// What turns text into vectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +85,7 @@ impl EncoderParams {
             Self::Bert(params) => {
                 let folder = match kept {
                     Some(folder) => folder.to_owned(),
-                    None => Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?,
+                    None => bert_place(params, &context.resolve("")).open(BERT, context)?.path,
                 };
                 Box::new(BertEncoder::open(&folder, params, &Compute::leased(context, params.dtype)?)?)
             }
@@ -94,7 +98,7 @@ impl EncoderParams {
     /// When the model cannot be found, downloaded or copied.
     pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
         let Self::Bert(params) = self else { return Ok(()) };
-        let from = Hub::from_environment().folder(&params.model, &params.revision, bert::FILES, context)?;
+        let from = bert_place(params, &context.resolve("")).open(BERT, context)?.path;
         std::fs::create_dir_all(folder)?;
         for file in bert::FILES {
             std::fs::copy(from.join(file), folder.join(file))?;
@@ -111,15 +115,31 @@ impl EncoderParams {
         }
     }
 
-    /// Files outside the pipeline that it reads.
+    /// Files outside the pipeline that it reads; relative paths start at `directory`.
     #[must_use]
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
             Self::Hashing(_) => Vec::new(),
-            Self::Bert(params) if hub::is_path(&params.model) => {
-                bert::FILES.iter().map(|file| Source::Path(format!("{}/{file}", params.model))).collect()
-            }
-            Self::Bert(params) => vec![Source::Identity(format!("hf:{}@{}", params.model, params.revision))],
+            Self::Bert(params) => bert_place(params, directory).sources(BERT),
         }
+    }
+
+    /// Finds out which commit of a repository is meant.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match self {
+            Self::Hashing(_) => Ok(()),
+            Self::Bert(params) => bert_place(params, &context.resolve("")).fetch(context),
+        }
+    }
+}
+
+fn bert_place(params: &BertParams, directory: &Path) -> ModelPlace {
+    match ModelPlace::of(&params.model, &params.revision, directory) {
+        // No BERT model is kept in such a file.
+        ModelPlace::Gguf(file) => ModelPlace::Folder(file),
+        place => place,
     }
 }

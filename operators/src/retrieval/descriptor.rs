@@ -10,6 +10,7 @@ use super::Retriever;
 use super::bm25::{self, Bm25Index, Bm25Params};
 use super::chunk_store::ChunkWriter;
 use super::dense::{self, DenseIndex, DenseParams};
+use crate::model::EncoderParams;
 
 const FILE: &str = "index.json";
 /// Bumped when the layout of the folder changes.
@@ -46,11 +47,28 @@ impl IndexKind {
 
     /// Files outside the pipeline that it reads.
     #[must_use]
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
             Self::Bm25(_) => Vec::new(),
-            Self::Dense(params) => params.encoder.sources(),
+            Self::Dense(params) => params.encoder.sources(directory),
         }
+    }
+
+    /// Finds out what its sources are, where that is not known.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match self {
+            Self::Bm25(_) => Ok(()),
+            Self::Dense(params) => params.encoder.fetch(context),
+        }
+    }
+
+    /// Does a model make its vectors?
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        matches!(self, Self::Dense(params) if matches!(params.encoder, EncoderParams::Bert(_)))
     }
 
     /// The kind's name, as in [`searchmill_schemas::HitSource::index`].

@@ -199,7 +199,7 @@ fn servers_keys_and_patience_do_not_enter_the_key() {
     }
     let mut by_url = here;
     by_url["identify_by_url"] = json!(true);
-    assert_eq!(bound(by_url).sources(), [Source::Identity("http://a/v1".to_owned())]);
+    assert_eq!(bound(by_url).sources(std::path::Path::new("")), [Source::Identity("http://a/v1".to_owned())]);
 }
 
 #[test]

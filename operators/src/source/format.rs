@@ -40,6 +40,38 @@ pub enum Compression {
     Zst,
 }
 
+/// How the names of files end whose format is known.
+pub(crate) const ENDINGS: &[&str] = &[
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".pq",
+    ".jsonl.gz",
+    ".ndjson.gz",
+    ".json.gz",
+    ".csv.gz",
+    ".tsv.gz",
+    ".parquet.gz",
+    ".pq.gz",
+    ".jsonl.zst",
+    ".ndjson.zst",
+    ".json.zst",
+    ".csv.zst",
+    ".tsv.zst",
+    ".parquet.zst",
+    ".pq.zst",
+    ".jsonl.zstd",
+    ".ndjson.zstd",
+    ".json.zstd",
+    ".csv.zstd",
+    ".tsv.zstd",
+    ".parquet.zstd",
+    ".pq.zstd",
+];
+
 impl Format {
     /// The format that a file name stands for.
     #[must_use]
@@ -117,6 +149,8 @@ mod tests {
         assert_eq!(Format::of_name("train-00000-of-00001.parquet"), Some(Format::Parquet));
         assert_eq!(Format::of_name("README"), None);
         assert_eq!(Format::of_name("notes.txt"), None);
+        assert!(ENDINGS.iter().all(|ending| Format::of_name(&format!("a{ending}")).is_some()));
+        assert_eq!(ENDINGS.len(), 7 * (1 + COMPRESSED.len()), "every format, plain and compressed");
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_engine::operator::{Context, OperatorError, Source};
 use url::Url;
 
-use super::format::Format;
+use super::format::{ENDINGS, Format};
 use super::{hub, store};
 
 /// One file to read.
@@ -59,24 +59,27 @@ pub(crate) fn files(locations: &[String], context: &Context) -> Result<Vec<Sourc
 
 fn expand(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     match scheme(location) {
-        None => local(location, context),
-        Some("file") => local(location.trim_start_matches("file://"), context),
+        None | Some("file") => local(location, context),
         Some("hf") => Ok(vec![hub::fetch(location, context)?]),
         Some(_) => remote(location, context),
     }
 }
 
+/// What a location is for a key.
+pub(crate) fn source(location: &str) -> Source {
+    match scheme(location) {
+        None | Some("file") => Source::Data { path: location.to_owned(), endings: ENDINGS },
+        Some(_) => Source::Path(location.to_owned()),
+    }
+}
+
+/// The files that the node's key saw, in path order.
 fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
-    let path = context.resolve(location);
-    let paths = if path.is_dir() {
-        below(&path)?
-    } else if path.exists() {
-        vec![path]
-    } else if location.contains(['*', '?', '[']) {
-        matching(location, context)?
-    } else {
-        return Err(missing(location, &path, context));
+    let path = context.resolve(location.trim_start_matches("file://"));
+    let Some(mut paths) = context.source_files(location) else {
+        return Err(if path.exists() { OperatorError::changed(location) } else { missing(location, &path, context) });
     };
+    paths.sort();
     if paths.is_empty() {
         let where_from = context.resolve("").display().to_string();
         return Err(OperatorError::data(format!("`{location}` names no file that could be read (from {where_from})"))
@@ -93,41 +96,6 @@ impl SourceFile {
         let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
         Self { name: name.as_ref().into(), shown: path.display().to_string(), place: Place::Local(path.to_owned()) }
     }
-}
-
-/// Files of a known format below a folder, by path; hidden ones are left out.
-fn below(folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
-    let mut entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    entries.sort();
-    let mut files = Vec::new();
-    for path in entries {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with('.') {
-            continue;
-        }
-        if path.is_dir() {
-            files.extend(below(&path)?);
-        } else if Format::of_name(&name).is_some() {
-            files.push(path);
-        }
-    }
-    Ok(files)
-}
-
-fn matching(location: &str, context: &Context) -> Result<Vec<PathBuf>, OperatorError> {
-    let pattern = if Path::new(location).is_absolute() {
-        location.to_owned()
-    } else {
-        let folder = glob::Pattern::escape(&context.resolve("").to_string_lossy());
-        format!("{}/{location}", folder.trim_end_matches('/'))
-    };
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let found = glob::glob_with(&pattern, options)
-        .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a pattern: {}", error.msg)))?;
-    let paths = found.collect::<Result<Vec<_>, _>>().map_err(|error| OperatorError::machine(error.to_string()))?;
-    let mut files: Vec<PathBuf> = paths.into_iter().filter(|path| path.is_file()).collect();
-    files.sort();
-    Ok(files)
 }
 
 fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
@@ -216,7 +184,8 @@ mod tests {
         harness.directory = folder;
         let find = |locations: &[&str]| {
             let locations: Vec<String> = locations.iter().map(|text| (*text).to_owned()).collect();
-            files(&locations, &harness.context())
+            let sources: Vec<Source> = locations.iter().map(|text| source(text)).collect();
+            files(&locations, &harness.context_with(harness.seen(&sources)))
         };
         assert_eq!(names(&find(&["*.jsonl"]).unwrap()), ["a.jsonl", "b.jsonl", "x*.jsonl"]);
         assert_eq!(names(&find(&["x*.jsonl"]).unwrap()), ["x*.jsonl"]);
@@ -225,7 +194,7 @@ mod tests {
         let error = find(&["bb.jsonl"]).unwrap_err();
         assert!(error.message.contains("there is no file `bb.jsonl` (looked in"), "{error}");
         assert!(error.help.unwrap().contains("b.jsonl"));
-        assert!(find(&["*.parquet"]).unwrap_err().message.contains("names no file"));
+        assert!(find(&["*.parquet"]).unwrap_err().message.contains("there is no file `*.parquet`"));
     }
 
     #[test]

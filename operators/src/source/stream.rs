@@ -41,7 +41,10 @@ pub(crate) fn bytes(
     };
     let opened = opened.map_err(|error| store::failed(&file.shown, error))?;
     let raw: Box<dyn Read + Send> = match opened.payload {
-        GetResultPayload::File(file, _) => Box::new(file),
+        GetResultPayload::File(opened, _) => match &file.place {
+            Place::Local(path) => context.watched(path, Box::new(opened)),
+            Place::Remote(..) => Box::new(opened),
+        },
         GetResultPayload::Stream(stream) => {
             Box::new(StreamReader { stream, chunk: Bytes::new(), context: context.clone() })
         }

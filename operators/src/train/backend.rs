@@ -1,6 +1,7 @@
 //! Who trains: the decoder of our own, ms-swift, or any other program.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{ParamIssue, Source};
@@ -9,8 +10,7 @@ use serde_json::{Map, Value};
 
 use super::TrainParams;
 use super::outside::swift;
-use crate::exec::is_source;
-use crate::program::variable_issues;
+use crate::program::{Command, named, unseen, variable_issues};
 
 /// Who trains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,11 +30,12 @@ pub(crate) enum Backend {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct SwiftParams {
-    /// The program, with arguments that come before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Does
-    /// not enter the key: it may lie elsewhere on each machine.
+    /// The program, with arguments that come before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Its
+    /// content, or what it answers to `--version`, is part of the key; where it lies is not.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) program: Vec<String>,
-    /// Which ms-swift that is (`3.8.3`), or any other text that tells trainers apart. Only enters the key.
+    /// Which ms-swift that is (`3.8.3`), or any other text that tells trainers apart: what the program itself does not say.
+    /// Part of the key; otherwise unused.
     pub(crate) version: Option<String>,
     /// `--model_type`; `null`: `qwen3_nothinking` for Qwen3, `qwen2_5` for Qwen2, and swift's guess for others.
     pub(crate) model_type: Option<String>,
@@ -78,7 +79,7 @@ pub(crate) struct SwiftParams {
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) report_to: String,
     /// Further flags by their names, without dashes: `{loss_scale: hermes, deepspeed: zero2}`. A list is several words, a
-    /// map is JSON.
+    /// map is JSON. Files and folders that they name are sources.
     pub(crate) flags: BTreeMap<String, Value>,
     /// Environment variables that swift may see besides `PATH`, `HOME`, `LANG` and the node's GPUs (`HF_HOME`,
     /// `WANDB_API_KEY`). Their values are not part of the node's key.
@@ -147,14 +148,13 @@ impl Default for SwiftParams {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ExecParams {
-    /// The program, with arguments that come before the others: `[python3]`, `[/opt/trl/bin/python]`; no shell is involved.
-    /// Does not enter the key: it may lie elsewhere on each machine.
-    #[schemars(extend("x-searchmill-key" = false))]
+    /// The program, with arguments that come before the others: `[python3]`, `[/opt/trl/bin/python]`; no shell is involved. A
+    /// program of your own is known by its content, one of the system by what it answers to `--version`.
     pub(crate) program: Vec<String>,
-    /// Which program that is (`trl 0.20`), or any other text that tells trainers apart. Only enters the key.
+    /// Which program that is (`trl 0.20`), in place of asking it by `--version`. Part of the key; otherwise unused.
     pub(crate) version: Option<String>,
-    /// Its arguments, with the names in braces replaced. Arguments that are files are sources: when their content changes,
-    /// the node runs again.
+    /// Its arguments, with the names in braces replaced. Files and folders that they name (also behind a `=`) are sources:
+    /// when their content changes, the node runs again.
     pub(crate) arguments: Vec<String>,
     /// Further files whose content decides the outcome (modules that the script imports); a folder stands for all files
     /// below it.
@@ -176,14 +176,33 @@ impl Backend {
     }
 
     /// Files whose content is part of the key.
-    pub(super) fn sources(&self) -> Vec<Source> {
-        let Self::Exec(exec) = self else { return Vec::new() };
-        // The program itself comes first where `exec` counts: its place says nothing.
-        let arguments = exec.arguments.iter().filter(|word| is_source(1, word));
-        let mut paths: Vec<&String> = exec.files.iter().chain(arguments).collect();
-        paths.sort();
-        paths.dedup();
-        paths.into_iter().map(|path| Source::Path(path.clone())).collect()
+    pub(super) fn sources(&self, directory: &Path) -> Vec<Source> {
+        let mut sources: BTreeSet<Source> = BTreeSet::new();
+        match self {
+            Self::Candle => {}
+            Self::Swift(swift) => {
+                sources.extend(swift.words().sources(directory));
+                // Where the program lies is not part of the key; what else its words say is.
+                sources.extend(swift.program.iter().skip(1).map(|word| Source::Identity(format!("word {word}"))));
+                let mut words = Vec::new();
+                swift.flags.values().for_each(|value| texts(value, &mut words));
+                sources.extend(named(words.into_iter(), directory));
+            }
+            Self::Exec(exec) => {
+                sources.extend(exec.files.iter().cloned().map(Source::Path));
+                sources.extend(exec.words().sources(directory));
+            }
+        }
+        sources.into_iter().collect()
+    }
+
+    /// What the key does not see.
+    pub(super) fn unseen(&self) -> Option<String> {
+        match self {
+            Self::Candle => None,
+            Self::Swift(swift) => Some(unseen(&swift.words(), &swift.environment)),
+            Self::Exec(exec) => Some(unseen(&exec.words(), &exec.environment)),
+        }
     }
 
     /// What cannot be, of its own params and of those that it does not know.
@@ -206,6 +225,28 @@ impl Backend {
                 issues
             }
         }
+    }
+}
+
+impl SwiftParams {
+    fn words(&self) -> Command<'_> {
+        Command { program: &self.program, arguments: &[], version: self.version.as_deref() }
+    }
+}
+
+impl ExecParams {
+    fn words(&self) -> Command<'_> {
+        Command { program: &self.program, arguments: &self.arguments, version: self.version.as_deref() }
+    }
+}
+
+/// All texts in a value.
+fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(map) => map.values().for_each(|item| texts(item, found)),
+        _ => {}
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::execute::node::Ran;
 use crate::execute::rows::RowsRun;
-use crate::fingerprint::{Digest, NodeKey};
+use crate::fingerprint::{Digest, NodeKey, SeenSource};
 use crate::operator::{Blame, Computed, OperatorError, RetryPolicy, Usage};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
@@ -45,6 +45,8 @@ pub(super) struct Task {
     pub(super) memory: Option<u64>,
     pub(super) gpus: u32,
     pub(super) retry: Retry,
+    /// What the key saw of the node's sources.
+    pub(super) sources: Vec<SeenSource>,
 }
 
 /// [`OnError`] on the wire.
@@ -174,12 +176,13 @@ impl Done {
     }
 }
 
-const BLAMES: [(Blame, &str); 5] = [
+const BLAMES: [(Blame, &str); 6] = [
     (Blame::Pipeline, "pipeline"),
     (Blame::Data, "data"),
     (Blame::Machine, "machine"),
     (Blame::Engine, "engine"),
     (Blame::Cancelled, "cancelled"),
+    (Blame::Changed, "changed"),
 ];
 
 impl From<&OperatorError> for Message {

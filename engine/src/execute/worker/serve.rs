@@ -13,9 +13,11 @@ use crate::execute::kernel::{KernelRun, run_kernel};
 use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
+use crate::execute::watch::{WatchedPieces, unchanged};
+use crate::fingerprint::SeenSources;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, Outside,
-    PortType, ProgressSink, Redactor, Registry, SecretLookup,
+    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry, OperatorError,
+    Outside, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -136,16 +138,21 @@ fn run(
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
     let parts = context_parts(task, secrets, stop, parent, &runtime);
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
+    let sources = SeenSources::new(operator.sources(&task.directory), task.sources.clone(), &task.directory);
+    let sources = Arc::new(sources);
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
+    let pieces = Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) });
     let outside = Outside { redactor: parent.redactor.clone(), ..Outside::default() };
+    let parts = ContextParts { sources: Arc::clone(&sources) as Arc<dyn SourceFiles>, ..parts };
     let parts = ContextParts { scratch, checkpoint, pieces, ..parts };
     let context = Context::new(parts).with_outside(outside).with_drain(stop.drain_flag());
-    let run = kernel_run(task, &store, context, stop, parent)?;
+    let run = kernel_run(task, &store, context, stop, parent, Arc::clone(&sources))?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Threads that still compute after an order to stop are not waited for.
     runtime.shutdown_background();
+    unchanged(&sources, operator.as_ref(), &task.directory)?;
     let rows = ran?;
     if rows.stopped {
         return Err(OperatorError::cancelled());
@@ -219,6 +226,7 @@ fn context_parts(
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     }
 }
 
@@ -228,6 +236,7 @@ fn kernel_run(
     context: Context,
     stop: &Stop,
     parent: &Arc<Parent>,
+    sources: Arc<SeenSources>,
 ) -> Result<KernelRun, OperatorError> {
     let mut inputs = Inputs::new();
     for (port, artifact) in &task.inputs {
@@ -247,5 +256,6 @@ fn kernel_run(
         store: store.clone(),
         // Who asks an endpoint is not sent to a worker.
         calls: None,
+        sources,
     })
 }

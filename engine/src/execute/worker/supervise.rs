@@ -85,6 +85,7 @@ fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<
         memory: parts.memory,
         gpus,
         retry: parts.retry.into(),
+        sources: job.parts.seen().seen().to_vec(),
     };
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
 }

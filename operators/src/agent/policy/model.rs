@@ -26,7 +26,7 @@ use crate::model::inference::{
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelParams {
-    /// A folder (written `./folder` where relative), a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
     /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
     /// given: the model comes from another node, by the input `model`.
     pub model: Option<String>,

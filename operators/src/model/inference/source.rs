@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use crate::model::decoder::DecoderConfig;
-use crate::model::gguf;
-use crate::model::hub::{Hub, is_path};
+use crate::model::place::{ModelPlace, Needs};
 
 /// A decoder and an adapter for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelSource {
-    /// A folder (written `./folder` where relative), a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
     /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
     /// given: the model comes from another node, by the input `model`.
     pub model: Option<String>,
@@ -31,14 +30,15 @@ fn main_branch() -> String {
 }
 
 /// Files of a model folder that are always there; the weights are one file or several.
-const FILES: [&str; 2] = ["config.json", "tokenizer.json"];
+const FILES: &[&str] = &["config.json", "tokenizer.json"];
 const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 /// What may lie beside a `.gguf` file and is read in place of what it holds.
-const BESIDE: [&str; 4] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
+const BESIDE: &[&str] = &["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
 /// Files that a model may have besides.
 const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
 
 impl ModelSource {
     /// What is wrong, with paths below `path`.
@@ -54,24 +54,22 @@ impl ModelSource {
         issues
     }
 
-    /// Files outside the pipeline that it reads.
-    pub(crate) fn sources(&self) -> Vec<Source> {
-        let model = self.model.iter().map(|model| {
-            if is_path(model) || gguf::is_meant(model) {
-                Source::Path(model.clone())
-            } else {
-                Source::Identity(format!("hf:{model}@{}", self.revision))
-            }
-        });
-        model.chain(self.beside()).chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+    fn place(&self, directory: &Path) -> Option<ModelPlace> {
+        Some(ModelPlace::of(self.model.as_deref()?, &self.revision, directory))
     }
 
-    /// Files beside a `.gguf` file that are read with it.
-    fn beside(&self) -> impl Iterator<Item = Source> {
-        let file = self.model.as_deref().filter(|model| gguf::is_meant(model) && Path::new(model).is_file());
-        let folder = file.and_then(|file| Path::new(file).parent()).map(Path::to_owned);
-        let files = folder.into_iter().flat_map(|folder| BESIDE.map(|name| folder.join(name)));
-        files.filter(|path| path.is_file()).map(|path| Source::Path(path.display().to_string()))
+    /// Files outside the pipeline that it reads; relative paths start at `directory`.
+    pub(crate) fn sources(&self, directory: &Path) -> Vec<Source> {
+        let model = self.place(directory).map(|place| place.sources(NEEDS)).unwrap_or_default();
+        model.into_iter().chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+    }
+
+    /// Finds out which commit of a repository is meant.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub(crate) fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
     }
 
     /// The folders of the model and of its adapter, fetched where needed. `trees` are bound to the node: a model, an
@@ -87,8 +85,8 @@ impl ModelSource {
         let (adapters, models): (Vec<_>, Vec<_>) =
             trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_FILES[0]).is_file());
         let mut models = models;
-        if let Some(model) = &self.model {
-            models.push(self.fetched(model, context)?);
+        if let Some(place) = self.place(&context.resolve("")) {
+            models.push(Self::fetched(&place, context)?);
         }
         let adapters = adapters.into_iter().chain(self.adapter.iter().map(|adapter| context.resolve(adapter)));
         let adapters: Vec<PathBuf> = adapters.collect();
@@ -102,37 +100,32 @@ impl ModelSource {
         Ok((model, adapter))
     }
 
-    fn fetched(&self, model: &str, context: &Context) -> Result<PathBuf, OperatorError> {
-        let local = context.resolve(model);
-        if gguf::is_meant(model) && !local.is_file() {
-            return Err(OperatorError::machine(format!("there is no file {}", local.display()))
-                .with_help("a `.gguf` file must lie on this machine"));
+    fn fetched(place: &ModelPlace, context: &Context) -> Result<PathBuf, OperatorError> {
+        let opened = place.open(NEEDS, context)?;
+        if !matches!(place, ModelPlace::Hub(_)) {
+            return Ok(opened.path);
         }
-        if let Some(file) = gguf::found(&local)? {
-            return Ok(file);
-        }
-        let hub = Hub::from_environment();
-        let folder = hub.folder(model, &self.revision, &FILES, context)?;
-        if is_path(model) || folder.join(SINGLE).is_file() || folder.join(INDEX).is_file() && whole(&folder) {
-            return Ok(folder);
-        }
+        // In this order: where weights are, all else was settled before.
         for file in MORE {
-            // Not every model has these.
-            drop(hub.folder(model, &self.revision, &[file], context));
+            opened.has(file, context)?;
         }
-        if hub.folder(model, &self.revision, &[SINGLE], context).is_ok() {
-            return Ok(folder);
+        if opened.has(SINGLE, context)? {
+            return Ok(opened.path);
         }
-        hub.folder(model, &self.revision, &[INDEX], context)?;
-        let shards = shards(&folder);
-        let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
-        hub.folder(model, &self.revision, &shards, context)
+        let missing = |file: &str| {
+            let message = format!("{}: the repository has no {file}", opened.path.display());
+            OperatorError::data(message).with_help("it must hold its weights as .safetensors files")
+        };
+        if !opened.has(INDEX, context)? {
+            return Err(missing(INDEX));
+        }
+        for shard in shards(&opened.path) {
+            if !opened.has(&shard, context)? {
+                return Err(missing(&shard));
+            }
+        }
+        Ok(opened.path)
     }
-}
-
-/// Are all shards there?
-fn whole(folder: &Path) -> bool {
-    shards(folder).iter().all(|shard| folder.join(shard).is_file())
 }
 
 /// The one item of a list that may have one.

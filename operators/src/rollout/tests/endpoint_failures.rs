@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use openai_server::{answer, message, search, status, status_retry_after};
 use searchmill_engine::operator::{
-    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, ProgressSink, RetryPolicy, RowKernel,
+    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, NoSources, ProgressSink, RetryPolicy, RowKernel,
 };
 
 /// Questions that are answered in the end.
@@ -181,5 +181,6 @@ fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Con
         http: reqwest::Client::new(),
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
     })
 }

@@ -1,0 +1,85 @@
+//! Nothing is remembered or recorded that was made from sources which changed while they were read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::fingerprint::SeenSources;
+use crate::operator::{BoundOperator, Context, FailureKind, OperatorError, Pieces, RowFailure, RowKernel, RowOutput};
+
+/// Compares the sources of a node with what its key saw, at the end of its work.
+///
+/// # Errors
+/// [`Blame::Changed`](crate::operator::Blame::Changed) when something differs.
+pub(super) fn unchanged(
+    seen: &SeenSources,
+    operator: &dyn BoundOperator,
+    directory: &Path,
+) -> Result<(), OperatorError> {
+    match seen.changed_at_end(&operator.sources(directory)) {
+        None => Ok(()),
+        Some(what) => Err(OperatorError::changed(&what)),
+    }
+}
+
+/// A row kernel whose rows do not count once a source has changed: they are neither done nor failed.
+pub(super) struct WatchedRows {
+    pub(super) kernel: Arc<dyn RowKernel>,
+    pub(super) sources: Arc<SeenSources>,
+}
+
+impl RowKernel for WatchedRows {
+    fn samples(&self) -> u32 {
+        self.kernel.samples()
+    }
+
+    fn reads(&self) -> Vec<String> {
+        self.kernel.reads()
+    }
+
+    fn label(&self, row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
+        self.kernel.label(row, sample, output)
+    }
+
+    fn said(&self, rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
+        self.kernel.said(rows)
+    }
+
+    fn run<'a>(
+        &'a self,
+        row: &'a RecordBatch,
+        sample: u32,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<RowOutput, RowFailure>> {
+        async move {
+            let done = self.kernel.run(row, sample, context).await;
+            match self.sources.changed() {
+                None => done,
+                Some(what) => Err(RowFailure::new(FailureKind::Cancelled, OperatorError::changed(&what).message)),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Pieces that are kept only while no source has changed.
+pub(super) struct WatchedPieces<P> {
+    pub(super) pieces: Arc<P>,
+    pub(super) sources: Arc<SeenSources>,
+}
+
+impl<P: Pieces> Pieces for WatchedPieces<P> {
+    fn find(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError> {
+        self.pieces.find(content)
+    }
+
+    fn keep(&self, content: &[u8], made: &[u8]) -> Result<(), OperatorError> {
+        match self.sources.changed() {
+            None => self.pieces.keep(content, made),
+            Some(what) => Err(OperatorError::changed(&what)),
+        }
+    }
+}

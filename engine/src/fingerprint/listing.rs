@@ -1,0 +1,285 @@
+//! The local files behind a source: what a path, pattern or folder names, and what the file system says of each.
+//!
+//! Only regular files are sources. A folder that is reached twice (by symbolic links) is listed once and named again, a link
+//! to nothing is named, and stores of searchmill, sockets, pipes and devices inside folders are passed over.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::source::SourceProblem;
+
+/// What the file system says of a file. The time of its last change (`ctime`) is set by no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStat {
+    pub(super) size: u64,
+    pub(super) mtime_ns: u128,
+    pub(super) inode: u64,
+    pub(super) ctime_ns: i128,
+}
+
+impl FileStat {
+    pub(super) fn of(file: &Path) -> std::io::Result<Self> {
+        let metadata = std::fs::metadata(file)?;
+        let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (_, inode) = device_and_inode(&metadata);
+        Ok(Self { size: metadata.len(), mtime_ns: mtime.as_nanos(), inode, ctime_ns: ctime_ns(&metadata) })
+    }
+
+    /// How long ago it changed; `None` where that lies in the future (another machine's clock).
+    pub(super) fn age(self) -> Option<Duration> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let changed = self.mtime_ns.max(u128::try_from(self.ctime_ns).unwrap_or_default());
+        now.checked_sub(changed).map(|age| Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(unix)]
+fn ctime_ns(metadata: &std::fs::Metadata) -> i128 {
+    use std::os::unix::fs::MetadataExt;
+    i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn ctime_ns(_metadata: &std::fs::Metadata) -> i128 {
+    0
+}
+
+#[cfg(unix)]
+fn device_and_inode(metadata: &std::fs::Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn device_and_inode(_metadata: &std::fs::Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+/// The files behind one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// Name for the key and path, sorted.
+    pub(super) files: Vec<(String, PathBuf)>,
+    /// Folders that were looked through.
+    pub(super) folders: Vec<PathBuf>,
+    /// What is there beside files: its name, and what it is.
+    pub(super) notes: Vec<(String, String)>,
+}
+
+/// Which files of a folder count.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// All.
+    All,
+    /// Visible ones whose names have one of these endings.
+    Visible(&'static [&'static str]),
+}
+
+impl Wanted {
+    fn folder(self, name: &str) -> bool {
+        matches!(self, Self::All) || !name.starts_with('.')
+    }
+
+    fn file(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Visible(endings) => {
+                let lower = name.to_lowercase();
+                !name.starts_with('.') && endings.iter().any(|ending| lower.ends_with(ending))
+            }
+        }
+    }
+}
+
+/// Lists the files that a path, pattern or folder names; relative paths start at `directory`. `stopped` ends it early.
+pub(super) fn list(
+    written: &str,
+    wanted: Wanted,
+    directory: &Path,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Listing, SourceProblem> {
+    let plain = written.strip_prefix("file://").unwrap_or(written);
+    let path = directory.join(plain);
+    let unreadable =
+        |error: &std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Walk::new(&path, wanted, stopped).all().map_err(|error| match error.kind() {
+            std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
+            _ => unreadable(&error),
+        }),
+        Ok(found) if found.is_file() => Ok(Listing { files: vec![(file_name(&path), path)], ..Listing::default() }),
+        Ok(_) => Err(SourceProblem::NotAFile { path: written.to_owned() }),
+        Err(_) => matching(written, plain, directory),
+    }
+}
+
+/// The files that a pattern matches, in path order. A leading dot is matched by a dot alone, as shells do it.
+fn matching(written: &str, plain: &str, directory: &Path) -> Result<Listing, SourceProblem> {
+    let not_found = || SourceProblem::NotFound { path: written.to_owned() };
+    if !plain.contains(['*', '?', '[']) {
+        return Err(not_found());
+    }
+    let pattern = if Path::new(plain).is_absolute() {
+        plain.to_owned()
+    } else {
+        let folder = glob::Pattern::escape(directory.to_str().ok_or_else(not_found)?);
+        format!("{}/{plain}", folder.trim_end_matches('/'))
+    };
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found = glob::glob_with(&pattern, options).map_err(|error| SourceProblem::Unreadable {
+        path: written.to_owned(),
+        reason: format!("it is not a pattern: {}", error.msg),
+    })?;
+    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).filter(|file| file.is_file()).collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(not_found());
+    }
+    Ok(Listing { files: files.into_iter().map(|file| (file_name(&file), file)).collect(), ..Listing::default() })
+}
+
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// A walk through a folder.
+struct Walk<'a> {
+    root: &'a Path,
+    wanted: Wanted,
+    stopped: &'a dyn Fn() -> bool,
+    /// Folders by device and inode, with the name under which each was listed.
+    seen: BTreeMap<(u64, u64), String>,
+    listing: Listing,
+}
+
+impl<'a> Walk<'a> {
+    fn new(root: &'a Path, wanted: Wanted, stopped: &'a dyn Fn() -> bool) -> Self {
+        Self { root, wanted, stopped, seen: BTreeMap::new(), listing: Listing::default() }
+    }
+
+    fn all(mut self) -> std::io::Result<Listing> {
+        let mut pending = vec![self.root.to_owned()];
+        while let Some(folder) = pending.pop() {
+            pending.extend(self.folder(folder)?);
+        }
+        self.listing.files.sort();
+        self.listing.notes.sort();
+        Ok(self.listing)
+    }
+
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+
+    /// Lists a folder; gives the folders in it, so that the last one is the first to be listed.
+    fn folder(&mut self, folder: PathBuf) -> std::io::Result<Vec<PathBuf>> {
+        if (self.stopped)() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        let (name, known) = (self.name(&folder), device_and_inode(&std::fs::metadata(&folder)?));
+        if let Some(first) = self.seen.get(&known).filter(|_| known != (0, 0)) {
+            self.listing.notes.push((name, format!("the folder `{first}` again")));
+            return Ok(Vec::new());
+        }
+        if is_store(&folder) {
+            return Ok(Vec::new());
+        }
+        self.seen.insert(known, name);
+        let mut entries =
+            std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        entries.sort();
+        self.listing.folders.push(folder);
+        let mut folders = Vec::new();
+        for path in entries {
+            let own = file_name(&path);
+            match std::fs::metadata(&path) {
+                Ok(found) if found.is_dir() => folders.extend(Some(path).filter(|_| self.wanted.folder(&own))),
+                Ok(found) if found.is_file() && self.wanted.file(&own) => {
+                    self.listing.files.push((self.name(&path), path));
+                }
+                Ok(_) => {}
+                Err(_) if self.wanted.file(&own) => {
+                    self.listing.notes.push((self.name(&path), "a link to nothing".to_owned()));
+                }
+                Err(_) => {}
+            }
+        }
+        folders.reverse();
+        Ok(folders)
+    }
+}
+
+/// Is that folder a store of searchmill? It changes while a run goes on.
+fn is_store(folder: &Path) -> bool {
+    folder.join("format").is_file() && folder.join("results").is_dir() && folder.join("artifacts").is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(listing: &Listing) -> Vec<&str> {
+        listing.files.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn cycles_end_and_folders_are_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/file"), "1").unwrap();
+        std::fs::write(root.join("a/.hidden.jsonl"), "1").unwrap();
+        std::os::unix::fs::symlink("..", root.join("a/b/up")).unwrap();
+        std::os::unix::fs::symlink("a", root.join("c")).unwrap();
+        std::os::unix::fs::symlink("nowhere", root.join("dangling")).unwrap();
+        let found = list("", Wanted::All, root, &|| false).unwrap();
+        assert_eq!(names(&found), ["a/.hidden.jsonl", "a/b/file"]);
+        let notes: Vec<_> = found.notes.iter().map(|(name, what)| format!("{name}: {what}")).collect();
+        let again = "the folder `a` again";
+        assert_eq!(
+            notes,
+            [format!("a/b/up: {again}"), format!("c: {again}"), "dangling: a link to nothing".to_owned()]
+        );
+        assert!(names(&list("", Wanted::Visible(&[".jsonl"]), root, &|| false).unwrap()).is_empty());
+        assert_eq!(list("", Wanted::All, root, &|| true), Err(SourceProblem::Stopped));
+    }
+
+    #[test]
+    fn only_regular_files_are_listed_and_a_pipe_by_name_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+        std::fs::write(folder.path().join("file"), "1").unwrap();
+        assert_eq!(names(&list("", Wanted::All, folder.path(), &|| false).unwrap()), ["file"]);
+        assert_eq!(names(&list("*", Wanted::All, folder.path(), &|| false).unwrap()), ["file"]);
+        let refused = list("socket", Wanted::All, folder.path(), &|| false).unwrap_err();
+        assert_eq!(refused, SourceProblem::NotAFile { path: "socket".to_owned() });
+        assert!(refused.to_string().contains("is not a regular file"), "{refused}");
+        drop(socket);
+    }
+
+    #[test]
+    fn a_store_inside_a_folder_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["store/results", "store/artifacts"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("store/format"), "1").unwrap();
+        std::fs::write(folder.path().join("file"), "1").unwrap();
+        assert_eq!(names(&list("", Wanted::All, folder.path(), &|| false).unwrap()), ["file"]);
+    }
+
+    #[test]
+    fn patterns_start_at_a_folder_with_brackets_and_leave_hidden_files_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("data [1]");
+        std::fs::create_dir(&odd).unwrap();
+        for name in ["b.jsonl", "a.jsonl", ".c.jsonl"] {
+            std::fs::write(odd.join(name), "").unwrap();
+        }
+        assert_eq!(names(&list("*.jsonl", Wanted::All, &odd, &|| false).unwrap()), ["a.jsonl", "b.jsonl"]);
+        assert!(matches!(list("*.csv", Wanted::All, &odd, &|| false), Err(SourceProblem::NotFound { .. })));
+    }
+}

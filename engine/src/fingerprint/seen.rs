@@ -1,0 +1,251 @@
+//! The outside files of a node as its key saw them: the list that the operator reads, and the comparison afterwards.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::digest::{Digest, hash_reader};
+use super::listing::FileStat;
+use super::source::listing;
+use crate::operator::{Source, SourceFiles};
+
+/// A file as the key saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenFile {
+    /// Its name in the key.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What the file system said of it.
+    pub stat: FileStat,
+    /// Digest of its content; none of a program that is known by its version.
+    pub digest: Option<Digest>,
+    /// So young that it may have changed within the grain of its time stamp.
+    pub young: bool,
+}
+
+/// A source as the key saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenSource {
+    /// As written.
+    pub written: String,
+    /// Its files, in path order.
+    pub files: Vec<SeenFile>,
+    /// Folders that were looked through.
+    pub folders: Vec<(PathBuf, FileStat)>,
+    /// What was there beside files.
+    pub notes: Vec<(String, String)>,
+}
+
+impl SeenSource {
+    /// A source without local files.
+    #[must_use]
+    pub fn empty(written: String) -> Self {
+        Self { written, ..Self::default() }
+    }
+
+    /// What differs now, by name.
+    fn difference(&self, source: &Source, directory: &Path) -> Option<String> {
+        if source.written() != self.written {
+            return Some(self.written.clone());
+        }
+        if self.files.is_empty() && self.folders.is_empty() && !matches!(source, Source::Optional(_)) {
+            return None;
+        }
+        let Ok(now) = listing(source, directory, &|| false) else { return Some(self.written.clone()) };
+        let same = |(name, path): (&(String, PathBuf), &SeenFile)| name.1 == path.path;
+        if now.files.len() != self.files.len()
+            || now.notes != self.notes
+            || !now.files.iter().zip(&self.files).all(same)
+        {
+            return Some(self.written.clone());
+        }
+        let changed = |path: &Path, stat: &FileStat| FileStat::of(path).ok().as_ref() != Some(stat);
+        let folder = self.folders.iter().find(|(path, stat)| changed(path, stat)).map(|(path, _)| path);
+        let file = self.files.iter().find(|file| changed(&file.path, &file.stat)).map(|file| &file.path);
+        file.or(folder).map(|path| path.display().to_string())
+    }
+}
+
+/// All sources of a node as its key saw them.
+#[derive(Debug, Default)]
+pub struct SeenSources {
+    sources: Vec<Source>,
+    seen: Vec<SeenSource>,
+    directory: PathBuf,
+    /// Files that were read to their end with the digest that the key has.
+    read: Mutex<BTreeSet<PathBuf>>,
+    /// What was found changed first.
+    changed: Mutex<Option<String>>,
+}
+
+impl SeenSources {
+    /// `seen` is what was seen of `sources`, in their order; relative paths start at `directory`.
+    #[must_use]
+    pub fn new(sources: Vec<Source>, seen: Vec<SeenSource>, directory: &Path) -> Self {
+        Self { sources, seen, directory: directory.to_owned(), ..Self::default() }
+    }
+
+    /// What was seen of each source.
+    #[must_use]
+    pub fn seen(&self) -> &[SeenSource] {
+        &self.seen
+    }
+
+    /// What changed since, as far as the file system tells: quick enough for every row.
+    #[must_use]
+    pub fn changed(&self) -> Option<String> {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_none() {
+            let mut pairs = self.sources.iter().zip(&self.seen);
+            let more = self.sources.get(self.seen.len()).map(Source::written);
+            let fewer = self.seen.get(self.sources.len()).map(|seen| seen.written.clone());
+            let differs = pairs.find_map(|(source, seen)| seen.difference(source, &self.directory));
+            *changed = differs.or(more).or(fewer);
+        }
+        changed.clone()
+    }
+
+    /// The same; `sources` are those that the operator names now.
+    #[must_use]
+    pub fn differs(&self, sources: &[Source]) -> Option<String> {
+        if sources != self.sources {
+            let new = sources.iter().find(|source| !self.sources.contains(source));
+            let gone = self.sources.iter().find(|source| !sources.contains(source));
+            return Some(new.or(gone).map(Source::written).unwrap_or_default());
+        }
+        self.changed()
+    }
+
+    /// The same at the end of a run: files so young that their time stamps say nothing are read again.
+    #[must_use]
+    pub fn changed_at_end(&self, sources: &[Source]) -> Option<String> {
+        self.differs(sources).or_else(|| {
+            let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let files = self.seen.iter().flat_map(|source| &source.files);
+            let mut young = files.filter(|file| file.young && !read.contains(&file.path));
+            let differs = |file: &&SeenFile| {
+                let now = File::open(&file.path).and_then(hash_reader).ok();
+                file.digest.is_some() && now != file.digest
+            };
+            young.find(differs).map(|file| file.path.display().to_string())
+        })
+    }
+
+    fn digest_of(&self, path: &Path) -> Option<Digest> {
+        self.seen.iter().flat_map(|source| &source.files).find(|file| file.path == path)?.digest
+    }
+
+    /// A file of the list was read to its end: with the content that the key has?
+    fn was_read(&self, path: &Path, digest: Digest) -> std::io::Result<()> {
+        if self.digest_of(path) == Some(digest) {
+            self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+            return Ok(());
+        }
+        let shown = path.display().to_string();
+        let message = format!("{shown} changed while it was read");
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(shown);
+        Err(std::io::Error::other(message))
+    }
+}
+
+impl SourceFiles for SeenSources {
+    fn files(&self, written: &str) -> Option<Vec<PathBuf>> {
+        let source = self.seen.iter().find(|source| source.written == written)?;
+        Some(source.files.iter().map(|file| file.path.clone()).collect())
+    }
+
+    fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
+        if self.digest_of(path).is_none() {
+            return bytes;
+        }
+        Box::new(Watched { bytes, path: path.to_owned(), hasher: Some(blake3::Hasher::new()), sources: self })
+    }
+}
+
+/// Bytes that are digested on their way; at their end the digest is compared with that of the key.
+struct Watched {
+    bytes: Box<dyn Read + Send>,
+    path: PathBuf,
+    hasher: Option<blake3::Hasher>,
+    sources: Arc<SeenSources>,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.bytes.read(buffer)?;
+        if count > 0 {
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(&buffer[..count]);
+            }
+        } else if let Some(hasher) = self.hasher.take().filter(|_| !buffer.is_empty()) {
+            self.sources.was_read(&self.path, Digest::from_bytes(*hasher.finalize().as_bytes()))?;
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::fingerprint::SourceDigests;
+
+    fn seen(folder: &Path, sources: &[Source]) -> Arc<SeenSources> {
+        let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), |_| None);
+        let seen = sources.iter().map(|source| digests.identify(source, folder).unwrap().1).collect();
+        Arc::new(SeenSources::new(sources.to_vec(), seen, folder))
+    }
+
+    #[test]
+    fn a_file_that_was_changed_and_put_back_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "one").unwrap();
+        let sources = [Source::Path("a".into())];
+        let seen = seen(folder.path(), &sources);
+        assert_eq!((seen.changed(), seen.changed_at_end(&sources)), (None, None));
+        let time = fs::metadata(folder.path().join("a")).unwrap().modified().unwrap();
+        fs::write(folder.path().join("a"), "two").unwrap();
+        fs::write(folder.path().join("a"), "one").unwrap();
+        File::options().write(true).open(folder.path().join("a")).unwrap().set_modified(time).unwrap();
+        assert!(seen.changed().is_some_and(|what| what.ends_with("/a")));
+    }
+
+    #[test]
+    fn files_that_come_and_go_in_a_folder_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("f")).unwrap();
+        fs::write(folder.path().join("f/a"), "one").unwrap();
+        let sources = [Source::Path("f".into()), Source::Optional("beside".into())];
+        let before = seen(folder.path(), &sources);
+        fs::write(folder.path().join("f/b"), "two").unwrap();
+        fs::remove_file(folder.path().join("f/b")).unwrap();
+        assert!(before.changed().is_some(), "the folder's own time changed");
+        let before = seen(folder.path(), &sources);
+        fs::write(folder.path().join("beside"), "new").unwrap();
+        assert_eq!(before.changed().as_deref(), Some("beside"));
+        let before = seen(folder.path(), &sources);
+        assert_eq!(before.changed_at_end(&sources[..1]).as_deref(), Some("beside"), "the operator names other sources");
+    }
+
+    #[test]
+    fn bytes_are_compared_on_their_way_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "one").unwrap();
+        let seen = seen(folder.path(), &[Source::Path("a".into())]);
+        let read = |bytes: &'static [u8]| {
+            let mut text = String::new();
+            Arc::clone(&seen).watched(&path, Box::new(bytes)).read_to_string(&mut text).map(|_| text)
+        };
+        assert_eq!(read(b"one").unwrap(), "one");
+        assert_eq!(seen.changed(), None);
+        assert!(read(b"one and more").unwrap_err().to_string().contains("changed while it was read"));
+        assert!(seen.changed().is_some());
+    }
+}

@@ -1,0 +1,46 @@
+//! Settings of a node's run that would change nothing are refused: whoever writes one counts on it.
+
+use crate::diagnostic::{Diagnostic, Span};
+use crate::operator::BoundOperator;
+use crate::spec::{NodeSpec, OnError};
+
+/// Refuses what the operator, with these params, does not honour.
+pub(super) fn check_settings(node: &NodeSpec, operator: &dyn BoundOperator, errors: &mut Vec<Diagnostic>) {
+    for (name, span) in &node.settings {
+        if let Some((why, help)) = refusal(name, node, operator) {
+            errors.push(refused(name, *span, &node.operator, why, help));
+        }
+    }
+}
+
+/// Why a setting is not honoured, and what to do.
+fn refusal(name: &str, node: &NodeSpec, operator: &dyn BoundOperator) -> Option<(&'static str, &'static str)> {
+    let resources = &node.resources;
+    let has_rows = operator.rows().is_some();
+    let gpus = resources.gpus > 0;
+    match name {
+        "retry" if !operator.retries() => {
+            Some(("makes no calls that could be repeated", "remove it; `searchmill run` goes on with what failed"))
+        }
+        "on_error" if !has_rows && node.on_error != OnError::DeadLetter => {
+            Some(("makes no calls for single rows: rows that it cannot use go to `rejects`", "remove it"))
+        }
+        "concurrency" if !has_rows => {
+            Some(("has no rows in flight", "remove it; `threads` says how many threads it may use"))
+        }
+        "gpus" if gpus && !operator.uses_gpus() => Some(("computes nothing on a GPU with these params", "remove it")),
+        "fallback" if !gpus => Some(("wants no GPU", "add `gpus: 1`, or remove it")),
+        "isolate" if resources.isolate && operator.endpoint().is_some() => {
+            Some(("asks an endpoint, and limits and budget are kept in one process", "remove it"))
+        }
+        "timeout" if !resources.isolate && !gpus => {
+            Some(("runs in this process, where nothing can stop it", "add `isolate: true`"))
+        }
+        _ => None,
+    }
+}
+
+fn refused(name: &str, span: Span, operator: &str, why: &str, help: &str) -> Diagnostic {
+    let message = format!("`{name}` changes nothing here: `{operator}` {why}");
+    Diagnostic::error("not-honoured", message).at(span, "").help(help)
+}

@@ -1,0 +1,216 @@
+//! Sources that change while they are read, programs and models as sources, and folders that have no end.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::mill::{Mill, Told};
+
+/// A script that says that it has started, waits for the word to go on, and then gives the text of a file as rows.
+const SLOW: &str = "\
+import os, sys, time
+open('started', 'w').close()
+while not os.path.exists('go'):
+    time.sleep(0.01)
+import struct
+text = open(sys.argv[1]).read()
+sys.stderr.write('read ' + text + '\\n')
+sys.stdout.buffer.write(open('rows.arrow', 'rb').read() if text == 'plain' else open('changed.arrow', 'rb').read())
+";
+
+/// A table of one text as an Arrow IPC stream.
+fn stream(text: &str) -> Vec<u8> {
+    use arrow::array::{ArrayRef, RecordBatch, StringArray};
+    let column: ArrayRef = std::sync::Arc::new(StringArray::from(vec![text]));
+    let batch = RecordBatch::try_from_iter([("text", column)]).expect("a batch");
+    let mut writer = arrow::ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).expect("a writer");
+    writer.write(&batch).expect("written");
+    writer.finish().expect("finished");
+    writer.into_inner().expect("bytes")
+}
+
+fn slow(resources: &str) -> Mill {
+    let mill = Mill::new();
+    mill.write("slow.py", SLOW);
+    mill.write("arg.txt", "plain");
+    for (name, text) in [("rows.arrow", "plain"), ("changed.arrow", "CHANGED")] {
+        std::fs::write(mill.path(name), stream(text)).expect("a file");
+    }
+    let node = format!("made: {{op: exec, with: {{command: [python3, slow.py, arg.txt]}}{resources}}}");
+    mill.write("pipeline.yaml", &format!("name: slow\nnodes:\n  {node}\n"));
+    mill
+}
+
+fn wait_for(path: &Path) {
+    let start = Instant::now();
+    while !path.exists() {
+        assert!(start.elapsed() < Duration::from_mins(1), "{} does not come", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs it and changes the file while the program waits; puts the old text back once it was read.
+fn run_with_a_change(mill: &Mill) -> Told {
+    let child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("the program can be started");
+    wait_for(&mill.path("started"));
+    std::fs::remove_file(mill.path("started")).expect("there");
+    mill.write("arg.txt", "CHANGED");
+    mill.write("go", "");
+    // It runs again, under the key of what is there: the old text.
+    let reader = std::thread::spawn(move || child.wait_with_output().expect("an end"));
+    let log = mill.store_path();
+    let start = Instant::now();
+    while !reader.is_finished() && start.elapsed() < Duration::from_secs(30) {
+        if has_read(&log) {
+            mill.write("arg.txt", "plain");
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Told::new(reader.join().expect("an end"))
+}
+
+/// Does a log say that the changed text was read?
+fn has_read(store: &Path) -> bool {
+    let runs = std::fs::read_dir(store.join("runs")).into_iter().flatten().flatten();
+    runs.map(|run| std::fs::read_to_string(run.path().join("events.jsonl")).unwrap_or_default())
+        .any(|text| text.contains("read CHANGED"))
+}
+
+fn shown(mill: &Mill) -> String {
+    mill.call(&["show", "made", "--json", "-n", "0"]).exit(0).stdout
+}
+
+#[test]
+fn a_file_that_is_changed_and_put_back_while_a_program_reads_it_poisons_nothing() {
+    for resources in ["", ", resources: {isolate: true}"] {
+        let mill = slow(resources);
+        let told = run_with_a_change(&mill);
+        assert!(told.stdout.contains("changed while it was read"), "{resources}: {}{}", told.stdout, told.stderr);
+        assert_eq!(told.code, 0, "{resources}: {}{}", told.stdout, told.stderr);
+        mill.write("arg.txt", "plain");
+        mill.run(&[]).exit(0);
+        let rows = shown(&mill);
+        assert!(rows.contains("plain") && !rows.contains("CHANGED"), "{resources}: {rows}");
+    }
+}
+
+#[test]
+fn a_program_that_writes_to_what_it_names_fails_with_the_reason() {
+    let mill = Mill::new();
+    std::fs::write(mill.path("rows.arrow"), stream("plain")).expect("a file");
+    mill.write("log.txt", "");
+    let script = "echo more >> log.txt; cat rows.arrow";
+    mill.write(
+        "pipeline.yaml",
+        &format!("name: n\nnodes:\n  made: {{op: exec, with: {{command: [sh, -c, \"{script}\"]}}}}\n"),
+    );
+    let told = mill.run(&[]).exit(5);
+    assert!(told.stdout.contains("log.txt` changed while it was read, 3 times in a row"), "{}", told.stdout);
+    assert_eq!(mill.read("log.txt").lines().count(), 3);
+    assert!(mill.store().result_keys().is_empty());
+}
+
+/// `read` reads what its key saw: a line that is appended meanwhile is in the key of what is recorded, or not there.
+#[test]
+fn a_line_appended_while_it_is_read_is_never_in_a_result_whose_key_lacks_it() {
+    let mill = Mill::new();
+    let line = |n: usize| format!("{{\"n\": {n}, \"text\": \"{}\"}}\n", "x".repeat(200));
+    mill.write("rows.jsonl", &(0..60_000).map(line).collect::<String>());
+    mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: read, with: {path: rows.jsonl}}\n");
+    let child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("the program can be started");
+    let path = mill.path("rows.jsonl");
+    let appending = std::thread::spawn(move || {
+        for n in 0..40 {
+            let mut file = std::fs::File::options().append(true).open(&path).expect("a file");
+            std::io::Write::write_all(&mut file, line(100_000 + n).as_bytes()).expect("written");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let first = Told::new(child.wait_with_output().expect("an end"));
+    appending.join().expect("an end");
+    assert!([0, 5].contains(&first.code), "{}{}", first.stdout, first.stderr);
+    mill.run(&[]).exit(0);
+    let rows = mill.last_nodes()[0].outputs["rows"].rows;
+    assert_eq!(rows as usize, mill.read("rows.jsonl").lines().count());
+}
+
+#[test]
+fn two_trainers_have_two_keys_and_words_name_files_folders_and_scripts() {
+    let mill = Mill::new();
+    std::fs::write(mill.path("rows.arrow"), stream("plain")).expect("a file");
+    std::fs::create_dir(mill.path("data")).expect("a folder");
+    for name in ["a.sh", "b.sh"] {
+        let script = format!("#!/bin/sh\n# {name}\ncat rows.arrow\n");
+        mill.write(name, &script);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(mill.path(name), mode).expect("a mode");
+    }
+    mill.write("config.yaml", "1");
+    mill.write("data/one", "1");
+    let ran = |command: &str| {
+        let node = format!("made: {{op: exec, with: {{command: {command}}}}}");
+        mill.write("pipeline.yaml", &format!("name: n\nnodes:\n  {node}\n"));
+        mill.run(&[]).exit(0).ran() == "made"
+    };
+    assert!(ran("[./a.sh, --config=config.yaml, --data, data]"));
+    assert!(!ran("[./a.sh, --config=config.yaml, --data, data]"));
+    for (file, text) in
+        [("config.yaml", "2"), ("data/one", "2"), ("data/two", "1"), ("a.sh", "#!/bin/sh\ncat rows.arrow\n")]
+    {
+        mill.write(file, text);
+        assert!(ran("[./a.sh, --config=config.yaml, --data, data]"), "{file} changed");
+    }
+    assert!(ran("[sh, -c, 'cat < rows.arrow; : config.yaml']"));
+    mill.write("config.yaml", "3");
+    assert!(ran("[sh, -c, 'cat < rows.arrow; : config.yaml']"), "a word of a shell's script");
+}
+
+/// Scripts are looked for where the program runs: in the folder of `-C`.
+#[test]
+fn files_of_a_command_are_looked_for_in_the_working_directory() {
+    let mill = Mill::new();
+    std::fs::create_dir(mill.path("sub")).expect("a folder");
+    std::fs::write(mill.path("sub/rows.arrow"), stream("plain")).expect("a file");
+    mill.write("sub/pipeline.yaml", "name: n\nnodes:\n  made: {op: exec, with: {command: [cat, rows.arrow]}}\n");
+    let run = || mill.call(&["run", "-C", "sub", "pipeline.yaml", "--json"]).exit(0).ran();
+    assert_eq!((run().as_str(), run().as_str()), ("made", ""));
+    std::fs::write(mill.path("sub/rows.arrow"), stream("other")).expect("a file");
+    assert_eq!(run(), "made");
+}
+
+#[test]
+fn a_folder_without_end_is_listed_once_and_a_pipe_is_refused() {
+    let mill = Mill::new();
+    std::fs::create_dir_all(mill.path("data/deep")).expect("folders");
+    mill.write("data/deep/rows.jsonl", "{\"n\": 1}\n");
+    std::os::unix::fs::symlink("..", mill.path("data/deep/up")).expect("a link");
+    mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: read, with: {path: data}}\n");
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.last_nodes()[0].outputs["rows"].rows, 1);
+    let made = std::process::Command::new("mkfifo").arg(mill.path("pipe.jsonl")).status().expect("mkfifo");
+    assert!(made.success());
+    mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: read, with: {path: pipe.jsonl}}\n");
+    let told = mill.run(&[]).exit(1);
+    assert!(told.stdout.contains("`pipe.jsonl` is not a regular file"), "{}{}", told.stdout, told.stderr);
+}
+
+/// Digesting is deaf to nothing: SIGTERM ends it.
+#[test]
+fn digesting_ends_when_the_run_is_told_to_stop() {
+    let mill = Mill::new();
+    let file = std::fs::File::create(mill.path("huge.jsonl")).expect("a file");
+    // Sparse: 64 GB that take no space and minutes to digest.
+    file.set_len(64 << 30).expect("a length");
+    mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: read, with: {path: huge.jsonl}}\n");
+    let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
+    let child = command.stdout(Stdio::piped()).spawn().expect("the program can be started");
+    wait_for(&mill.path(".searchmill/runs"));
+    std::thread::sleep(Duration::from_millis(700));
+    let start = Instant::now();
+    let stopped = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+    assert!(stopped.success());
+    let told = Told::new(child.wait_with_output().expect("an end"));
+    assert_eq!(told.code, 130, "{}{}", told.stdout, told.stderr);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
