@@ -62,7 +62,7 @@ fn what_met_nothing_was_not_checked() {
 #[test]
 fn programs_that_may_not_run_were_not_checked() {
     let program = PIPELINE
-        .replace("  few:", "  upper:\n    op: exec\n    from: chunks\n    with: {program: [cat], as: chunk}\n  few:");
+        .replace("  few:", "  upper:\n    op: exec\n    from: chunks\n    with: {command: [cat], as: chunk}\n  few:");
     let mill = ran(&program);
     let told = mill.call(&["audit", "upper", "--replay"]).exit(6);
     assert!(last_line(&told).contains("replay of upper (it runs a program"), "{}", told.stdout);
@@ -104,7 +104,7 @@ fn a_run_that_was_deleted_by_hand_is_missed_and_one_that_gc_forgot_is_not() {
 const ROLLOUTS: &str = "\
 name: replayed
 nodes:
-  world:    {op: generate-world, with: {documents: 80, questions: 12, min_hops: 1, max_hops: 1}, seed: 3}
+  world:    {op: generate-world, with: {documents: 100, questions: 12, min_hops: 1, max_hops: 1}, seed: 3}
   chunks:   {op: chunk, from: world, with: {size: 60, count: words}}
   bm25:     {op: index, from: chunks, with: {kind: bm25}}
   rollouts: {op: rollout, from: {questions: world.questions, search: bm25}, with: {policy: evidence, samples: 2}}

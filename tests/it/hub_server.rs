@@ -55,7 +55,9 @@ impl HubServer {
 
 impl Drop for HubServer {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        if let Some(stop) = self.stop.take() {
+            stop.send(()).ok();
+        }
         // A thread that still answers somebody ends with the test.
         drop(self.thread.take());
     }
