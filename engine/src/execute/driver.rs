@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use indexmap::IndexMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::ending::exit_code;
 use super::endpoints::Endpoints;
 use super::identity::{Known, Parts};
 use super::loss::Account;
@@ -21,7 +22,7 @@ use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::survey::is_frozen;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Budget, Context, OperatorError, Outside, Redactor, SecretLookup, Usage};
+use crate::operator::{Blame, Budget, Context, OperatorError, Outside, SecretLookup, Usage};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -186,8 +187,8 @@ impl Driver {
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let redactor = secrets_of(&plan, &options.secrets);
-        let endpoints = Endpoints::new(&plan, options.budget, redactor.clone());
+        let endpoints = Endpoints::new(&plan, options.budget, &options.secrets);
+        let redactor = endpoints.redactor.clone();
         let ledger = Arc::new(Mutex::new(writer));
         let (known, last, start) = (Known::new(), None, Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor });
@@ -656,17 +657,6 @@ fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRec
     (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
 }
 
-/// Strikes the secrets that the plan refers to, as far as they are set.
-fn secrets_of(plan: &Plan, secrets: &SecretLookup) -> Redactor {
-    let redactor = Redactor::default();
-    for name in plan.nodes().iter().flat_map(Node::secrets) {
-        if let Some(value) = secrets(&name) {
-            redactor.learn(&name, &value);
-        }
-    }
-    redactor
-}
-
 fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     let mut found = chosen.clone();
     let mut pending: Vec<usize> = chosen.iter().copied().collect();
@@ -674,20 +664,6 @@ fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
         pending.extend(plan.dependencies(place).into_iter().filter(|before| found.insert(*before)));
     }
     found
-}
-
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters or outputs held back, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
-/// lock), 130 interrupted.
-#[must_use]
-pub fn exit_code(summary: &RunSummary) -> i32 {
-    match summary {
-        _ if summary.interrupted => 130,
-        _ if summary.machine_failure => 5,
-        _ if summary.failed > 0 => 1,
-        _ if summary.budget.is_some() => 4,
-        _ if summary.dead_letters > 0 || summary.held_back > 0 => 3,
-        _ => 0,
-    }
 }
 
 /// The newest record of each node over the last runs of the pipeline, this one left out.

@@ -3,6 +3,7 @@
 mod columns;
 mod deliver;
 mod driver;
+mod ending;
 mod endpoints;
 mod identity;
 mod kernel;
@@ -23,7 +24,8 @@ mod survey;
 mod work;
 mod worker;
 
-pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
+pub use driver::{RunOptions, Stop, run, unix_time};
+pub use ending::exit_code;
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
 pub use survey::{NodeStatus, Survey, failed_rows, not_known, survey};

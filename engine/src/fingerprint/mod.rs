@@ -11,7 +11,7 @@ mod row_key;
 mod sha256;
 mod source;
 
-pub use boundary::is_boundary;
+pub use boundary::{is_boundary, mark};
 pub use canonical::encode;
 pub use diff::{Reason, diff};
 pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
