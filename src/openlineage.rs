@@ -61,7 +61,7 @@ struct Teller {
 
 enum Sink {
     File { file: File, lost: Lost },
-    Http(UnboundedSender<Option<Value>>),
+    Http { sender: UnboundedSender<Option<Value>>, sent: usize },
 }
 
 /// Events that did not arrive.
@@ -72,10 +72,18 @@ struct Lost {
     reason: String,
 }
 
+/// How far the deliveries to a receiver are.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    arrived: usize,
+    /// Why the last event that was lost did not arrive.
+    reason: String,
+}
+
 /// What is still to be delivered.
 pub(crate) struct Delivery {
     teller: Arc<Teller>,
-    sending: Option<tokio::task::JoinHandle<Lost>>,
+    sending: Option<(tokio::task::JoinHandle<()>, Arc<Mutex<Progress>>)>,
     target: String,
 }
 
@@ -105,8 +113,11 @@ pub(crate) fn begin(
             let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(unusable)?;
             client.post(&url).build().map_err(unusable)?;
             let (sender, receiver) = unbounded_channel();
-            let sending = tokio::spawn(send_all(receiver, client, url.clone(), variable("OPENLINEAGE_API_KEY")));
-            (Sink::Http(sender), Some(sending), url)
+            let progress = Arc::new(Mutex::new(Progress::default()));
+            let key = variable("OPENLINEAGE_API_KEY");
+            let sending = tokio::spawn(send_all(receiver, client, url.clone(), key, Arc::clone(&progress)));
+            let sending = (sending, progress);
+            (Sink::Http { sender, sent: 0 }, Some(sending), url)
         }
     };
     let teller = Arc::new(Teller { inner, state: Mutex::new((emitter, sink)) });
@@ -118,26 +129,24 @@ impl Delivery {
     /// Waits for the last deliveries; gives what to say if something did not arrive.
     pub(crate) async fn finish(self) -> Option<String> {
         let lost = match self.sending {
-            Some(sending) => {
-                if let Sink::Http(sender) = &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
+            Some((sending, progress)) => {
+                let mut sent = 0;
+                if let Sink::Http { sender, sent: all } =
+                    &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1
+                {
                     // A receiver that is gone has already said why.
                     drop(sender.send(None));
+                    sent = *all;
                 }
-                match tokio::time::timeout(LAST_WAIT, sending).await {
-                    Ok(sent) => sent.unwrap_or_default(),
-                    Err(_) => {
-                        let wait = LAST_WAIT.as_secs();
-                        return Some(format!(
-                            "OpenLineage: {} did not take all events within {wait} s of the end of the run: the rest is \
-                             lost",
-                            self.target
-                        ));
-                    }
-                }
+                let ended = tokio::time::timeout(LAST_WAIT, sending).await;
+                let progress = progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let late = || format!("no answer within {} s of the end of the run", LAST_WAIT.as_secs());
+                let reason = Some(progress.reason).filter(|reason| ended.is_ok() || !reason.is_empty());
+                Lost { events: sent - progress.arrived, of: sent, reason: reason.unwrap_or_else(late) }
             }
             None => match &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1 {
                 Sink::File { lost, .. } => lost.clone(),
-                Sink::Http(_) => Lost::default(),
+                Sink::Http { .. } => Lost::default(),
             },
         };
         let (events, of) = (lost.events, lost.of);
@@ -240,7 +249,10 @@ impl Sink {
                 }
             }
             // The receiver ends only when the run does.
-            Self::Http(sender) => drop(sender.send(Some(event))),
+            Self::Http { sender, sent } => {
+                *sent += 1;
+                drop(sender.send(Some(event)));
+            }
         }
     }
 }
@@ -251,29 +263,36 @@ async fn send_all(
     client: reqwest::Client,
     url: String,
     key: Option<String>,
-) -> Lost {
-    let mut lost = Lost::default();
+    progress: Arc<Mutex<Progress>>,
+) {
     let mut in_a_row = 0;
     while let Some(Some(event)) = events.recv().await {
-        lost.of += 1;
         if in_a_row >= GIVE_UP {
-            lost.events += 1;
             continue;
         }
-        match send(&client, &url, key.as_deref(), &event).await {
-            Ok(()) => in_a_row = 0,
+        let outcome = send(&client, &url, key.as_deref(), &event, &progress).await;
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok(()) => {
+                in_a_row = 0;
+                progress.arrived += 1;
+            }
             Err(reason) => {
                 in_a_row += 1;
-                lost.events += 1;
-                lost.reason = reason;
+                progress.reason = reason;
             }
         }
     }
-    lost
 }
 
 /// Sends one event, again after a while if that may help.
-async fn send(client: &reqwest::Client, url: &str, key: Option<&str>, event: &Value) -> Result<(), String> {
+async fn send(
+    client: &reqwest::Client,
+    url: &str,
+    key: Option<&str>,
+    event: &Value,
+    progress: &Mutex<Progress>,
+) -> Result<(), String> {
     let mut wait = Duration::from_millis(200);
     let mut attempt = 1;
     loop {
@@ -292,6 +311,8 @@ async fn send(client: &reqwest::Client, url: &str, key: Option<&str>, event: &Va
         if !again || attempt == ATTEMPTS {
             return Err(reason);
         }
+        // Known before the last attempt, should the run end meanwhile.
+        progress.lock().unwrap_or_else(PoisonError::into_inner).reason.clone_from(&reason);
         attempt += 1;
         tokio::time::sleep(wait).await;
         wait *= 4;

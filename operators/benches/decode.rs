@@ -57,7 +57,7 @@ fn texts(scorer: &Scorer) -> (Vec<String>, usize) {
 /// Tokens of a text but the first one.
 fn scored(scorer: &Scorer, text: &str) -> usize {
     let first = text.find(' ').expect("words");
-    let found = scorer.score(text, first..text.len()).expect("a text").log_probabilities;
+    let found = scorer.score(&text.into(), first..text.len()).expect("a text").log_probabilities;
     assert!(found.iter().all(|number| number.is_finite()));
     found.len()
 }

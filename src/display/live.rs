@@ -263,7 +263,7 @@ impl Live {
             Event::HeldBack { node, destinations, reason } => {
                 let help = format!("mend the cause and run again, or write it all the same: --deliver-anyway {node}");
                 let kept = format!("{} stays as it was", destinations.join(", "));
-                line(WARN, "held", node, &format!("back: {reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
+                line(WARN, "held back", node, &format!("{reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
             }
             Event::NodeSkipped { node } => {
                 self.clear(state, node);

@@ -105,7 +105,8 @@ pub(crate) async fn serve(
         while connections.try_join_next().is_some() {}
         let (service, mut ends) = (TowerToHyperService::new(router.clone()), ends.clone());
         connections.spawn(async move {
-            let mut builder = Builder::new(TokioExecutor::new());
+            // To tell HTTP/2 it would wait for the first bytes as long as it takes.
+            let mut builder = Builder::new(TokioExecutor::new()).http1_only();
             builder.http1().timer(TokioTimer::new()).header_read_timeout(head);
             let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
             let served = tokio::select! {

@@ -10,6 +10,7 @@ use searchmill_schemas::text_column;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::decide::{Decider, Decision, History, Look, Pending, Request, Retry};
+use super::ending::exit_code;
 use super::endpoints::Endpoints;
 use super::identity::Known;
 use super::loss::Account;
@@ -22,9 +23,7 @@ pub use super::stop::Stop;
 use super::versions::version;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{
-    Blame, Budget, Context, InputArtifact, OperatorError, Outside, Redactor, SecretLookup, Usage,
-};
+use crate::operator::{Blame, Budget, Context, InputArtifact, OperatorError, Outside, SecretLookup, Usage};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -177,8 +176,8 @@ impl Driver {
         let writer = store.start_run(&record)?;
         let currency = plan.currency().unwrap_or_default();
         let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
-        let redactor = secrets_of(&plan, &options.secrets);
-        let endpoints = Endpoints::new(&plan, options.budget, redactor.clone(), options.rebuy);
+        let endpoints = Endpoints::new(&plan, options.budget, &options.secrets, options.rebuy);
+        let redactor = endpoints.redactor.clone();
         let ledger = Arc::new(Mutex::new(writer));
         let (known, history, start) = (Known::new(), History::before(&record.id), Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor });
@@ -691,29 +690,4 @@ fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRec
     let record = port.and_then(|port| outputs.get(port));
     let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
     (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
-}
-
-/// Strikes the secrets that the plan refers to, as far as they are set.
-fn secrets_of(plan: &Plan, secrets: &SecretLookup) -> Redactor {
-    let redactor = Redactor::default();
-    for name in plan.nodes().iter().flat_map(Node::secrets) {
-        if let Some(value) = secrets(&name) {
-            redactor.learn(&name, &value);
-        }
-    }
-    redactor
-}
-
-/// Exit code of a finished run: 0 ok, 1 a node failed, 3 dead letters or outputs held back, 4 the budget is used up, 5 a node failed for the machine's sake (disk, network,
-/// lock), 130 interrupted.
-#[must_use]
-pub fn exit_code(summary: &RunSummary) -> i32 {
-    match summary {
-        _ if summary.interrupted => 130,
-        _ if summary.machine_failure => 5,
-        _ if summary.failed > 0 => 1,
-        _ if summary.budget.is_some() => 4,
-        _ if summary.dead_letters > 0 || summary.held_back > 0 => 3,
-        _ => 0,
-    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use crate::fingerprint::{Digest, calls_base};
-use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse, Redactor};
+use crate::operator::{Budget, EndpointUse, Gate, Outside, Purse, Redactor, SecretLookup};
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{Calls, Store};
@@ -19,6 +19,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Endpoints {
     gates: BTreeMap<String, Arc<Gate>>,
     pub(super) purse: Arc<Purse>,
+    /// Strikes the secrets that the plan refers to, as far as they are set.
     pub(super) redactor: Redactor,
     shortest: Duration,
     /// Calls that were known before or made since, by model: nodes that ask the same one share them.
@@ -28,7 +29,7 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
-    pub(super) fn new(plan: &Plan, budget: Budget, redactor: Redactor, rebuy: bool) -> Self {
+    pub(super) fn new(plan: &Plan, budget: Budget, secrets: &SecretLookup, rebuy: bool) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
             match uses.get_mut(&found.address) {
@@ -37,6 +38,12 @@ impl Endpoints {
                     before.stall_after = before.stall_after.min(found.stall_after);
                 }
                 None => drop(uses.insert(found.address.clone(), found)),
+            }
+        }
+        let redactor = Redactor::default();
+        for name in plan.nodes().iter().flat_map(Node::secrets) {
+            if let Some(value) = secrets(&name) {
+                redactor.learn(&name, &value);
             }
         }
         let shortest = uses.values().map(|found| found.stall_after).min().unwrap_or(LOOK);

@@ -5,6 +5,7 @@ mod columns;
 mod decide;
 mod deliver;
 mod driver;
+mod ending;
 mod endpoints;
 mod identity;
 mod kernel;
@@ -31,7 +32,8 @@ mod work;
 mod worker;
 
 pub use decide::{Request, Retry, diff_known, preimage_of};
-pub use driver::{RunOptions, Stop, exit_code, run, unix_time};
+pub use driver::{RunOptions, Stop, run, unix_time};
+pub use ending::exit_code;
 pub use identity::{Known, node_key};
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;

@@ -23,13 +23,19 @@ pub fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
     chosen(&number.to_le_bytes())
 }
 
-/// FNV-1a with the finaliser of SplitMix64: quick, and even in all bits.
 fn chosen(bytes: &[u8]) -> bool {
+    mark(bytes).is_multiple_of(ONE_IN)
+}
+
+/// FNV-1a with the finaliser of SplitMix64: quick, and even in all bits. Different bytes may have the same mark, so it
+/// identifies nothing.
+#[must_use]
+pub fn mark(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (hash ^ (hash >> 31)).is_multiple_of(ONE_IN)
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]

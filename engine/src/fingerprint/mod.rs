@@ -13,7 +13,7 @@ mod seen;
 mod sha256;
 mod source;
 
-pub use boundary::is_boundary;
+pub use boundary::{is_boundary, mark};
 pub use canonical::encode;
 pub use diff::{Reason, diff};
 pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};

@@ -48,6 +48,12 @@ struct FileEntry {
     digest: Digest,
 }
 
+/// What is read of a list before anything else of it is believed.
+#[derive(Deserialize)]
+struct Version {
+    format: u64,
+}
+
 /// The first file of an archive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Manifest {
@@ -390,11 +396,6 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
     }
     let mut text = Vec::new();
     entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
-    /// What is read before anything else of it is believed.
-    #[derive(Deserialize)]
-    struct Version {
-        format: u64,
-    }
     if let Ok(Version { format: found }) = serde_json::from_slice(&text)
         && found != u64::from(ARCHIVE_FORMAT)
     {

@@ -4,7 +4,6 @@
 //! was linked. Memory is bounded: at most [`HASHES`] hashes are held; a longer table is read several times.
 
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use arrow::array::{Array, AsArray, RecordBatch, StringArray};
@@ -15,6 +14,7 @@ use searchmill_schemas::{RecordKind, text_column, text_value};
 
 use super::artifact::Part;
 use super::error::StoreError;
+use crate::fingerprint::mark;
 use crate::operator::OperatorError;
 
 /// Hashes of ids in memory at a time (64 MiB).
@@ -51,12 +51,11 @@ impl Table<'_> {
         let Some(column) = self.kind.id_column() else { return Ok(()) };
         let rows: u64 = self.parts.iter().map(|part| part.rows).sum();
         let passes = rows.div_ceil(most).max(1);
-        let hasher = RandomState::new();
         for pass in 0..passes {
-            let wanted = |id: &str| Some(hasher.hash_one(id)).filter(|hash| hash % passes == pass);
+            let wanted = |id: &str| Some(mark(id.as_bytes())).filter(|mark| mark % passes == pass);
             let suspects = self.repeated_hashes(column, rows / passes, &wanted)?;
             if !suspects.is_empty() {
-                self.check_exactly(column, |id| suspects.binary_search(&hasher.hash_one(id)).is_ok())?;
+                self.check_exactly(column, |id| suspects.binary_search(&mark(id.as_bytes())).is_ok())?;
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ pub(crate) struct ControlTokens(Vec<String>);
 /// Text for a model, and the places at which it is cut before it is encoded: within each text that looks like a control
 /// token and is content.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Prompt {
+pub struct Prompt {
     pub(crate) text: String,
     cuts: Vec<usize>,
 }
@@ -71,6 +71,13 @@ impl ControlTokens {
 /// A mark that stands in none of the texts.
 pub(super) fn unused_mark<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> Option<char> {
     MARKS.filter_map(char::from_u32).find(|mark| !texts.clone().any(|text| text.contains(*mark)))
+}
+
+impl From<&str> for Prompt {
+    /// Nothing of the text is content: what looks like a control token is one.
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), cuts: Vec::new() }
+    }
 }
 
 impl Prompt {

@@ -31,7 +31,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(crate) use chat::ChatTemplate;
 pub use chat::{Message, Said};
-pub(crate) use control::{ControlTokens, Prompt};
+pub(crate) use control::ControlTokens;
+pub use control::Prompt;
 pub(crate) use engine::Limits;
 pub use engine::{Completion, Event, Finish, Request};
 pub use hermes::{Speech, parse_calls};

@@ -100,7 +100,7 @@ impl Scorer {
     ///
     /// # Errors
     /// When the text has more tokens than the model has positions for, or the part none.
-    pub(crate) fn score(&self, text: &Prompt, part: Range<usize>) -> Result<Scored, String> {
+    pub fn score(&self, text: &Prompt, part: Range<usize>) -> Result<Scored, String> {
         let encoded = text.encode(&self.tokenizer)?;
         let (tokens, spans): (Vec<u32>, Vec<Range<usize>>) = encoded.into_iter().unzip();
         if tokens.len() > self.context {

@@ -83,7 +83,7 @@ impl StreamReader {
     /// One line: `data: {…}`, `data: [DONE]`, or something without meaning here (comments, event names, blanks).
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(payload) = line.trim_ascii().strip_prefix(b"data:") else { return Ok(()) };
-        self.last = line.to_owned();
+        line.clone_into(&mut self.last);
         match payload.trim_ascii() {
             b"" => Ok(()),
             b"[DONE]" => {
