@@ -167,7 +167,7 @@ fn multihop_rag_comes_from_the_hub() {
     assert!(mill.read("out/deepsearch_rl_sample/train.jsonl").lines().count() > 5);
 }
 
-/// The tables that the pipelines gave before, from the files beside a checkout.
+/// What the params for tests name has the sizes of what the public addresses name.
 #[test]
 fn the_files_beside_a_checkout_are_those_of_the_public_addresses() {
     let Some(data) = crate::skip::shared("data") else { return };
