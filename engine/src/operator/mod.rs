@@ -5,6 +5,7 @@ mod contract;
 mod error;
 mod gate;
 mod kernel;
+pub(crate) mod listing;
 mod money;
 mod outside;
 mod params;
@@ -27,6 +28,7 @@ pub use kernel::{
     FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,
     RowShape, WholeKernel,
 };
+pub use listing::FileStat;
 pub use money::{Budget, Prices, Purse, Usage};
 pub use outside::{Admission, CallJournal, KeptCall, Outside};
 pub use params::{ParamIssue, Params, Secret};
@@ -35,4 +37,4 @@ pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
-pub use sources::{NoSources, Source, SourceFiles};
+pub use sources::{NoSources, Source, SourceFiles, SourceProblem};
