@@ -44,6 +44,9 @@ pub struct Params {
     /// for all files below it.
     #[serde(default)]
     pub files: Vec<String>,
+    /// Files and folders that the program writes besides its output (logs, caches): words that name them are no sources.
+    #[serde(default)]
+    pub writes: Vec<String>,
     /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     #[serde(default)]
     pub params: Map<String, Value>,
@@ -133,7 +136,7 @@ impl Operator for Exec {
 impl Params {
     fn words(&self) -> Command<'_> {
         let (program, arguments) = self.command.split_at(self.command.len().min(1));
-        Command { program, arguments, version: self.version.as_deref() }
+        Command { program, arguments, version: self.version.as_deref(), writes: &self.writes }
     }
 }
 

@@ -532,7 +532,7 @@ fn programs_named_by_records_run_only_when_allowed() {
 name: programs
 nodes:
   rows: {{op: read, with: {{path: rows.jsonl, as: document}}}}
-  same: {{op: exec, from: rows, with: {{command: [python3, -c, \"{python}\"], as: document}}}}
+  same: {{op: exec, from: rows, with: {{command: [python3, -c, \"{python}\"], writes: [ran], as: document}}}}
 "
         ),
     );

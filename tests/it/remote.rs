@@ -16,18 +16,31 @@ nodes:
   chunks: {op: chunk, from: corpus, with: {by: token, size: 3, count: {tokenizer: 'hf://org/tiny'}}}
 ";
 
-/// A hub with one model of one file.
+/// The commit that `main` means there.
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A hub with one model: a tokenizer, and an encoder with it.
 struct Hub {
     address: String,
     asked: Arc<Mutex<Vec<String>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
-async fn serve(State(asked): State<Arc<Mutex<Vec<String>>>>, request: Request) -> (StatusCode, String) {
+async fn serve(State(asked): State<Arc<Mutex<Vec<String>>>>, request: Request) -> (StatusCode, Vec<u8>) {
     let path = request.uri().path().to_owned();
-    let found = path == "/org/tiny/resolve/main/tokenizer.json";
-    asked.lock().expect("a list").push(path);
-    if found { (StatusCode::OK, tokenizer(&["one", "two"])) } else { (StatusCode::NOT_FOUND, String::new()) }
+    asked.lock().expect("a list").push(path.clone());
+    if path == "/api/models/org/tiny/revision/main" {
+        return (StatusCode::OK, json!({"sha": COMMIT}).to_string().into_bytes());
+    }
+    match path.strip_prefix(&format!("/org/tiny/resolve/{COMMIT}/")) {
+        Some("tokenizer.json") => (StatusCode::OK, tokenizer(&["one", "two"]).into_bytes()),
+        Some(file @ ("config.json" | "model.safetensors")) => {
+            let folder = tempfile::tempdir().expect("a folder");
+            crate::models::write(folder.path());
+            (StatusCode::OK, std::fs::read(folder.path().join("bert").join(file)).expect("a file"))
+        }
+        _ => (StatusCode::NOT_FOUND, Vec::new()),
+    }
 }
 
 /// A `tokenizer.json` that takes these words for one token each, other words for the unknown one.
@@ -92,8 +105,9 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     };
     run("chunks");
     run("");
-    assert_eq!(hub.asked(), 1);
-    let file = "hf/hub/models--org--tiny/snapshots/main/tokenizer.json";
+    assert_eq!(hub.asked(), 2, "for the commit and for the file");
+    let file = format!("hf/hub/models--org--tiny/snapshots/{COMMIT}/tokenizer.json");
+    let file = file.as_str();
     std::fs::create_dir(mill.path("local")).expect("a folder");
     mill.write("local/tokenizer.json", &mill.read(file));
     mill.write("pipeline.yaml", &PIPELINE.replace("hf://org/tiny", "local"));
@@ -101,7 +115,29 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     mill.write("pipeline.yaml", PIPELINE);
     mill.write(file, &tokenizer(&["one"]));
     assert_eq!(run("chunks").reasons("chunks"), ["source_changed"], "the same address with another content");
-    assert_eq!(hub.asked(), 1, "what is in the cache is not asked for");
+    assert_eq!(hub.asked(), 2, "what is in the cache is not asked for");
+}
+
+#[test]
+fn a_model_of_the_hub_is_known_by_its_commit() {
+    let (hub, mill) = (Hub::new(), mill());
+    let pieces = "chunks: {op: chunk, from: corpus, with: {size: 3, count: words}}";
+    let index = "dense: {op: index, from: chunks, with: {kind: {dense: {encoder: {bert: {model: org/tiny}}}}}}";
+    let corpus = "corpus: {op: read, with: {path: documents.jsonl, as: document}}";
+    mill.write("pipeline.yaml", &format!("name: hub\nnodes:\n  {corpus}\n  {pieces}\n  {index}\n"));
+    hub.call(&mill, &["run", "pipeline.yaml", "chunks"]).exit(0);
+    let planned = hub.call(&mill, &["plan", "pipeline.yaml"]).exit(0).stdout;
+    assert!(planned.contains("waits for `hf://org/tiny@main`, which a run fetches"), "{planned}");
+    let run = || hub.call(&mill, &["run", "pipeline.yaml", "--json"]).exit(0).ran();
+    assert_eq!((run().as_str(), run().as_str()), ("dense", ""));
+    let key = mill.last_nodes().pop().and_then(|node| node.key).expect("a key");
+    let preimage = mill.store().result(&key).expect("a result").preimage.to_string();
+    assert!(preimage.contains(&format!("hf:org/tiny@{COMMIT}")), "{preimage}");
+    // The branch moved: another commit is another model.
+    let moved = COMMIT.replace('0', "f");
+    mill.write("hf/hub/models--org--tiny/refs/main", &moved);
+    let told = hub.call(&mill, &["run", "pipeline.yaml", "--json"]).exit(1);
+    assert!(told.stdout.contains(&format!("has no config.json at commit {moved}")), "{}", told.stdout);
 }
 
 #[test]

@@ -100,15 +100,41 @@ fn a_program_that_writes_to_what_it_names_fails_with_the_reason() {
     let mill = Mill::new();
     std::fs::write(mill.path("rows.arrow"), stream("plain")).expect("a file");
     mill.write("log.txt", "");
-    let script = "echo more >> log.txt; cat rows.arrow";
-    mill.write(
-        "pipeline.yaml",
-        &format!("name: n\nnodes:\n  made: {{op: exec, with: {{command: [sh, -c, \"{script}\"]}}}}\n"),
-    );
+    let pipeline = |script: &str, more: &str| {
+        format!("name: n\nnodes:\n  made: {{op: exec, with: {{command: [sh, -c, \"{script}\"]{more}}}}}\n")
+    };
+    mill.write("pipeline.yaml", &pipeline("echo more | tee -a log.txt >&2; cat rows.arrow", ""));
     let told = mill.run(&[]).exit(5);
     assert!(told.stdout.contains("log.txt` changed while it was read, 3 times in a row"), "{}", told.stdout);
     assert_eq!(mill.read("log.txt").lines().count(), 3);
     assert!(mill.store().result_keys().is_empty());
+    for (script, more) in [
+        ("echo more | tee -a log.txt >&2; cat rows.arrow", ", writes: [log.txt]"),
+        ("echo more >> log.txt; cat rows.arrow", ""),
+    ] {
+        mill.write("pipeline.yaml", &pipeline(script, more));
+        assert_eq!(mill.run(&[]).exit(0).ran(), "made", "{script}");
+        assert_eq!(mill.run(&[]).exit(0).ran(), "", "{script}");
+    }
+}
+
+/// A model's folder is known by its content however it is written.
+#[test]
+fn other_weights_in_a_folder_without_a_dot_are_another_model() {
+    let mill = Mill::new();
+    crate::models::write(&mill.path("models"));
+    let world = "world: {op: generate-world, with: {documents: 100, questions: 40}}";
+    let some = "some: {op: sample, from: world.questions, with: {n: 2}}";
+    let rollout = "said: {op: rollout, from: some, with: {policy: {model: {model: models/decoder, max_tokens: 4}}, max_turns: 1}}";
+    mill.write("pipeline.yaml", &format!("name: n\nnodes:\n  {world}\n  {some}\n  {rollout}\n"));
+    assert_eq!(mill.run(&[]).exit(0).ran(), "said some world");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "");
+    let path = mill.path("models/decoder/model.safetensors");
+    let mut weights = std::fs::read(&path).expect("a file");
+    let last = weights.len() - 2;
+    weights[last] ^= 1;
+    std::fs::write(&path, weights).expect("a file");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "said");
 }
 
 /// `read` reads what its key saw: a line that is appended meanwhile is in the key of what is recorded, or not there.

@@ -147,11 +147,11 @@ fn foreign_mill(resources: &str) -> Mill {
 }
 
 #[test]
-fn a_trainer_of_others_is_known_by_its_version_and_content_not_by_its_place() {
+fn a_trainer_of_others_is_known_by_its_program_version_and_content() {
     let mill = foreign_mill("");
     assert!(mill.run(&[]).exit(0).stdout.contains("trained with {}"));
     mill.write("pipeline.yaml", &foreign("[/usr/bin/env, python3]", "one", "threads: 1"));
-    assert_eq!(mill.run(&[]).exit(0).ran(), "", "its place is in no key");
+    assert_eq!(mill.run(&[]).exit(0).ran(), "student", "another program");
     mill.write("pipeline.yaml", &foreign("[python3]", "two", ""));
     assert_eq!(mill.run(&[]).exit(0).ran(), "student");
     mill.write("trainer.py", &format!("{TRAINER}\n# Another.\n"));

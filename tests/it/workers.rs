@@ -12,7 +12,7 @@ fn passing(line: &str, resources: &str) -> String {
     format!(
         "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 0}}}}\n  \
          node:\n    op: exec\n    from: world.documents\n    with:\n      command: [sh, -c, {line:?}]\n      \
-         as: document\n      environment: [CUDA_VISIBLE_DEVICES]\n    resources: {resources}\n  \
+         as: document\n      environment: [CUDA_VISIBLE_DEVICES]\n      writes: [once]\n    resources: {resources}\n  \
          beside: {{op: chunk, from: world, with: {{size: 50, count: words}}}}\n"
     )
 }

@@ -443,7 +443,7 @@ impl Driver {
         *count += 1;
         if *count >= READINGS {
             let message = format!("{}, {READINGS} times in a row: nothing was recorded", error.message);
-            let help = "run it again once nothing writes there; a program must not write to files that it names";
+            let help = "run it again once nothing writes there; if the program itself does, name that file or folder in `writes`";
             *error = OperatorError::machine(message).with_help(help);
             let step = self.settle(done)?;
             return self.go_on(place, step);

@@ -5,7 +5,6 @@ mod canonical;
 mod diff;
 mod digest;
 mod identity;
-mod listing;
 mod node_key;
 mod preimage;
 mod row_key;
@@ -23,4 +22,6 @@ pub use preimage::Preimage;
 pub use row_key::{CallPlace, RowIdentity, RowKey, RowKeys, block_key, call_key, calls_base, piece_key};
 pub use seen::{SeenFile, SeenSource, SeenSources};
 pub use sha256::{sha256_bytes, sha256_file};
-pub use source::{AskVersion, SourceDigests, SourceProblem, StatRecord};
+pub use source::{AskVersion, SourceDigests, StatRecord};
+
+pub use crate::operator::SourceProblem;

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, hash_reader};
-use super::listing::FileStat;
-use super::source::listing;
+use crate::operator::listing::{FileStat, files_of};
 use crate::operator::{Source, SourceFiles};
 
 /// A file as the key saw it.
@@ -56,7 +55,7 @@ impl SeenSource {
         if self.files.is_empty() && self.folders.is_empty() && !matches!(source, Source::Optional(_)) {
             return None;
         }
-        let Ok(now) = listing(source, directory, &|| false) else { return Some(self.written.clone()) };
+        let Ok(now) = files_of(source, directory, &|| false) else { return Some(self.written.clone()) };
         let same = |(name, path): (&(String, PathBuf), &SeenFile)| name.1 == path.path;
         if now.files.len() != self.files.len()
             || now.notes != self.notes

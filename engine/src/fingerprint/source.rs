@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, hash_reader};
-use super::listing::{FileStat, Listing, Wanted, file_name, list};
 use super::node_key::SourceIdentity;
 use super::seen::{SeenFile, SeenSource};
-use crate::operator::Source;
+use crate::operator::listing::{FileStat, file_name, files_of};
+use crate::operator::{Source, SourceProblem};
 
 /// A file changed this recently may change again within its time stamp's grain: its digest is not remembered, and it is
 /// read again after the node ran.
@@ -20,49 +20,6 @@ const RACY: Duration = Duration::from_secs(2);
 const GRAIN: Duration = Duration::from_millis(20);
 /// How often a file that changes while it is digested is tried.
 const TRIES: u32 = 5;
-
-/// What a source cannot be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceProblem {
-    /// Nothing is there.
-    NotFound {
-        /// As written.
-        path: String,
-    },
-    /// It has not been fetched yet.
-    NotFetched {
-        /// Where it comes from.
-        address: String,
-    },
-    /// It is there but cannot be read.
-    Unreadable {
-        /// As written.
-        path: String,
-        /// Why.
-        reason: String,
-    },
-    /// A pipe, socket or device: its content cannot be read twice.
-    NotAFile {
-        /// As written.
-        path: String,
-    },
-    /// The run was told to stop.
-    Stopped,
-}
-
-impl std::fmt::Display for SourceProblem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound { path } => write!(f, "`{path}` is not there"),
-            Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
-            Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
-            Self::NotAFile { path } => {
-                write!(f, "`{path}` is not a regular file: write its content to a file and name that")
-            }
-            Self::Stopped => f.write_str("interrupted"),
-        }
-    }
-}
 
 /// What was seen of a file when it was hashed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +104,7 @@ impl SourceDigests {
         written: String,
         directory: &Path,
     ) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
-        let listing = listing(source, directory, &*self.stopped)?;
+        let listing = files_of(source, directory, &*self.stopped)?;
         let folders = listing.folders.into_iter().map(|folder| {
             let stat = FileStat::of(&folder).map_err(|error| unreadable(&written, &error))?;
             Ok((folder, stat))
@@ -220,25 +177,6 @@ fn settled(file: &Path) -> std::io::Result<FileStat> {
         stat = FileStat::of(file)?;
     }
     Ok(stat)
-}
-
-/// The files that a local source names now.
-pub(super) fn listing(source: &Source, directory: &Path, stopped: &dyn Fn() -> bool) -> Result<Listing, SourceProblem> {
-    let one = |name: String, path: PathBuf| Listing { files: vec![(name, path)], ..Listing::default() };
-    match source {
-        Source::Path(path) => list(path, Wanted::All, directory, stopped),
-        Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
-        Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
-            Err(SourceProblem::NotFound { .. }) => Ok(Listing::default()),
-            found => found,
-        },
-        Source::Fetched { path, .. } if path.is_file() => Ok(one(file_name(path), path.clone())),
-        Source::Fetched { address, .. } | Source::Awaited { address } => {
-            Err(SourceProblem::NotFetched { address: address.clone() })
-        }
-        Source::Program(path) => Ok(one(format!("program {}", file_name(path)), path.clone())),
-        Source::Identity(_) => Ok(Listing::default()),
-    }
 }
 
 fn identity(name: &str, content: &str) -> SourceIdentity {

@@ -5,6 +5,7 @@ mod contract;
 mod error;
 mod gate;
 mod kernel;
+pub(crate) mod listing;
 mod money;
 mod outside;
 mod params;
@@ -29,6 +30,7 @@ pub use kernel::{
     FailureKind, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowFailure, RowKernel, RowOutput,
     RowShape, WholeKernel,
 };
+pub use listing::FileStat;
 pub use money::{Budget, Prices, Purse, Usage};
 pub use outside::{Admission, Begun, CallJournal, KeptCall, OpenCall, Outside, Tenure};
 pub use params::{ParamIssue, Params, Secret};
@@ -38,5 +40,5 @@ pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};
 pub use repeatability::{Computed, Repeatability, processor};
 pub use rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
-pub use sources::{NoSources, Source, SourceFiles};
+pub use sources::{NoSources, Source, SourceFiles, SourceProblem};
 pub use user_info::{has_user_info, without_user_info};

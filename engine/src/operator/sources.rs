@@ -67,6 +67,49 @@ impl Source {
     }
 }
 
+/// What a source cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceProblem {
+    /// Nothing is there.
+    NotFound {
+        /// As written.
+        path: String,
+    },
+    /// It has not been fetched yet.
+    NotFetched {
+        /// Where it comes from.
+        address: String,
+    },
+    /// It is there but cannot be read.
+    Unreadable {
+        /// As written.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// A pipe, socket or device: its content cannot be read twice.
+    NotAFile {
+        /// As written.
+        path: String,
+    },
+    /// The run was told to stop.
+    Stopped,
+}
+
+impl std::fmt::Display for SourceProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound { path } => write!(f, "`{path}` is not there"),
+            Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
+            Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
+            Self::NotAFile { path } => {
+                write!(f, "`{path}` is not a regular file: write its content to a file and name that")
+            }
+            Self::Stopped => f.write_str("interrupted"),
+        }
+    }
+}
+
 /// The local files behind a node's sources, as its key saw them; implemented by the driver. What an operator reads must be
 /// in this list: the result is recorded only if nothing in it changed meanwhile.
 pub trait SourceFiles: Send + Sync {

@@ -1,6 +1,7 @@
 //! Runs one operator in memory, for the tests of its author: real kernel, real files, no store.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,12 +17,25 @@ use serde_json::Value;
 use super::context::{CheckpointStore, Context, ContextParts, NoPieces, Pieces, ProgressSink, RetryPolicy};
 use super::error::OperatorError;
 use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel};
+use super::listing::files_of;
 use super::money::Usage;
 use super::port::TreeKind;
 use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
 use super::sources::{NoSources, Source, SourceFiles};
-use crate::fingerprint::{SeenSources, SourceDigests};
+
+/// Files behind sources, compared with nothing.
+struct Listed(BTreeMap<String, Vec<PathBuf>>);
+
+impl SourceFiles for Listed {
+    fn files(&self, written: &str) -> Option<Vec<PathBuf>> {
+        self.0.get(written).cloned()
+    }
+
+    fn watched(self: Arc<Self>, _path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
+        bytes
+    }
+}
 
 /// What an operator gave.
 #[derive(Debug, Default)]
@@ -159,15 +173,11 @@ impl Harness {
     /// The files behind sources, as a key would see them. Those that are not there are left out.
     #[must_use]
     pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
-        let mut digests = SourceDigests::new(BTreeMap::new(), |_| None);
-        let (mut found, mut seen) = (Vec::new(), Vec::new());
-        for source in sources {
-            if let Ok((_, files)) = digests.identify(source, &self.directory) {
-                found.push(source.clone());
-                seen.push(files);
-            }
-        }
-        Arc::new(SeenSources::new(found, seen, &self.directory))
+        let files = |source: &Source| {
+            let listing = files_of(source, &self.directory, &|| false).ok()?;
+            Some((source.written(), listing.files.into_iter().map(|(_, path)| path).collect()))
+        };
+        Arc::new(Listed(sources.iter().filter_map(files).collect()))
     }
 
     /// Binds and runs an operator.

@@ -22,6 +22,8 @@ pub(crate) struct Command<'a> {
     pub(crate) arguments: &'a [String],
     /// The version that the params state.
     pub(crate) version: Option<&'a str>,
+    /// Files and folders that it writes: words that name them are no sources.
+    pub(crate) writes: &'a [String],
 }
 
 impl Command<'_> {
@@ -38,8 +40,15 @@ impl Command<'_> {
         if let Some(word) = words.iter().find(|word| !word.contains('=') && !word.starts_with('-')).filter(|_| is_env) {
             self.program(word, directory, &path, &mut found);
         }
-        found.extend(named(words.into_iter().map(String::as_str), directory));
+        let named = named(words.into_iter().map(String::as_str), directory);
+        found.extend(named.into_iter().filter(|source| !self.writes_to(source, directory)));
         found.into_iter().collect()
+    }
+
+    fn writes_to(&self, source: &Source, directory: &Path) -> bool {
+        let plain = |path: &str| directory.join(path).components().collect::<PathBuf>();
+        let place = plain(&source.written());
+        self.writes.iter().any(|written| place.starts_with(plain(written)))
     }
 
     fn program(&self, word: &str, directory: &Path, path: &OsString, found: &mut BTreeSet<Source>) {
@@ -116,14 +125,33 @@ pub(crate) fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) 
     let mut found = BTreeSet::new();
     for word in words {
         let after = word.split_once('=').map(|(_, value)| value);
-        let parts = word.split(|ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch));
-        for part in std::iter::once(word).chain(after).chain(parts) {
+        for part in std::iter::once(word).chain(after).chain(parts(word)) {
             if names_files(part, directory) {
                 found.insert(Source::Path(part.to_owned()));
             }
         }
     }
     found.into_iter().collect()
+}
+
+/// The words inside a word, but for those that a shell writes to (`> log.txt`).
+fn parts(word: &str) -> Vec<&str> {
+    let (mut found, mut rest, mut written) = (Vec::new(), word, false);
+    let ends = |ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch);
+    while !rest.is_empty() {
+        let end = rest.find(ends).unwrap_or(rest.len());
+        if end > 0 {
+            if !written {
+                found.push(&rest[..end]);
+            }
+            written = false;
+        }
+        let Some(mark) = rest[end..].chars().next() else { break };
+        // Quotes, spaces and a second mark may stand before what is written to.
+        written = mark == '>' || written && (mark.is_whitespace() || "'\"|&".contains(mark));
+        rest = &rest[end + mark.len_utf8()..];
+    }
+    found
 }
 
 /// Does a word name a regular file, a folder, or a pattern that files match? Folders in which the working directory lies are
@@ -202,6 +230,7 @@ mod tests {
         assert_eq!(of(&["--data", "data", "."]), ["data"], "the working directory holds the store");
         assert_eq!(of(&["-c", "cat 'data/a.txt'; sort <config.yaml|head"]), ["config.yaml", "data/a.txt"]);
         assert_eq!(of(&["cat data/*.txt"]), ["data/*.txt"]);
+        assert_eq!(of(&["cat x.py > 'config.yaml'; echo >>trainer.sh 2>&1; cat data/a.txt"]), ["data/a.txt", "x.py"]);
         assert_eq!(of(&["..", "/", "/dev/null"]), [""; 0]);
         assert_eq!(of(&["--sets=config.yaml,data/a.txt"]), ["config.yaml", "data/a.txt"]);
     }
@@ -211,7 +240,7 @@ mod tests {
         let folder = folder();
         let of = |program: &[&str], version| {
             let (program, arguments) = (words(program), words(&["x.py"]));
-            Command { program: &program, arguments: &arguments, version }.sources(folder.path())
+            Command { program: &program, arguments: &arguments, version, writes: &[] }.sources(folder.path())
         };
         let own = of(&["./trainer.sh"], None);
         assert!(
@@ -226,6 +255,15 @@ mod tests {
         assert_eq!(shown(&of(&["no-such-program"], None)), ["x.py", "program no-such-program"]);
         let env = of(&["env", "A=1", "cat"], None);
         assert_eq!(env.iter().filter(|source| matches!(source, Source::Program(_))).count(), 2, "{env:?}");
+    }
+
+    #[test]
+    fn what_a_program_writes_is_no_source() {
+        let folder = folder();
+        let (program, arguments) = (words(&["cat"]), words(&["--log=config.yaml", "data/a.txt", "x.py"]));
+        let writes = words(&["./config.yaml", "data"]);
+        let command = Command { program: &program, arguments: &arguments, version: Some("1"), writes: &writes };
+        assert_eq!(shown(&command.sources(folder.path())), ["x.py"]);
     }
 
     #[test]

@@ -159,6 +159,8 @@ pub(crate) struct ExecParams {
     /// Further files whose content decides the outcome (modules that the script imports); a folder stands for all files
     /// below it.
     pub(crate) files: Vec<String>,
+    /// Files and folders that the program writes besides its output (logs, caches): arguments that name them are no sources.
+    pub(crate) writes: Vec<String>,
     /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     pub(crate) params: Map<String, Value>,
     /// Environment variables that the program may see besides `PATH`, `HOME`, `LANG` and the node's GPUs. Their values are
@@ -230,13 +232,14 @@ impl Backend {
 
 impl SwiftParams {
     fn words(&self) -> Command<'_> {
-        Command { program: &self.program, arguments: &[], version: self.version.as_deref() }
+        Command { program: &self.program, arguments: &[], version: self.version.as_deref(), writes: &[] }
     }
 }
 
 impl ExecParams {
     fn words(&self) -> Command<'_> {
-        Command { program: &self.program, arguments: &self.arguments, version: self.version.as_deref() }
+        let version = self.version.as_deref();
+        Command { program: &self.program, arguments: &self.arguments, version, writes: &self.writes }
     }
 }
 

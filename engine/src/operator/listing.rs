@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::source::SourceProblem;
+use super::sources::{Source, SourceProblem};
 
 /// What the file system says of a file. The time of its last change (`ctime`) is set by no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
-    pub(super) size: u64,
-    pub(super) mtime_ns: u128,
-    pub(super) inode: u64,
-    pub(super) ctime_ns: i128,
+    pub(crate) size: u64,
+    pub(crate) mtime_ns: u128,
+    pub(crate) inode: u64,
+    pub(crate) ctime_ns: i128,
 }
 
 impl FileStat {
-    pub(super) fn of(file: &Path) -> std::io::Result<Self> {
+    pub(crate) fn of(file: &Path) -> std::io::Result<Self> {
         let metadata = std::fs::metadata(file)?;
         let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (_, inode) = device_and_inode(&metadata);
@@ -29,7 +29,7 @@ impl FileStat {
     }
 
     /// How long ago it changed; `None` where that lies in the future (another machine's clock).
-    pub(super) fn age(self) -> Option<Duration> {
+    pub(crate) fn age(self) -> Option<Duration> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let changed = self.mtime_ns.max(u128::try_from(self.ctime_ns).unwrap_or_default());
         now.checked_sub(changed).map(|age| Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX)))
@@ -60,18 +60,18 @@ fn device_and_inode(_metadata: &std::fs::Metadata) -> (u64, u64) {
 
 /// The files behind one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     /// Name for the key and path, sorted.
-    pub(super) files: Vec<(String, PathBuf)>,
+    pub(crate) files: Vec<(String, PathBuf)>,
     /// Folders that were looked through.
-    pub(super) folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
     /// What is there beside files: its name, and what it is.
-    pub(super) notes: Vec<(String, String)>,
+    pub(crate) notes: Vec<(String, String)>,
 }
 
 /// Which files of a folder count.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// All.
     All,
     /// Visible ones whose names have one of these endings.
@@ -94,8 +94,31 @@ impl Wanted {
     }
 }
 
+/// The files that a local source names now.
+pub(crate) fn files_of(
+    source: &Source,
+    directory: &Path,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Listing, SourceProblem> {
+    let one = |name: String, path: PathBuf| Listing { files: vec![(name, path)], ..Listing::default() };
+    match source {
+        Source::Path(path) => list(path, Wanted::All, directory, stopped),
+        Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
+        Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
+            Err(SourceProblem::NotFound { .. }) => Ok(Listing::default()),
+            found => found,
+        },
+        Source::Fetched { path, .. } if path.is_file() => Ok(one(file_name(path), path.clone())),
+        Source::Fetched { address, .. } | Source::Awaited { address } => {
+            Err(SourceProblem::NotFetched { address: address.clone() })
+        }
+        Source::Program(path) => Ok(one(format!("program {}", file_name(path)), path.clone())),
+        Source::Identity(_) => Ok(Listing::default()),
+    }
+}
+
 /// Lists the files that a path, pattern or folder names; relative paths start at `directory`. `stopped` ends it early.
-pub(super) fn list(
+pub(crate) fn list(
     written: &str,
     wanted: Wanted,
     directory: &Path,
@@ -141,7 +164,7 @@ fn matching(written: &str, plain: &str, directory: &Path) -> Result<Listing, Sou
     Ok(Listing { files: files.into_iter().map(|file| (file_name(&file), file)).collect(), ..Listing::default() })
 }
 
-pub(super) fn file_name(path: &Path) -> String {
+pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
