@@ -109,7 +109,9 @@ fn swapped_rows_are_not_taken_and_a_forged_model_is_found() {
         let at = payload.windows(model.len()).position(|part| part == model).expect("the model's name");
         payload[at + model.len() - 1] = b'7';
     }
-    files_in(path.parent().expect("a folder")).iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
+    for path in files_in(path.parent().expect("a folder")) {
+        std::fs::remove_file(path).expect("removed");
+    }
     write(&path, &forged);
     forget_result(&bench);
     bench.run(&[]).exit(0);

@@ -22,6 +22,7 @@ mod limits;
 mod mill;
 mod models;
 mod money;
+mod mutations;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
 mod openai_server;
 mod public;

@@ -14,7 +14,9 @@ use super::replay::{Outcome, Rerun};
 use super::row_calls::Sent;
 use crate::fingerprint::{CallPlace, Digest, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
-use crate::operator::{Begun, CallJournal, Context, InputArtifact, Kernel, KeptCall, OperatorError, Outside, RowKernel};
+use crate::operator::{
+    Begun, CallJournal, Context, InputArtifact, KeptCall, Kernel, OperatorError, Outside, RowKernel,
+};
 use crate::store::{Calls, Store};
 
 /// Ways through a row that are tried where calls were answered more than once (`--force`).

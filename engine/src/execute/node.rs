@@ -15,8 +15,8 @@ use super::watch::{WatchedPieces, unchanged};
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{
-    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside, PortType,
-    TreeKind, Usage,
+    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside,
+    PortType, TreeKind, Usage,
 };
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};

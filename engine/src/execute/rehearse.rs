@@ -13,8 +13,8 @@ use super::resources::Machine;
 use super::row_calls::RowCalls;
 use crate::fingerprint::CallPlace;
 use crate::operator::{
-    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside, Purse,
-    RetryPolicy, RowKernel,
+    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorError,
+    Outside, Purse, RetryPolicy, RowKernel,
 };
 use crate::plan::Node;
 use crate::report::{Event, Reporter};

@@ -54,7 +54,10 @@ impl Tenure {
                 Ok(true) => {}
                 Ok(false) => self.over.store(true, Ordering::SeqCst),
                 Err(error) => {
-                    return Err(RowFailure::new(FailureKind::Cancelled, format!("after a pause of this machine: {error}")));
+                    return Err(RowFailure::new(
+                        FailureKind::Cancelled,
+                        format!("after a pause of this machine: {error}"),
+                    ));
                 }
             }
         }

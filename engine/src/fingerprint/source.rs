@@ -128,15 +128,12 @@ impl SourceDigests {
         let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
         let ask = self.ask;
         let version = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone();
-        let (content, file) = match version {
-            Some(version) => {
-                (version, SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: None, young: false })
-            }
-            None => {
-                let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
-                let file = SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: Some(digest), young };
-                (digest.hex(), file)
-            }
+        let (content, file) = if let Some(version) = version {
+            (version, SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: None, young: false })
+        } else {
+            let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
+            let file = SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: Some(digest), young };
+            (digest.hex(), file)
         };
         let seen = SeenSource { files: vec![file], ..SeenSource::empty(written) };
         Ok((vec![identity(&name, &content)], seen))

@@ -223,11 +223,10 @@ impl<'a> Walk<'a> {
                 Ok(found) if found.is_file() && self.wanted.file(&own) => {
                     self.listing.files.push((self.name(&path), path));
                 }
-                Ok(_) => {}
                 Err(_) if self.wanted.file(&own) => {
                     self.listing.notes.push((self.name(&path), "a link to nothing".to_owned()));
                 }
-                Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         folders.reverse();

@@ -21,6 +21,10 @@ pub(super) const HEADER: usize = MARK.len() + UNMARKED;
 const UNMARKED: usize = 4 + SUM + KEY;
 const SUM: usize = 8;
 const KEY: usize = 32;
+/// No record of the first format was longer: a greater number is a damaged mark.
+const LONGEST: u32 = 1 << 30;
+/// The longest last record whose length is made good where it is damaged.
+const LAST: u64 = 1 << 26;
 /// Where locks do not work, a segment that nobody has written to for that long is nobody's.
 const ABANDONED: Duration = Duration::from_hours(24);
 /// Segments that are held open at once; more are read into memory.
@@ -92,7 +96,8 @@ impl Scanned {
 pub(super) fn scan(source: impl Read + Seek, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
     let mut reader = BufReader::with_capacity(1 << 18, source);
     let (mut done, mut at, mut record) = (Scanned::default(), 0, Vec::new());
-    loop {
+    // Another process may append to the file meanwhile: what lies beyond `length` is not looked at.
+    while at < length {
         match next(&mut reader, length - at, &mut record) {
             Spot::Whole(header) => {
                 done.lose(at - done.end);
@@ -102,16 +107,16 @@ pub(super) fn scan(source: impl Read + Seek, length: u64, mut each: impl FnMut(&
                 done.end = at;
                 done.records += 1;
             }
-            Spot::Wrong { to_the_end } => match next_mark(&mut reader, at + 1) {
-                Some(mark) => at = mark,
-                None if to_the_end => {
-                    done.lose(length - done.end);
+            Spot::Wrong { damaged } => {
+                let Some(mark) = next_mark(&mut reader, at + 1).filter(|mark| *mark < length) else {
+                    done.lose(if damaged { length - done.end } else { 0 });
                     return done;
-                }
-                None => return done,
-            },
+                };
+                at = mark;
+            }
         }
     }
+    done
 }
 
 /// [`scan`] of a segment that is in memory.
@@ -123,12 +128,12 @@ pub(super) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Found<'_>)) -> Scanned 
 enum Spot {
     /// A whole record; its bytes before the payload.
     Whole(usize),
-    /// No record, or a damaged one; `to_the_end`: it would end where the file ends.
-    Wrong { to_the_end: bool },
+    /// No record. `damaged`: nor the beginning of one whose end was not written.
+    Wrong { damaged: bool },
 }
 
 fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Spot {
-    read_record(reader, left, record).unwrap_or(Spot::Wrong { to_the_end: false })
+    read_record(reader, left, record).unwrap_or(Spot::Wrong { damaged: false })
 }
 
 fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Option<Spot> {
@@ -142,15 +147,17 @@ fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Optio
         UNMARKED
     };
     let at = header - KEY - SUM;
-    let length = u32::from_le_bytes(record[at - 4..at].try_into().ok()?) as usize;
-    let whole = (header + length) as u64;
-    if whole > left {
-        return None;
+    let said = u32::from_le_bytes(record[at - 4..at].try_into().ok()?);
+    let most = left.checked_sub(header as u64)?;
+    // Too long for the file: cut short at its end, or the length is what is damaged.
+    let length = u64::from(said).min(most);
+    if u64::from(said) > most && (header == UNMARKED || most > LAST) {
+        return Some(Spot::Wrong { damaged: header == UNMARKED && said > LONGEST });
     }
-    record.resize(header + length, 0);
+    record.resize(header + length as usize, 0);
     reader.read_exact(&mut record[header..]).ok()?;
     let right = checksum(&record[header - KEY..]) == record[at..at + SUM];
-    Some(if right { Spot::Whole(header) } else { Spot::Wrong { to_the_end: whole == left } })
+    Some(if right { Spot::Whole(header) } else { Spot::Wrong { damaged: u64::from(said) <= most && length == most } })
 }
 
 /// The next place at or after `from` where a mark stands; the reader is there then.

@@ -99,11 +99,11 @@ impl ModelPlace {
                 }
                 Ok(Opened { path: file, hub: None })
             }
-            Self::Hub(model) => self.open_by(model, needs, Hub::from_environment(), context),
+            Self::Hub(model) => Self::open_by(model, needs, Hub::from_environment(), context),
         }
     }
 
-    fn open_by(&self, model: &HubModel, needs: Needs, hub: Hub, context: &Context) -> Result<Opened, OperatorError> {
+    fn open_by(model: &HubModel, needs: Needs, hub: Hub, context: &Context) -> Result<Opened, OperatorError> {
         let commit = hub.resolve(model, context)?;
         let path = hub.folder(model, &commit, needs.files, context)?;
         Ok(Opened { path, hub: Some((hub, model.clone(), commit)) })
@@ -186,7 +186,7 @@ mod tests {
         let address = "hf://org/model@main".to_owned();
         assert_eq!(place.sources_by(NEEDS, &server()), [Source::Awaited { address }]);
         let context = harness.context();
-        let opened = place.open_by(model, NEEDS, server(), &context).unwrap();
+        let opened = ModelPlace::open_by(model, NEEDS, server(), &context).unwrap();
         assert!(opened.path.join("config.json").is_file());
         assert_eq!(place.sources_by(NEEDS, &server()), [Source::Identity(format!("hf:org/model@{COMMIT}"))]);
         let has = |file| opened.has(file, &context);

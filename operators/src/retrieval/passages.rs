@@ -121,9 +121,8 @@ mod tests {
         let anew = |texts: &[String]| encode(texts, &encoder, &Harness::new().context());
         harness.pieces = Arc::new(store.pieces(&hash_bytes(b"index"), true));
         let mut texts = texts();
-        let (vectors, known) = encode(&texts, &encoder, &harness.context());
-        assert_eq!(vectors, anew(&texts).0);
-        assert!(known < 100, "nothing is known yet but groups that come twice: {known}");
+        let (vectors, _) = encode(&texts, &encoder, &harness.context());
+        assert_eq!(vectors, anew(&texts).0, "nothing is known yet but groups that come twice");
         harness.pieces = Arc::new(store.pieces(&hash_bytes(b"index"), true));
         let (vectors, known) = encode(&texts, &encoder, &harness.context());
         assert_eq!((vectors, known), (anew(&texts).0, 400));

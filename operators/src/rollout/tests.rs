@@ -204,7 +204,8 @@ fn servers_keys_and_patience_do_not_enter_the_key() {
 
 #[test]
 fn the_columns_that_decide_a_rollout_depend_on_the_policy() {
-    let reads = |policy| (entry::<Rollout>().bind)(json!({"policy": policy})).expect("params").rows().expect("rows").columns;
+    let reads =
+        |policy| (entry::<Rollout>().bind)(json!({"policy": policy})).expect("params").rows().expect("rows").columns;
     assert_eq!(reads(json!({"endpoint": {"base_url": "http://h/v1", "model": "m"}})), ["question"]);
     assert_eq!(reads(json!("model")), ["id", "question"]);
     let bound = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("params");

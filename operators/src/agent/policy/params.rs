@@ -163,10 +163,9 @@ impl PolicyParams {
     /// and on the other rows of its batch elsewhere.
     pub(crate) fn repeatability(&self) -> Repeatability {
         match self {
-            Self::Endpoint(_) => Repeatability::Not,
             Self::Evidence(_) => Repeatability::Everywhere,
             Self::Model(model) if model.dtype == Precision::F32 => Repeatability::Processor,
-            Self::Model(_) => Repeatability::Not,
+            Self::Model(_) | Self::Endpoint(_) => Repeatability::Not,
         }
     }
 

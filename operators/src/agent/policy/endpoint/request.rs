@@ -35,8 +35,7 @@ impl RequestFrame {
         let mut head = Value::Object(body).to_string();
         head.pop();
         let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
-        let transport =
-            if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };
+        let transport = if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };
         Self { head, transport, tools, seed: params.seed, resend_reasoning: params.resend_reasoning }
     }
 }
