@@ -3,7 +3,6 @@
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, Prices, RowFailure, Usage};
 use searchmill_schemas::{Question, Turn};
-use serde::{Deserialize, Serialize};
 
 pub(crate) mod endpoint;
 pub(crate) mod evidence;
@@ -41,7 +40,7 @@ pub(crate) enum Offer {
 }
 
 /// What the model said.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reply {
     /// Its turn.
     pub(crate) turn: Turn,

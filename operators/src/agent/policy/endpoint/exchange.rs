@@ -9,8 +9,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Admission, Context, FailureKind, OperatorError, Prices, RowFailure, Usage};
 
-use super::super::Reply;
-use super::response::{self, Spoken};
+use super::response::{self, Heard};
 use super::retry_after::retry_after;
 use super::stream::StreamReader;
 
@@ -71,18 +70,18 @@ impl Exchange {
         Self { prices: prices.cloned().unwrap_or_default(), ..self }
     }
 
-    /// Asks until there is an answer, asking again cannot help, or attempts run out.
+    /// Asks until there is an answer, asking again cannot help, or attempts run out. Gives how many it took.
     pub(super) async fn ask(
         &self,
         body: Bytes,
         context: &Context,
         chance: &mut ChaCha8Rng,
-    ) -> Result<Reply, RowFailure> {
+    ) -> Result<(Heard, u64), RowFailure> {
         let retry = context.retry();
         let mut attempt = 1;
         loop {
             let trouble = match self.attempt(body.clone(), context).await {
-                Ok(spoken) => return Ok(Reply { turn: spoken.turn, model: spoken.model, calls: u64::from(attempt) }),
+                Ok(heard) => return Ok((heard, u64::from(attempt))),
                 Err(Refusal::Postponed(mut failure)) => {
                     failure.usage.calls += u64::from(attempt - 1);
                     return Err(failure);
@@ -109,17 +108,16 @@ impl Exchange {
     }
 
     /// One attempt, when its turn has come: counted whatever comes of it.
-    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Spoken, Refusal> {
+    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Heard, Refusal> {
         let admission = context.admit_call().await.map_err(Refusal::Postponed)?;
         let outcome = self.send(body, context, &admission).await;
-        let reply = |spoken: &Spoken| Reply { turn: spoken.turn.clone(), model: None, calls: 1 }.usage();
-        let usage = outcome.as_ref().map_or(Usage { calls: 1, ..Usage::default() }, reply);
+        let usage = outcome.as_ref().map_or(Usage { calls: 1, ..Usage::default() }, Heard::usage);
         admission.pay(&usage.at(&self.prices));
         let redactor = context.redactor();
         match outcome {
-            Ok(mut spoken) => {
-                redactor.clean_all(spoken.texts());
-                Ok(spoken)
+            Ok(mut heard) => {
+                heard.clean(redactor);
+                Ok(heard)
             }
             Err(mut trouble) => {
                 // Struck before they are shortened: a secret that is cut in two is not found.
@@ -131,7 +129,7 @@ impl Exchange {
         }
     }
 
-    async fn send(&self, body: Bytes, context: &Context, admission: &Admission) -> Result<Spoken, Trouble> {
+    async fn send(&self, body: Bytes, context: &Context, admission: &Admission) -> Result<Heard, Trouble> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(authorization) = &self.authorization {
@@ -149,7 +147,7 @@ impl Exchange {
         }
     }
 
-    async fn read_stream(&self, mut response: Response, admission: &Admission) -> Result<Spoken, Trouble> {
+    async fn read_stream(&self, mut response: Response, admission: &Admission) -> Result<Heard, Trouble> {
         let mut reader = StreamReader::default();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
             admission.heard();

@@ -12,9 +12,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, RowFailure};
 use searchmill_schemas::{Question, Turn};
+use serde::{Deserialize, Serialize};
 
 use self::exchange::Exchange;
 use self::request::{Conversation, RequestFrame};
+use self::response::Heard;
 use super::{Actor, EndpointParams, Offer, Policy, Reply};
 
 /// A model behind a server.
@@ -66,14 +68,32 @@ impl Actor for Caller<'_> {
         async move {
             let exchange = &self.endpoint.exchange;
             let ask = async {
-                let reply = exchange.ask(asked.body, self.context, &mut chance).await?;
+                let (heard, calls) = exchange.ask(asked.body, self.context, &mut chance).await?;
+                let kept = Kept { heard, calls };
                 let unwritten = |error: serde_json::Error| RowFailure::new(FailureKind::BadResponse, error.to_string());
-                let response = serde_json::to_vec(&reply).map_err(unwritten)?;
+                let response = serde_json::to_vec(&kept).map_err(unwritten)?;
+                let reply = kept.reply().map_err(|message| RowFailure::new(FailureKind::BadResponse, message))?;
                 let call = KeptCall { response, usage: reply.usage().at(&exchange.prices) };
                 Ok((reply, call))
             };
-            self.context.call(&asked.identity, |response| serde_json::from_slice(response).ok(), ask).await
+            let read = |response: &[u8]| serde_json::from_slice::<Kept>(response).ok()?.reply().ok();
+            self.context.call(&asked.identity, read, ask).await
         }
         .boxed()
+    }
+}
+
+/// An answer as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    heard: Heard,
+    /// Attempts that it took.
+    calls: u64,
+}
+
+impl Kept {
+    fn reply(&self) -> Result<Reply, String> {
+        Ok(Reply { turn: self.heard.turn()?, model: self.heard.model(), calls: self.calls })
     }
 }

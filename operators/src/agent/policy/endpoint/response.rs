@@ -1,8 +1,9 @@
 //! Answers of the chat-completions API, and the model turn made of them. Lenient where servers differ: content as text
 //! or parts, reasoning under two names, arguments as text or object, usage or ids missing.
 
+use searchmill_engine::operator::{Redactor, Usage};
 use searchmill_schemas::{Author, ToolCall, Turn};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// An answer, or one piece of a streamed one.
@@ -17,14 +18,14 @@ pub(super) struct Completion {
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Choice {
-    /// Whole answers.
-    pub(super) message: Option<Message>,
+    /// Whole answers: a [`Message`].
+    pub(super) message: Option<Value>,
     /// Streamed pieces.
     pub(super) delta: Option<Message>,
     pub(super) finish_reason: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Message {
     pub(super) content: Option<Value>,
     pub(super) refusal: Option<String>,
@@ -33,7 +34,7 @@ pub(super) struct Message {
     pub(super) tool_calls: Option<Vec<WireCall>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct WireCall {
     pub(super) index: Option<usize>,
     pub(super) id: Option<String>,
@@ -41,41 +42,97 @@ pub(super) struct WireCall {
     pub(super) function: WireFunction,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct WireFunction {
     pub(super) name: Option<String>,
     pub(super) arguments: Option<Value>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TokenUsage {
     pub(super) prompt_tokens: Option<i64>,
     pub(super) completion_tokens: Option<i64>,
 }
 
-/// A model turn with what the endpoint said of it.
-#[derive(Debug)]
-pub(super) struct Spoken {
-    pub(super) turn: Turn,
-    pub(super) model: Option<String>,
+/// What the endpoint said, as it said it: the form in which answers are kept. What is made of it is decided anew each time
+/// that it is read, by the rules of then.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Heard {
+    model: Option<String>,
+    /// The API's message.
+    message: Value,
+    #[serde(default)]
+    usage: TokenUsage,
+    finish_reason: Option<String>,
 }
 
-impl Spoken {
-    /// Its texts, all of which the endpoint wrote.
-    pub(super) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
-        let calls = self.turn.tool_calls.iter_mut();
-        let calls = calls.flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]);
-        let turn =
-            [&mut self.turn.content].into_iter().chain(&mut self.turn.reasoning).chain(&mut self.turn.finish_reason);
-        turn.chain(calls).chain(&mut self.model)
+impl Heard {
+    /// Of a message and what stands beside it.
+    ///
+    /// # Errors
+    /// In words, when it is no message.
+    pub(super) fn new(
+        message: Value,
+        model: Option<String>,
+        usage: Option<TokenUsage>,
+        finish_reason: Option<String>,
+    ) -> Result<Self, String> {
+        let heard = Self { model, message, usage: usage.unwrap_or_default(), finish_reason };
+        heard.turn().map(|_| heard)
+    }
+
+    /// The model's name, as the endpoint reports it.
+    pub(super) fn model(&self) -> Option<String> {
+        self.model.clone()
+    }
+
+    /// The model turn.
+    ///
+    /// # Errors
+    /// In words, when there is no message in it.
+    pub(super) fn turn(&self) -> Result<Turn, String> {
+        let message = Message::deserialize(&self.message);
+        let message = message.map_err(|error| format!("the response is not a chat completion: {error}"))?;
+        let content = message.content.as_ref().map(text).filter(|text| !text.is_empty()).or(message.refusal);
+        let mut turn = Turn::text(Author::Assistant, content.unwrap_or_default());
+        turn.reasoning = message.reasoning_content.or(message.reasoning).filter(|text| !text.is_empty());
+        turn.tool_calls = message.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
+        turn.prompt_tokens = self.usage.prompt_tokens;
+        turn.completion_tokens = self.usage.completion_tokens;
+        turn.finish_reason.clone_from(&self.finish_reason);
+        Ok(turn)
+    }
+
+    /// What it cost, attempts aside.
+    pub(super) fn usage(&self) -> Usage {
+        let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let (prompt_tokens, completion_tokens) = (count(self.usage.prompt_tokens), count(self.usage.completion_tokens));
+        Usage { calls: 1, prompt_tokens, completion_tokens, ..Usage::default() }
+    }
+
+    /// Strikes secrets out of its texts.
+    pub(super) fn clean(&mut self, redactor: &Redactor) {
+        if !redactor.is_empty() {
+            redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
+            clean(&mut self.message, redactor);
+        }
     }
 }
 
-/// The model turn of a whole answer.
+fn clean(value: &mut Value, redactor: &Redactor) {
+    match value {
+        Value::String(text) => redactor.clean(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, redactor)),
+        Value::Object(map) => map.values_mut().for_each(|item| clean(item, redactor)),
+        _ => {}
+    }
+}
+
+/// What a whole answer says.
 ///
 /// # Errors
 /// In words, when there is no message in it.
-pub(super) fn read(body: &[u8]) -> Result<Spoken, String> {
+pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let completion: Completion =
         serde_json::from_slice(body).map_err(|error| format!("the response is not a chat completion: {error}"))?;
     if let Some(error) = &completion.error {
@@ -84,25 +141,7 @@ pub(super) fn read(body: &[u8]) -> Result<Spoken, String> {
     let choice = completion.choices.and_then(|choices| choices.into_iter().next());
     let choice = choice.ok_or("the response has no choices")?;
     let message = choice.message.ok_or("the response's choice has no message")?;
-    Ok(spoken(message, completion.model, completion.usage, choice.finish_reason))
-}
-
-/// Makes a turn of a message.
-pub(super) fn spoken(
-    message: Message,
-    model: Option<String>,
-    usage: Option<TokenUsage>,
-    finish_reason: Option<String>,
-) -> Spoken {
-    let usage = usage.unwrap_or_default();
-    let content = message.content.as_ref().map(text).filter(|text| !text.is_empty()).or(message.refusal);
-    let mut turn = Turn::text(Author::Assistant, content.unwrap_or_default());
-    turn.reasoning = message.reasoning_content.or(message.reasoning).filter(|text| !text.is_empty());
-    turn.tool_calls = message.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
-    turn.prompt_tokens = usage.prompt_tokens;
-    turn.completion_tokens = usage.completion_tokens;
-    turn.finish_reason = finish_reason;
-    Spoken { turn, model }
+    Heard::new(message, completion.model, completion.usage, choice.finish_reason)
 }
 
 /// What an error object says.
@@ -147,9 +186,12 @@ mod tests {
     fn turn(message: Value) -> Turn {
         let body = json!({"model": "m-1", "choices": [{"message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
-        let spoken = read(body.to_string().as_bytes()).expect("a turn");
-        assert_eq!(spoken.model.as_deref(), Some("m-1"));
-        spoken.turn
+        let heard = read(body.to_string().as_bytes()).expect("a turn");
+        assert_eq!(heard.model().as_deref(), Some("m-1"));
+        let kept = serde_json::to_vec(&heard).expect("JSON");
+        let again: Heard = serde_json::from_slice(&kept).expect("what was kept");
+        assert_eq!(again.turn(), heard.turn());
+        heard.turn().expect("a turn")
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::exchange::MOST_BYTES;
-use super::response::{Completion, Message, Spoken, TokenUsage, WireCall, arguments, error_message, spoken, text};
+use super::response::{Completion, Heard, Message, TokenUsage, WireCall, arguments, error_message, text};
 
 /// Longest line of a stream.
 const MOST_LINE_BYTES: usize = 4 << 20;
@@ -64,7 +64,7 @@ impl StreamReader {
     ///
     /// # Errors
     /// In words, when the stream ended before the message did.
-    pub(super) fn finish(mut self) -> Result<Spoken, String> {
+    pub(super) fn finish(mut self) -> Result<Heard, String> {
         let last = std::mem::take(&mut self.pending);
         self.line(&last)?;
         if !self.done && self.finish_reason.is_none() {
@@ -77,7 +77,8 @@ impl StreamReader {
             tool_calls: Some(calls),
             ..Message::default()
         };
-        Ok(spoken(message, self.model, self.usage, self.finish_reason))
+        let message = serde_json::to_value(message).map_err(|error| error.to_string())?;
+        Heard::new(message, self.model, self.usage, self.finish_reason)
     }
 
     /// One line: `data: {…}`, `data: [DONE]`, or something without meaning here (comments, event names, blanks).
@@ -106,7 +107,8 @@ impl StreamReader {
         self.usage = piece.usage.or(self.usage);
         if let Some(choice) = piece.choices.and_then(|choices| choices.into_iter().next()) {
             self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
-            if let Some(delta) = choice.delta.or(choice.message) {
+            let whole = || choice.message.and_then(|message| serde_json::from_value(message).ok());
+            if let Some(delta) = choice.delta.or_else(whole) {
                 self.delta(delta);
             }
         }
@@ -159,7 +161,7 @@ mod tests {
         data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n\
         data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":9}}\n\ndata: [DONE]\n\n";
 
-    fn read(events: &[u8], step: usize) -> Result<Spoken, String> {
+    fn read(events: &[u8], step: usize) -> Result<Heard, String> {
         let mut reader = StreamReader::default();
         events.chunks(step).try_for_each(|piece| reader.feed(piece))?;
         reader.finish()
@@ -168,13 +170,13 @@ mod tests {
     #[test]
     fn a_stream_cut_anywhere_gives_the_same_message() {
         for step in [1, 2, 3, 7, 64, 4096] {
-            let spoken = read(EVENTS.as_bytes(), step).expect("a message");
-            let turn = spoken.turn;
+            let heard = read(EVENTS.as_bytes(), step).expect("a message");
+            let turn = heard.turn().expect("a turn");
             assert_eq!((turn.content.as_str(), turn.reasoning.as_deref()), ("Let me löok.", Some("hm")));
             let calls: Vec<_> = turn.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
             assert_eq!(calls, [("a", "{\"query\":\"x\"}"), ("b", "{}")]);
             assert_eq!((turn.prompt_tokens, turn.completion_tokens), (Some(5), Some(9)));
-            assert_eq!((turn.finish_reason.as_deref(), spoken.model.as_deref()), (Some("tool_calls"), Some("m")));
+            assert_eq!((turn.finish_reason.as_deref(), heard.model().as_deref()), (Some("tool_calls"), Some("m")));
         }
     }
 
@@ -206,7 +208,7 @@ mod tests {
         let events = b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"s\",\"arguments\":\"{}\"}}]}}]}\n\
             data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"s\",\"arguments\":\"{\"}}]}}]}\n\
             data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n";
-        let calls = read(events, 100).expect("a message").turn.tool_calls;
+        let calls = read(events, 100).and_then(|heard| heard.turn()).expect("a message").tool_calls;
         let shown: Vec<_> = calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
         assert_eq!(shown, [("a", "{}"), ("b", "{}")]);
     }
