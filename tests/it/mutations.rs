@@ -277,7 +277,7 @@ fn change(mill: &Mill, chance: &mut StdRng) -> String {
             let text = mill.read("pipeline.yaml");
             let (from, to) = [
                 ("count: words", "count: words, overlap: 2"),
-                ("kind: bm25}}", "kind: {bm25: {k1: 0.9}}}}"),
+                ("kind: bm25}}", "kind: {bm25: {language: german}}}}"),
                 ("{top_k: 3}", "{top_k: 4}"),
                 ("model: m}", "model: n}"),
                 ("max_turns: 1}", "max_turns: 1, system_prompt: \"the word\"}"),
@@ -319,7 +319,8 @@ fn whatever_is_changed_outside_cached_is_what_a_fresh_store_gives() {
         cached += told.nodes("node_cached").len();
         let fresh = world.mill.path("fresh");
         let (fresh_told, expected) = world.run(&world.mill, &fresh, &set);
-        std::fs::remove_dir_all(&fresh).expect("removed");
+        // What is refused by `validate` makes no store.
+        drop(std::fs::remove_dir_all(&fresh));
         if told.code != fresh_told.code || written != expected {
             wrong.push(format!("{number}: {how}, {set:?}: exit {} and {}", told.code, fresh_told.code));
         }

@@ -70,8 +70,9 @@ impl Found<'_> {
 pub(super) struct Scanned {
     /// Where the last whole record ends.
     pub(super) end: u64,
-    /// Whole records.
+    /// Whole records, and their bytes.
     pub(super) records: u64,
+    bytes: u64,
     /// Bytes between whole records that are none, and how many times there are some.
     pub(super) lost_bytes: u64,
     pub(super) gaps: u64,
@@ -81,7 +82,7 @@ impl Scanned {
     /// How many records were lost, as far as that can be told: at least one a gap, more where records of the usual size
     /// would fit into it.
     pub(super) fn lost_records(&self) -> u64 {
-        let usual = self.end.saturating_sub(self.lost_bytes).checked_div(self.records).unwrap_or(0);
+        let usual = self.bytes.checked_div(self.records).unwrap_or(0);
         self.lost_bytes.checked_div(usual).unwrap_or(0).max(self.gaps)
     }
 
@@ -106,6 +107,7 @@ pub(super) fn scan(source: impl Read + Seek, length: u64, mut each: impl FnMut(&
                 at += record.len() as u64;
                 done.end = at;
                 done.records += 1;
+                done.bytes += record.len() as u64;
             }
             Spot::Wrong { damaged } => {
                 let Some(mark) = next_mark(&mut reader, at + 1).filter(|mark| *mark < length) else {
