@@ -178,7 +178,7 @@ pub(crate) struct RunArgs {
     /// Run only nodes with rows that failed, those passed over by `on_error: drop` too, and what depends on them.
     #[arg(long, conflicts_with_all = ["targets", "to", "from", "only", "force", "no_cache"])]
     pub(crate) retry_rejects: bool,
-    /// Pay again for remembered answers that are damaged on disk, also where more than 5 % of them are
+    /// Pay again for cached answers that are damaged on disk, even if they are more than 5 % of all
     #[arg(long)]
     pub(crate) rebuy: bool,
     /// Write outputs also where too many rows were lost before them (`max_reject_share` of `write`) or none is left.
