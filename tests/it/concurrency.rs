@@ -1,5 +1,6 @@
 //! Several processes in one store, and several nodes at once.
 
+use std::process::Child;
 use std::time::Duration;
 
 use crate::endpoint::{Bench, patient};
@@ -23,6 +24,47 @@ fn two_processes_pay_once() {
     };
     let runs = store.run_ids();
     assert_eq!((runs.len(), outputs(&runs[0])), (2, outputs(&runs[1])));
+}
+
+/// Two nodes that differ in what is not sent, in two processes that overlap.
+fn overlapping(bench: &Bench) -> [Child; 2] {
+    let first = bench.command(&[]).spawn().expect("a child");
+    while bench.server.count() < 5 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = bench.command(&["--set", "most=7"]).spawn().expect("a child");
+    [first, second]
+}
+
+fn with_most(questions: usize, wait: Duration) -> (Bench, Vec<String>) {
+    let bench = Bench::new(&patient(questions, wait));
+    bench.replace("samples: 1", "samples: 1\n      max_turns: \"${params.most}\"");
+    bench.replace("name: endpoint\n", "name: endpoint\nparams: {most: 5}\n");
+    (bench, (0..questions).map(|number| format!("q{number}")).collect())
+}
+
+#[test]
+fn nodes_of_two_processes_that_send_the_same_pay_once() {
+    let (bench, names) = with_most(40, Duration::from_millis(30));
+    for child in overlapping(&bench) {
+        Told::new(child.wait_with_output().expect("a child")).exit(0);
+    }
+    assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), names.len());
+    bench.run(&["--set", "most=8"]).exit(0);
+    assert_eq!(bench.server.count(), names.len(), "all answers were kept");
+}
+
+#[test]
+fn what_a_killed_process_asked_is_asked_by_the_one_that_waits() {
+    let (bench, names) = with_most(40, Duration::from_millis(60));
+    let [mut first, second] = overlapping(&bench);
+    std::thread::sleep(Duration::from_millis(150));
+    first.kill().expect("a living child");
+    first.wait().expect("a dead child");
+    Told::new(second.wait_with_output().expect("a child")).exit(0);
+    // Those that were in flight at the kill, and no others.
+    let paid = bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!((names.len()..=names.len() + 8).contains(&paid), "{paid}");
 }
 
 #[test]

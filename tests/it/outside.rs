@@ -98,3 +98,21 @@ fn a_silent_receiver_of_events_costs_two_seconds() {
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert!(told.stderr.contains("did not arrive") && told.stderr.contains("no answer within 2 s"), "{}", told.stderr);
 }
+
+#[test]
+fn credentials_of_the_environment_are_struck_out() {
+    let mill = Mill::new();
+    let program = "command: [sh, -c, 'echo token $HF_TOKEN >&2; exit 1'], environment: [HF_TOKEN]";
+    for resources in ["", ", resources: {isolate: true}"] {
+        let world = "op: generate-world, with: {documents: 150, questions: 20}";
+        let exec = format!("op: exec, from: world.documents, with: {{{program}, as: document}}{resources}");
+        mill.write("pipeline.yaml", &format!("name: loud\nnodes:\n  world: {{{world}}}\n  loud: {{{exec}}}\n"));
+        let mut command = mill.command(&["run", "pipeline.yaml"]);
+        let told = Told::new(command.env("HF_TOKEN", "hf_hunter2hunter2").output().expect("a child")).exit(1);
+        assert!(told.stderr.contains("[secret HF_TOKEN]"), "{}", told.stderr);
+        assert!(!told.stderr.contains("hunter2") && !told.stdout.contains("hunter2"), "{}", told.stderr);
+        let mut search = std::process::Command::new("grep");
+        let found = search.args(["-rl", "hunter2", ".searchmill"]).current_dir(mill.path("")).output().expect("grep");
+        assert_eq!(String::from_utf8_lossy(&found.stdout), "", "the store holds it");
+    }
+}

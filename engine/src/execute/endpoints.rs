@@ -40,7 +40,7 @@ impl Endpoints {
                 None => drop(uses.insert(found.address.clone(), found)),
             }
         }
-        let redactor = Redactor::default();
+        let redactor = Redactor::of_environment();
         for name in plan.nodes().iter().flat_map(Node::secrets) {
             if let Some(value) = secrets(&name) {
                 redactor.learn(&name, &value);
@@ -65,7 +65,7 @@ impl Endpoints {
     /// The calls to the model that a node asks; with `recall`, those that were known before.
     pub(super) fn calls(&self, node: &Node, store: &Store, recall: bool) -> Option<Arc<Calls>> {
         let base = calls_base(&node.operator.endpoint()?.identity);
-        let new = || Arc::new(Calls::new(store, &base, recall).rebuying(self.rebuy));
+        let new = || Arc::new(Calls::new(store, &base, recall).asking(self.rebuy));
         if !recall {
             return Some(new());
         }

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::fingerprint::{
     Digest, InputIdentity, NodeIdentity, NodeKey, OutputIdentity, SeenFile, SeenSources, SourceDigests, SourceIdentity,
-    SourceProblem,
+    SourceProblem, hash_bytes,
 };
-use crate::operator::{Effect, PortType};
+use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::Node;
 use crate::store::{OutputRecord, SourceFile};
 
@@ -78,13 +78,13 @@ impl Parts {
     /// What all rows of the row input have in common; names the memo's folder.
     pub(super) fn row_base(&self, node: &Node) -> Digest {
         let side = self.side_inputs(node.main_port.as_deref());
-        NodeIdentity { params: &node.row_params, ..self.identity(node, &side) }.key().0.0
+        on_its_processor(node, NodeIdentity { params: &node.row_params, ..self.identity(node, &side) }.key().0.0)
     }
 
     /// What all parts of the row input have in common; `inputs` leaves that input out.
     pub(super) fn block_base(&self, node: &Node) -> Digest {
         let side = self.side_inputs(node.main_port.as_deref());
-        self.identity(node, &side).key().0.0
+        on_its_processor(node, self.identity(node, &side).key().0.0)
     }
 
     fn identity<'a>(&'a self, node: &Node, inputs: &'a [InputIdentity]) -> NodeIdentity<'a> {
@@ -118,6 +118,20 @@ impl Parts {
     pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
     }
+}
+
+/// Rows of one kind of processor are not mixed with those of another, nor with a GPU's: the whole would come again nowhere.
+fn on_its_processor(node: &Node, base: Digest) -> Digest {
+    if node.operator.repeatability() != Repeatability::Processor {
+        return base;
+    }
+    let resources = &node.spec.resources;
+    let device = match (resources.gpus > 0, resources.cpu_fallback) {
+        (false, _) => processor(),
+        (true, true) => format!("GPU or {}", processor()),
+        (true, false) => "GPU".to_owned(),
+    };
+    hash_bytes(&[b"on/1".as_slice(), base.as_bytes(), device.as_bytes()].concat())
 }
 
 fn source_file(file: &SeenFile) -> Option<SourceFile> {

@@ -176,7 +176,8 @@ pub(super) enum Outcome {
 impl Bench {
     fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let is_external = self.registry.get(&step.preimage.operator).is_some_and(|e| e.effect == Effect::External);
-        if self.options.replay && (!is_external || self.may_repeat(step)) {
+        // What does not repeat is reported as not checked, unless its answers are compared below.
+        if self.options.replay && (!is_external || self.may_repeat(step) || !self.options.recheck) {
             told(step.name());
             self.check_by(Check::Replay, step, report)?;
         }
@@ -310,7 +311,9 @@ impl Bench {
         if check == Check::Replay
             && let Err(why) = computed.on_this_cpu()
         {
-            return Ok(Err(why));
+            let asks = operator.endpoint().is_some();
+            let instead = if asks { " (`--rollouts` compares it with the answers that were kept)" } else { "" };
+            return Ok(Err(format!("{why}{instead}")));
         }
         if operator.runs_programs() && !self.options.allow_programs {
             return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,6 +13,9 @@ use crate::store::{CallState, Calls};
 
 /// The share of the remembered answers that is asked again without a word of leave.
 const MOST_LOST: f64 = 0.05;
+
+/// How often it is looked whether another process has its answer.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What one sample of one row has sent.
 pub(super) struct Sent {
@@ -79,6 +83,7 @@ impl CallJournal for RowCalls {
                         return Begun::Ask(Box::new(RowCall { calls: Arc::clone(&self.calls), key }));
                     }
                     Ok(CallState::UnderWay) => ended.await,
+                    Ok(CallState::Elsewhere) => tokio::time::sleep(LOOK).await,
                     Err(error) => {
                         let told = error.to_string();
                         // Fails the node: the row is neither done nor failed.

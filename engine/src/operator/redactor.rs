@@ -9,6 +9,11 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 /// Shorter values are not struck: they would stand in ordinary words.
 const SHORTEST: usize = 6;
 
+/// Variables of the environment whose names end like this hold credentials (HF_TOKEN, AWS_SECRET_ACCESS_KEY), if their
+/// value is no number and not shorter than this.
+const CREDENTIALS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "_KEY"];
+const SHORTEST_CREDENTIAL: usize = 8;
+
 /// The secrets of a run, each in the forms in which servers and programs repeat it: as it is, escaped in JSON or a URL,
 /// in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they learn.
 #[derive(Clone, Default)]
@@ -20,6 +25,21 @@ struct Form {
 }
 
 impl Redactor {
+    /// Knows the credentials that the environment holds.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        let redactor = Self::default();
+        for (name, value) in
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        {
+            let long = value.trim().chars().count() >= SHORTEST_CREDENTIAL && value.trim().parse::<f64>().is_err();
+            if long && CREDENTIALS.iter().any(|end| name.ends_with(end)) {
+                redactor.learn(&name, &value);
+            }
+        }
+        redactor
+    }
+
     /// Learns the value of a secret, which from now on is shown as `[secret NAME]`. Values of fewer than 6 characters
     /// are ignored.
     pub fn learn(&self, name: &str, value: &str) {

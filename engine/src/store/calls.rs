@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::asking::Asking;
 use super::error::StoreError;
 use super::layout::Store;
 use super::memo::{Memo, MemoDamage};
@@ -22,6 +23,8 @@ pub struct Calls {
     base: Digest,
     recall: bool,
     rebuy: bool,
+    /// Calls that processes of this machine have under way; of a run that recalls what is known.
+    asking: Option<Asking>,
     state: Mutex<State>,
     /// A call has come to its end.
     ended: Notify,
@@ -40,8 +43,10 @@ struct State {
 pub enum CallState {
     /// The answer.
     Known(KeptCall),
-    /// Somebody in this process asks it now.
+    /// Another row of this process asks it now.
     UnderWay,
+    /// Another process asks it now.
+    Elsewhere,
     /// Nothing: it is noted as under way, until [`Calls::end`].
     Begun,
 }
@@ -51,13 +56,15 @@ impl Calls {
     #[must_use]
     pub fn new(store: &Store, base: &Digest, recall: bool) -> Self {
         let (store, state) = (store.clone(), Mutex::default());
-        Self { store, base: *base, recall, rebuy: false, state, ended: Notify::new() }
+        Self { store, base: *base, recall, rebuy: false, asking: None, state, ended: Notify::new() }
     }
 
-    /// With leave to pay again for answers that are damaged, however many.
+    /// For a run, which asks what is not known, and what no other process asks. With `rebuy` it may pay again for
+    /// answers that are damaged, however many.
     #[must_use]
-    pub fn rebuying(self, rebuy: bool) -> Self {
-        Self { rebuy, ..self }
+    pub fn asking(self, rebuy: bool) -> Self {
+        let asking = self.recall.then(|| Asking::open(&self.store, &self.base));
+        Self { rebuy, asking, ..self }
     }
 
     /// May many damaged answers be paid again?
@@ -127,13 +134,29 @@ impl Calls {
     /// # Errors
     /// When the memo cannot be read.
     pub fn begin(&self, key: &RowKey, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
+        let look = |memo: &Memo| memo.payloads(key).filter_map(|payload| read(&payload)).find(|call| accept(call));
         self.with(|state, memo| {
-            let known = memo.payloads(key).filter_map(|payload| read(&payload)).find(|call| accept(call));
-            Ok(match known {
-                Some(call) => CallState::Known(call),
-                None if state.asking.insert(*key) => CallState::Begun,
-                None => CallState::UnderWay,
-            })
+            if let Some(call) = look(memo) {
+                return Ok(CallState::Known(call));
+            }
+            if state.asking.contains(key) {
+                return Ok(CallState::UnderWay);
+            }
+            if let Some(asking) = &self.asking {
+                if !asking.begin(key) {
+                    return Ok(CallState::Elsewhere);
+                }
+                // Another process may have asked it since this one looked.
+                let known = memo.refresh().map(|()| look(memo));
+                if !matches!(known, Ok(None)) {
+                    asking.end(key);
+                }
+                if let Some(call) = known? {
+                    return Ok(CallState::Known(call));
+                }
+            }
+            state.asking.insert(*key);
+            Ok(CallState::Begun)
         })
     }
 
@@ -156,6 +179,9 @@ impl Calls {
     /// A call that was begun has come to its end.
     pub fn end(&self, key: &RowKey) {
         self.state().asking.remove(key);
+        if let Some(asking) = &self.asking {
+            asking.end(key);
+        }
         self.ended.notify_waiters();
     }
 

@@ -7,12 +7,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
 use super::row_codec::{Head, RowCodec};
-use super::segment::{OwnSegment, Source, open_all, record, scan_bytes};
+use super::segment::{OwnSegment, Source, list, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
 
@@ -21,6 +22,9 @@ pub(super) const SEGMENTS: [&str; 2] = ["rows", "merging"];
 
 /// Rows that are looked at to say what rows cost.
 const SAMPLE: usize = 2000;
+
+/// File systems give times in steps of some milliseconds: two changes within one of them look like one.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// Where a payload lies.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,10 @@ pub struct Memo {
     /// Further payloads of keys that have several.
     more: BTreeMap<RowKey, Vec<Place>>,
     files: Vec<Source>,
+    /// Segments of the folder that were read: their place among the files, and how far they were read.
+    read: BTreeMap<PathBuf, (u32, u64)>,
+    /// When the folder last changed, once that is long enough ago for the next change to show.
+    listed: Option<SystemTime>,
     damage: MemoDamage,
     own: OwnSegment,
     /// The segment that is written, and its place among the files.
@@ -97,6 +105,8 @@ impl Memo {
             known: BTreeMap::new(),
             more: BTreeMap::new(),
             files: Vec::new(),
+            read: BTreeMap::new(),
+            listed: None,
             damage: MemoDamage::default(),
             own,
             own_file: None,
@@ -117,9 +127,51 @@ impl Memo {
             self.damage.whole += scanned.records;
             if scanned.gaps > 0 {
                 self.damage.lost += scanned.lost_records();
-                self.damage.segments.push(path);
+                self.damage.segments.push(path.clone());
+            }
+            self.read.insert(path, (file, scanned.end));
+        }
+        Ok(())
+    }
+
+    /// Reads what other processes of this machine have added since.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
+        self.add_new_segments()?;
+        let (known, more) = (&mut self.known, &mut self.more);
+        for (path, (file, end)) in &mut self.read {
+            let read = self.files[*file as usize].scan_new(*end, |found| {
+                let place = Place { file: *file, length: found.payload().len() as u32, start: found.start };
+                learn(known, more, RowKey(found.key), place);
+            });
+            *end = read.map_err(StoreError::io("read", path))?;
+        }
+        Ok(())
+    }
+
+    fn add_new_segments(&mut self) -> Result<(), StoreError> {
+        let Ok(changed) = std::fs::metadata(&self.folder).and_then(|folder| folder.modified()) else { return Ok(()) };
+        if self.listed == Some(changed) {
+            return Ok(());
+        }
+        let settled = SystemTime::now().duration_since(changed).is_ok_and(|age| age > SETTLED);
+        for path in list(&self.folder, &SEGMENTS)? {
+            if self.own.path() == Some(path.as_path()) || self.read.contains_key(&path) {
+                continue;
+            }
+            match Source::open(&path, 0) {
+                Ok(source) => {
+                    let file = self.add_file(source);
+                    self.read.insert(path, (file, 0));
+                }
+                // Merged meanwhile: listed under its new name next time.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(StoreError::io("read", &path)(error)),
             }
         }
+        self.listed = settled.then_some(changed);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! files under `tmp/`, which the next run sweeps.
 
 mod artifact;
+mod asking;
 mod block;
 mod calls;
 mod checkpoint;

@@ -94,9 +94,17 @@ impl Scanned {
 
 /// Reads all whole records in order. A record that was cut short at the end of the file is not lost: it was never
 /// finished.
-pub(super) fn scan(source: impl Read + Seek, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
+pub(super) fn scan(source: impl Read + Seek, length: u64, each: impl FnMut(&Found<'_>)) -> Scanned {
+    scan_from(source, 0, length, each)
+}
+
+/// [`scan`] of what begins at `from`, where a record ends.
+fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
     let mut reader = BufReader::with_capacity(1 << 18, source);
-    let (mut done, mut at, mut record) = (Scanned::default(), 0, Vec::new());
+    let (mut done, mut at, mut record) = (Scanned { end: from, ..Scanned::default() }, from, Vec::new());
+    if from > 0 && reader.seek(SeekFrom::Start(from)).is_err() {
+        return done;
+    }
     // Another process may append to the file meanwhile: what lies beyond `length` is not looked at.
     while at < length {
         match next(&mut reader, length - at, &mut record) {
@@ -216,6 +224,13 @@ impl Source {
             Self::File(file) => scan(file, file.metadata()?.len(), each),
             Self::Bytes(bytes) => scan_bytes(bytes, each),
         })
+    }
+
+    /// Reads the whole records that another process has added since the segment ended at `end`; gives where it ends now.
+    pub(super) fn scan_new(&self, end: u64, each: impl FnMut(&Found<'_>)) -> std::io::Result<u64> {
+        let Self::File(file) = self else { return Ok(end) };
+        let length = file.metadata()?.len();
+        Ok(if length > end { scan_from(file, end, length, each).end } else { end })
     }
 
     /// Bytes of the segment.

@@ -43,7 +43,7 @@ pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: Work
     let text = std::fs::read(task)?;
     let unknown = |error| OperatorError::engine(format!("{} is no task of this version: {error}", task.display()));
     let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
-    let redactor = Redactor::default();
+    let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
     let stop = Stop::default();
     listen(pipes.orders, pipes.leave, stop.clone());

@@ -1,0 +1,74 @@
+//! Calls that the processes of this machine have in flight, so that no two of them pay for the same: each call locks one
+//! byte of a file, and the operating system drops the lock with its process.
+
+use std::fs::File;
+
+use super::layout::Store;
+use crate::fingerprint::{Digest, RowKey};
+
+/// The calls to one model. Where the file system has no such locks, every call may be made.
+#[derive(Debug)]
+pub(super) struct Asking(Option<File>);
+
+impl Asking {
+    pub(super) fn open(store: &Store, base: &Digest) -> Self {
+        let path = store.root().join("leases").join(format!("{}.calls", base.hex()));
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        Self(file.inspect_err(|error| tracing::debug!("no lock on {}: {error}", path.display())).ok())
+    }
+
+    /// Marks a call as in flight; `false` if another process has it in flight.
+    pub(super) fn begin(&self, key: &RowKey) -> bool {
+        self.0.as_ref().is_none_or(|file| lock_byte(file, place(key)))
+    }
+
+    pub(super) fn end(&self, key: &RowKey) {
+        if let Some(file) = &self.0 {
+            unlock_byte(file, place(key));
+        }
+    }
+}
+
+/// The byte that stands for a call. Two calls with the same one wait for each other, nothing worse.
+fn place(key: &RowKey) -> i64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&key.0.as_bytes()[..8]);
+    (u64::from_le_bytes(first) >> 2) as i64
+}
+
+#[cfg(target_os = "linux")]
+fn lock_byte(file: &File, at: i64) -> bool {
+    let Err(error) = set_lock(file, at, libc::F_WRLCK) else { return true };
+    let held = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
+    if !held {
+        tracing::debug!("no lock on a call: {error}");
+    }
+    !held
+}
+
+#[cfg(target_os = "linux")]
+fn unlock_byte(file: &File, at: i64) {
+    if let Err(error) = set_lock(file, at, libc::F_UNLCK) {
+        tracing::debug!("a call stays locked: {error}");
+    }
+}
+
+/// Of the open file, not of the process: the stores of one process exclude each other, too.
+#[cfg(target_os = "linux")]
+fn set_lock(file: &File, at: i64, kind: i32) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let whence = libc::SEEK_SET as i16;
+    let lock = libc::flock { l_type: kind as i16, l_whence: whence, l_start: at, l_len: 1, l_pid: 0 };
+    #[expect(unsafe_code, reason = "no maintained crate of this tree wraps locks of single bytes")]
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the call reads `lock` only.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lock_byte(_file: &File, _at: i64) -> bool {
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unlock_byte(_file: &File, _at: i64) {}
