@@ -110,7 +110,9 @@ pub(crate) fn begin(
         }
         Target::Http(url) => {
             let unusable = |error| Failure::usage(format!("--openlineage: {url} cannot be used: {error}"));
-            let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(unusable)?;
+            // Events and the key go to the address that was given, to no other.
+            let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
+            let client = client.build().map_err(unusable)?;
             client.post(&url).build().map_err(unusable)?;
             let (sender, receiver) = unbounded_channel();
             let progress = Arc::new(Mutex::new(Progress::default()));
@@ -182,9 +184,13 @@ fn job_input(plan: &Plan, input: &searchmill_engine::plan::Input) -> JobInput {
 
 fn path(source: &Source) -> Option<String> {
     match source {
-        Source::Path(path) | Source::Data { path, .. } => Some(path.clone()),
+        Source::Path(path) | Source::Argument(path) | Source::Data { path, .. } => Some(path.clone()),
         Source::Fetched { path, .. } => Some(path.display().to_string()),
-        Source::Optional(_) | Source::Identity(_) | Source::Awaited { .. } | Source::Program(_) => None,
+        Source::Optional(_)
+        | Source::Identity(_)
+        | Source::Awaited { .. }
+        | Source::Program(_)
+        | Source::Executable(_) => None,
     }
 }
 
@@ -304,7 +310,9 @@ async fn send(
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
-                (format!("it answered {status}"), status.is_server_error() || status.as_u16() == 429)
+                let moved = ", and redirects are not followed: give the final URL";
+                let more = if status.is_redirection() { moved } else { "" };
+                (format!("it answered {status}{more}"), status.is_server_error() || status.as_u16() == 429)
             }
             Err(error) => (root_cause(&error), true),
         };

@@ -172,6 +172,11 @@ impl SourceMap {
         self.file(file).map(|file| (file.path.as_path(), file.text.as_str()))
     }
 
+    /// The paths of all files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
     /// The text of a span; empty when it points nowhere.
     #[must_use]
     pub fn text(&self, span: Span) -> &str {

@@ -56,7 +56,7 @@ fn main() {
 
 /// Seconds a journalled turn.
 fn journal(store: &Store, base: &Digest, keys: &[RowKey], turns: usize) -> f64 {
-    let calls = Calls::new(store, base, true);
+    let calls = Calls::new(store, base);
     let request = "x".repeat(4000);
     let response = serde_json::to_vec(&turn_of_model(0, false)).expect("JSON");
     let usage = Usage { calls: 1, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0 };

@@ -50,7 +50,7 @@ pub(crate) struct DedupParams {
 impl Operator for Dedup {
     type Params = DedupParams;
     const NAME: &'static str = "dedup";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Keeps one row for each key.";
     const EXAMPLES: &'static [Example] = &[
@@ -92,6 +92,10 @@ impl QueryKernel for DedupKernel {
         _inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
         self.distinct(session).boxed()
+    }
+
+    fn restores_order(&self) -> bool {
+        true
     }
 }
 

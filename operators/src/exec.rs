@@ -23,7 +23,7 @@ use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::program::{Command, Program, unseen, variable_issues};
+use crate::program::{Command, Program, unseen, variable_issues, write_issues};
 use crate::row_kind::RowKind;
 
 /// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
@@ -34,8 +34,9 @@ const LONGEST_PARAMS: usize = 100_000;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct Params {
     /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Files and folders that its words name
-    /// (also behind a `=`, and inside the script of `sh -c`) are sources: when their content changes, the node runs again. A
-    /// program of your own is known by its content, one of the system by what it answers to `--version`.
+    /// (also behind a `=`, inside the script of `sh -c`, and behind `-m`) are sources: when their content or their paths
+    /// change, the node runs again. Scripts and programs of your own are known by their content, those of the system by what
+    /// they answer to `--version`.
     pub command: Vec<String>,
     /// Which version of the program that is, in place of asking it by `--version`. Part of the key; otherwise unused.
     #[serde(default)]
@@ -53,8 +54,9 @@ pub struct Params {
     /// Record kind of the output; its columns are checked. `table` allows any columns.
     #[serde(default, rename = "as")]
     pub output: RowKind,
-    /// Environment variables that the program may see besides `PATH`, `HOME` and `LANG`. Their values are not part of
-    /// the node's key: use them for credentials and caches, never for anything that changes the output.
+    /// Environment variables that the program may see besides `PATH` and `HOME` (`LANG` is always `C.UTF-8`, unless it is
+    /// named here). Their values are not part of the node's key: use them for credentials and caches, never for anything
+    /// that changes the output.
     #[serde(default)]
     pub environment: Vec<String>,
     /// Seconds after which the program is stopped; 0: never.
@@ -69,7 +71,7 @@ pub struct Exec;
 impl Operator for Exec {
     type Params = Params;
     const NAME: &'static str = "exec";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
         its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
@@ -102,6 +104,7 @@ impl Operator for Exec {
             issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
         }
         issues.extend(variable_issues("environment", &params.environment));
+        issues.extend(write_issues("writes", &params.writes));
         if shown(&params.params).len() > LONGEST_PARAMS {
             let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
             issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
@@ -119,7 +122,7 @@ impl Operator for Exec {
     }
 
     fn sources(params: &Params, directory: &Path) -> Vec<Source> {
-        let mut sources: BTreeSet<Source> = params.files.iter().cloned().map(Source::Path).collect();
+        let mut sources: BTreeSet<Source> = params.files.iter().cloned().map(Source::Argument).collect();
         sources.extend(params.words().sources(directory));
         sources.into_iter().collect()
     }
@@ -287,7 +290,7 @@ mod tests {
         let failure = shell(print, json!({"params": {"words": ["ä", 1]}}), None).unwrap_err();
         assert!(failure.message.contains(r#"SEARCHMILL_PARAMS={"words":["ä",1]}"#), "{failure}");
         assert!(failure.message.contains("SEARCHMILL_SEED=0") && failure.message.contains("PATH="));
-        assert!(!failure.message.contains("CARGO"), "{failure}");
+        assert!(!failure.message.contains("CARGO") && failure.message.contains("LANG=C.UTF-8"), "{failure}");
         let allowed = shell(print, json!({"environment": ["CARGO_MANIFEST_DIR"]}), None).unwrap_err();
         assert_eq!(allowed.message.contains("CARGO_MANIFEST_DIR="), std::env::var("CARGO_MANIFEST_DIR").is_ok());
     }
@@ -363,6 +366,7 @@ mod tests {
         assert!(refused(json!({"command": []})).starts_with("command: names no program"));
         assert!(refused(json!({"command": ["cat"], "environment": ["A", "B=1"]})).starts_with("environment.1"));
         assert!(refused(json!({"command": ["cat"], "params": {"x": "y".repeat(100_001)}})).starts_with("params"));
+        assert!(refused(json!({"command": ["cat"], "writes": ["log", "."]})).starts_with("writes.1: the working"));
         assert!(refused(json!({"command": ["cat"], "as": "documents"})).contains("unknown variant"));
     }
 
@@ -374,7 +378,7 @@ mod tests {
         let script = script.to_str().unwrap();
         let params = json!({"command": ["/bin/sh", script, "--fast"], "files": ["words.txt"]});
         let sources = Exec::sources(&serde_json::from_value(params).unwrap(), folder.path());
-        let of = |path: &str| sources.contains(&Source::Path(path.to_owned()));
+        let of = |path: &str| sources.contains(&Source::Argument(path.to_owned()));
         assert!(of(script) && of("words.txt"), "{sources:?}");
         assert!(sources.contains(&Source::Program("/bin/sh".into())), "{sources:?}");
     }

@@ -29,7 +29,7 @@ pub(crate) struct FilterParams {
 impl Operator for Filter {
     type Params = FilterParams;
     const NAME: &'static str = "filter";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Keeps the rows for which an SQL predicate holds.";
     const EXAMPLES: &'static [Example] = &[

@@ -75,7 +75,7 @@ impl JoinParams {
 impl Operator for Join {
     type Params = JoinParams;
     const NAME: &'static str = "join";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Joins the rows of two inputs that agree in key columns.";
     const EXAMPLES: &'static [Example] = &[
@@ -142,6 +142,10 @@ impl QueryKernel for JoinKernel {
 
     fn expects_once(&self) -> Option<&str> {
         Some(LEFT)
+    }
+
+    fn restores_order(&self) -> bool {
+        true
     }
 }
 

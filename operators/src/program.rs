@@ -2,6 +2,7 @@
 //! they ended.
 
 mod sources;
+mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -23,7 +24,9 @@ const LINE: usize = 8192;
 /// How often cancellation and the time limit are looked at.
 const WATCH: Duration = Duration::from_millis(50);
 /// What every program sees of the environment.
-const ALWAYS: [&str; 3] = ["PATH", "HOME", "LANG"];
+const ALWAYS: [&str; 2] = ["PATH", "HOME"];
+/// The language that programs work in: it decides how they sort and print, and no key knows it.
+const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
 
 /// What to run.
 pub(crate) struct Program<'a> {
@@ -57,6 +60,7 @@ impl Program<'_> {
         let spawned = std::process::Command::new(&name)
             .args(self.command.iter().skip(1))
             .env_clear()
+            .env(LANGUAGE.0, LANGUAGE.1)
             .envs(passed)
             // Folders of modules are sources: nothing is written into them.
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -118,6 +122,14 @@ pub(crate) fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl It
     wrong.map(move |(place, _)| {
         ParamIssue::new(format!("{path}.{place}"), "is not the name of a variable")
             .with_help("write names only; their values come from the environment of the run")
+    })
+}
+
+/// Entries of `writes` that cannot be any, with their places below `path`.
+pub(crate) fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
+    sources::wrong_writes(writes).map(move |place| {
+        ParamIssue::new(format!("{path}.{place}"), "the working directory lies in it, so the key would see no file")
+            .with_help("name the files and folders that the program writes")
     })
 }
 

@@ -18,13 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::row_kind::RowKind;
-use crate::source::decode::{Decoder, Direct, Mapped, Raw};
+use crate::source::decode::{Decoder, Direct, Ids, Mapped, Raw};
 use crate::source::format::{Compression, Format};
 use crate::source::hub::HubFile;
 use crate::source::identity::{Identity, Rule};
 use crate::source::layout::Layout;
 use crate::source::location::{self, SCHEMES, SourceFile};
 use crate::source::mapping::Origin;
+use crate::source::notes::Notes;
 use crate::source::ordered::{Flow, map_in_order};
 use crate::source::record::{Block, Fault};
 use crate::source::shape::{Shape, Widen};
@@ -52,12 +53,13 @@ pub struct ReadParams {
     #[serde(default)]
     pub compression: Compression,
     /// The layout of a published data set. Without it, fields go to the columns of the same name, other fields into
-    /// `metadata`, and rows without an id are numbered from 0.
+    /// `metadata`, and rows without an id are numbered from 0 (rejected where `columns` names a field for the id).
     #[serde(default)]
     pub layout: Option<Layout>,
     /// Where columns come from when the source names them otherwise: column to source field, JSON pointer
     /// (`/metadata/type`) or template (`"{title}\n{body}"`). Columns left out come from fields of their own name. For
-    /// `as: table` only the columns named here are kept.
+    /// `as: table` only the columns named here are kept. A record that lacks a field of a template is rejected; write
+    /// `{title?}` for an optional one. A template that is JSON (it begins with `[` or `{{`) inserts values as JSON.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
     /// Put before the id of every row, so that rows of several sources can stand in one table (`hotpot-` makes `dev_0` to
@@ -99,13 +101,17 @@ impl Paths {
 impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "A JSONL file of documents with its own field names",
             yaml: "corpus: {op: read, with: {path: data/*.jsonl.gz, as: document, columns: {id: doc_id, text: \"{lead}\\n{body}\"}}}",
+        },
+        Example {
+            title: "A CSV file of questions, with one document as evidence and perhaps the sentence in it",
+            yaml: r#"questions: {op: read, with: {path: questions.csv, as: question, columns: {id: nr, golden_answers: answer, evidence: '[{{"document_id": "{doc}", "fact": "{sentence?}"}}]'}}}"#,
         },
         Example {
             title: "HotpotQA's questions, and the corpus made from their contexts",
@@ -226,20 +232,21 @@ impl WholeKernel for ReadKernel {
         }
         self.check_fields(context)?;
         let decoder = self.decoder(context)?;
-        let mut sink = Sink::new(outputs, self.params.limit, Identity::new(self.rule()));
+        let mut sink = Sink::new(outputs, &self.params, Identity::new(self.rule()));
         map_in_order(
             context.threads(),
             |push| table::blocks(&self.files, self.splitting(), context, push),
             |block| decoder.decode(block),
             |decoded| {
                 context.check_cancelled()?;
+                sink.notes.dropped.extend(decoded.dropped.iter().cloned());
                 let (batch, rejects) = sink.identity.apply(decoded)?;
                 let flow = sink.take(self.prefixed(batch)?, &rejects)?;
                 context.progress().set(sink.rows, self.params.limit.unwrap_or(0), "rows");
                 Ok(flow)
             },
         )?;
-        sink.finish(&decoder_schema(&decoder), self)
+        sink.finish(&decoder_schema(&decoder), self, context)
     }
 }
 
@@ -257,9 +264,9 @@ fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     }
 }
 
-fn no_field(column: &str, fields: &[&str], seen: &BTreeSet<String>) -> OperatorError {
-    let message = format!("no record has the field `{}` that `columns.{column}` names", fields.join("` or `"));
-    let near = fields.iter().find_map(|field| nearest(field, seen.iter().map(String::as_str)));
+fn no_field(column: &str, field: &str, seen: &BTreeSet<String>) -> OperatorError {
+    let message = format!("no record has the field `{field}` that `columns.{column}` names");
+    let near = nearest(field, seen.iter().map(String::as_str));
     let listed = seen.iter().take(FIELDS_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
     let help = match near {
         Some(near) => format!("did you mean `{near}`? The records have {listed}"),
@@ -321,7 +328,8 @@ impl ReadKernel {
 
     fn kind_decoder(&self, kind: RecordKind) -> Result<Decoder, OperatorError> {
         let schema = kind.schema();
-        let source = |name: &str| self.params.columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
+        let columns = &self.params.columns;
+        let source = |name: &str| columns.get(name).cloned().unwrap_or_else(|| name.to_owned());
         let origins = schema.fields().iter().map(|field| Origin::parse(&source(field.name())));
         let origins = origins.collect::<Result<Vec<_>, _>>().map_err(OperatorError::pipeline)?;
         let mut fields: Vec<&str> = origins.iter().flat_map(Origin::fields).collect();
@@ -329,7 +337,11 @@ impl ReadKernel {
         let once = fields.windows(2).all(|pair| pair[0] != pair[1]);
         let plain = origins.iter().all(|origin| matches!(origin, Origin::Field(_)));
         let cells = self.formats().any(|format| matches!(format, Some(Format::Csv | Format::Tsv)));
-        let target = Direct::kind(kind, source, schema.fields());
+        let ids = if columns.contains_key("id") { Ids::Required } else { Ids::Numbered };
+        // A template is no name to show: its column's own name stands in messages.
+        let is_template = |name: &str| Origin::parse(&source(name)).is_ok_and(|origin| origin.is_template());
+        let shown = |name: &str| if is_template(name) { name.to_owned() } else { source(name) };
+        let target = Direct::kind(kind, shown, schema.fields(), ids);
         let simple = once && plain && !cells;
         Ok(if simple { Decoder::Direct(target) } else { Decoder::Mapped(Mapped { origins, target }) })
     }
@@ -352,8 +364,11 @@ impl ReadKernel {
 
     /// Fails when a field that `columns:` names stands in no record. Looks at as many as it needs to find all.
     fn check_fields(&self, context: &Context) -> Result<(), OperatorError> {
-        let named = self.params.columns.iter().map(|(column, text)| Ok((column.as_str(), Origin::parse(text)?)));
-        let mut missing = named.collect::<Result<Vec<_>, String>>().map_err(OperatorError::pipeline)?;
+        let mut missing = Vec::new();
+        for (column, text) in &self.params.columns {
+            let origin = Origin::parse(text).map_err(OperatorError::pipeline)?;
+            missing.extend(origin.required().into_iter().map(|field| (column.as_str(), field.to_owned())));
+        }
         let mut seen = BTreeSet::new();
         for file in &self.files {
             if missing.is_empty() {
@@ -362,7 +377,7 @@ impl ReadKernel {
             table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
                 for (_, _, record) in block.raw() {
                     let fields = field_names(record);
-                    missing.retain(|(_, origin)| !origin.fields().iter().any(|name| fields.contains(*name)));
+                    missing.retain(|(_, field)| !fields.contains(field));
                     seen.extend(fields.into_iter().take(FIELDS_TOLD));
                     if missing.is_empty() {
                         return Flow::Stop;
@@ -374,7 +389,7 @@ impl ReadKernel {
         }
         match missing.first() {
             // Without any record there is nothing to be missed.
-            Some((column, origin)) if !seen.is_empty() => Err(no_field(column, &origin.fields(), &seen)),
+            Some((column, field)) if !seen.is_empty() => Err(no_field(column, field, &seen)),
             _ => Ok(()),
         }
     }
@@ -406,7 +421,7 @@ impl ReadKernel {
 
     /// Parquet tables keep their own columns and types; files after the first are brought into its columns by name.
     fn copy_parquet(&self, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
-        let mut sink = Sink::new(outputs, self.params.limit, Identity::new(Rule::None));
+        let mut sink = Sink::new(outputs, &self.params, Identity::new(Rule::None));
         let mut schema: Option<SchemaRef> = None;
         for file in &self.files {
             let (own, batches) = stream::parquet(file, context)?;
@@ -414,11 +429,11 @@ impl ReadKernel {
             for batch in batches {
                 context.check_cancelled()?;
                 if sink.take(aligned(&batch?, schema, file)?, &[])? == Flow::Stop {
-                    return sink.finish(schema, self);
+                    return sink.finish(schema, self, context);
                 }
             }
         }
-        sink.finish(&schema.unwrap_or_else(|| Arc::new(Schema::empty())), self)
+        sink.finish(&schema.unwrap_or_else(|| Arc::new(Schema::empty())), self, context)
     }
 }
 
@@ -449,7 +464,13 @@ fn widen(row: &mut Shape, record: Raw<'_>) -> Result<(), Fault> {
 fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Result<(), Fault> {
     let value = record.value()?;
     for (shape, origin) in shapes.iter_mut().zip(origins) {
-        Widen(shape).deserialize(origin.find(&value).as_ref())?;
+        match origin.find(&value) {
+            // Tables keep what a template gives as text.
+            Ok(found) if origin.is_template() && !found.is_null() => Widen(shape).deserialize(&Value::from(""))?,
+            Ok(found) => Widen(shape).deserialize(found.as_ref())?,
+            // The record will be rejected.
+            Err(_) => {}
+        }
     }
     Ok(())
 }
@@ -481,11 +502,13 @@ struct Sink<'a, 'b> {
     rows: u64,
     rejected: u64,
     first_reject: Option<Reject>,
+    notes: Notes,
 }
 
 impl<'a, 'b> Sink<'a, 'b> {
-    fn new(outputs: &'a mut Outputs<'b>, limit: Option<u64>, identity: Identity) -> Self {
-        Self { outputs, limit, identity, rows: 0, rejected: 0, first_reject: None }
+    fn new(outputs: &'a mut Outputs<'b>, params: &ReadParams, identity: Identity) -> Self {
+        let notes = Notes::new(params.kind.into());
+        Self { outputs, limit: params.limit, identity, rows: 0, rejected: 0, first_reject: None, notes }
     }
 
     fn take(&mut self, batch: RecordBatch, rejects: &[Reject]) -> Result<Flow, OperatorError> {
@@ -498,17 +521,21 @@ impl<'a, 'b> Sink<'a, 'b> {
         self.outputs.write_rows("rejects", rejects)?;
         self.rows += batch.num_rows() as u64;
         if batch.num_rows() > 0 {
+            self.notes.look(&batch);
             self.outputs.write("rows", &batch)?;
         }
         Ok(if self.limit == Some(self.rows) { Flow::Stop } else { Flow::Continue })
     }
 
-    fn finish(self, schema: &SchemaRef, kernel: &ReadKernel) -> Result<(), OperatorError> {
+    fn finish(self, schema: &SchemaRef, kernel: &ReadKernel, context: &Context) -> Result<(), OperatorError> {
         if self.rows == 0 {
             if let Some(reject) = self.first_reject {
                 return Err(nothing_readable(&reject, self.rejected, kernel));
             }
             self.outputs.write("rows", &RecordBatch::new_empty(Arc::clone(schema)))?;
+        }
+        for line in self.notes.lines() {
+            context.progress().log(&line);
         }
         self.outputs.figure("files", kernel.files.len() as f64);
         self.outputs.figure("rejected", self.rejected as f64);

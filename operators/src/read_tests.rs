@@ -384,7 +384,9 @@ fn a_mapped_field_that_no_record_has_is_an_error() {
     let error = read(json!({"id": "dok_id", "text": "body"})).unwrap_err();
     assert!(error.message.contains("no record has the field `dok_id` that `columns.id` names"), "{error}");
     assert!(error.help.unwrap().contains("did you mean `doc_id`? The records have body, doc_id, late"));
-    assert!(read(json!({"id": "doc_id", "text": "{nothing}: {body}"})).is_ok(), "a template needs one of its fields");
+    let error = read(json!({"id": "doc_id", "text": "{nothing}: {body}"})).unwrap_err();
+    assert!(error.message.contains("no record has the field `nothing` that `columns.text` names"), "{error}");
+    assert!(read(json!({"id": "doc_id", "text": "{nothing?}: {body}"})).is_ok(), "an optional field may be nowhere");
     let read = |columns: Value| read_text("d.csv", "a,b\n1,\n2,\n", json!({"columns": columns}));
     assert!(read(json!({"x": "b"})).is_ok(), "an empty column is there");
     assert!(read(json!({"x": "c"})).is_err());
@@ -398,4 +400,121 @@ fn a_prefix_stands_before_every_id() {
     assert_eq!(ids, ["hotpot-dev_0", "hotpot-1"]);
     let error = read_text("a.jsonl", "{}", json!({"as": "table", "id_prefix": "x"})).unwrap_err();
     assert_eq!(error.message, "id_prefix: table rows have no ids of their own");
+}
+
+fn messages(outcome: &Outcome) -> Vec<String> {
+    outcome.rejects().into_iter().map(|reject| format!("{}: {}", reject.kind, reject.message)).collect()
+}
+
+#[test]
+fn evidence_of_which_nothing_would_be_left_is_rejected() {
+    let row =
+        |evidence: &str| format!("{{\"question\": \"?\", \"golden_answers\": \"a\", \"evidence\": {evidence}}}\n");
+    let wrong = row(r#"[{"doc_id": "D/0000", "sentence": "x"}]"#);
+    let error = read_text("q.jsonl", wrong.repeat(2), json!({"as": "question"})).unwrap_err();
+    let expected = "`evidence[]` has `doc_id`, `sentence`, but none of `document_id`, `title`, `fact`; did you mean \
+                    `document_id` for `doc_id`?";
+    assert_eq!(error.message, format!("none of the 2 records could be read as question rows; q.jsonl:1: {expected}"));
+
+    let empty = "bad_row: `evidence[]` is empty: it needs one of `document_id`, `title`, `fact`";
+    let rows = [
+        row("[]"),
+        row(r#"[{"document_id": "d"}, {"doc_id": "e"}]"#),
+        row("[{}]"),
+        row(r#"[{"title": "", "fact": null}]"#),
+        row(r#"{"Title": "T"}"#),
+        row(r#"[{"title": "T", "source": "news"}]"#),
+    ];
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    std::fs::write(harness.path().join("q.jsonl"), rows.concat()).unwrap();
+    let outcome = run(&harness, json!({"path": "q.jsonl", "as": "question"})).unwrap();
+    let found = messages(&outcome);
+    assert_eq!((found[1].as_str(), found[2].as_str()), (empty, empty), "{found:?}");
+    assert!(found[0].contains("did you mean `document_id` for `doc_id`?"), "{found:?}");
+    assert!(found[3].contains("did you mean `title` for `Title`?"), "{found:?}");
+    assert_eq!(outcome.read::<Question>("rows").len(), 2);
+    assert_eq!(harness.logged(), ["warning: dropped fields that the rows have no column for: `evidence[].source`"]);
+}
+
+#[test]
+fn evidence_in_parquet_is_looked_at_like_any_other() {
+    let Some(path) = shared("layouts/search_r1.parquet") else { return };
+    let columns = json!({"golden_answers": "/reward_model/ground_truth/target", "evidence": "reward_model"});
+    let error = run(&Harness::new(), json!({"path": path, "as": "question", "columns": columns})).unwrap_err();
+    assert!(error.message.contains("but none of `document_id`, `title`, `fact`"), "{error}");
+}
+
+#[test]
+fn a_mapped_id_that_is_missing_is_rejected() {
+    let params = || json!({"as": "document", "columns": {"id": "docKey"}});
+    let lines = "{\"docKey\": \"a\", \"text\": \"1\"}\n{\"text\": \"2\"}\n{\"docKey\": null, \"text\": \"3\"}\n\
+                 {\"docKey\": \"\", \"text\": \"4\"}\n";
+    let outcome = read_text("d.jsonl", lines, params()).unwrap();
+    let ids: Vec<String> = outcome.read::<Document>("rows").into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["a"]);
+    let missing = "bad_row: `docKey` is missing";
+    assert_eq!(messages(&outcome), [missing, missing, "bad_row: `docKey` is empty"]);
+    let outcome = read_text("d.csv", "docKey,text\na,1\n,2\n", params()).unwrap();
+    assert_eq!(messages(&outcome), [missing]);
+    let outcome = read_text("d.csv", "id,text\na,1\n,2\n", json!({"as": "document"})).unwrap();
+    let ids: Vec<String> = outcome.read::<Document>("rows").into_iter().map(|row| row.id).collect();
+    assert_eq!(ids, ["a", "1"], "ids that nobody mapped are numbered");
+}
+
+#[test]
+fn a_template_loses_no_part_of_a_text() {
+    let lines = "{\"lead\": \"L\", \"body\": \"B\"}\n{\"body\": \"B\"}\n{\"lead\": \"L\", \"body\": null}\n";
+    let read = |text: &str| read_text("d.jsonl", lines, json!({"as": "document", "columns": {"text": text}})).unwrap();
+    let outcome = read("{lead} {body}");
+    assert_eq!(outcome.read::<Document>("rows").len(), 1);
+    let told = messages(&outcome);
+    assert_eq!(
+        told[0],
+        "bad_row: the template of `text` needs `lead`, which is missing; write `{lead?}` if it is optional"
+    );
+    assert!(told[1].contains("needs `body`"), "{told:?}");
+    let texts: Vec<String> = read("{lead?} {body?}").read::<Document>("rows").into_iter().map(|row| row.text).collect();
+    assert_eq!(texts, ["L B", " B", "L "]);
+    let cells = read_text("d.csv", "lead,body\nL,\n", json!({"as": "document", "columns": {"text": "{lead}{body}"}}));
+    assert!(cells.unwrap_err().message.contains("needs `body`"), "an empty cell is missing too");
+    let table = read_text("d.jsonl", lines, json!({"columns": {"t": r#"["{lead?}"]"#, "u": "{lead} {body}"}})).unwrap();
+    assert_eq!(messages(&table).len(), 2);
+    assert_eq!(table.batch("rows").column_by_name("t").unwrap().as_string::<i32>().value(0), r#"["L"]"#);
+}
+
+#[test]
+fn cells_become_evidence() {
+    let text = "question,answer,doc,said\nQ1,a,D1,\"He said \"\"no\"\".\"\nQ2,b,D2,\nQ3,c,,\n";
+    let evidence = r#"[{{"document_id": "{doc}", "fact": "{said?}"}}]"#;
+    let columns = json!({"golden_answers": "answer", "evidence": evidence});
+    let outcome = read_text("q.csv", text, json!({"as": "question", "columns": columns})).unwrap();
+    let rows = outcome.read::<Question>("rows");
+    assert_eq!(messages(&outcome), Vec::<String>::new());
+    assert_eq!(rows[0].evidence[0].fact.as_deref(), Some("He said \"no\"."));
+    assert_eq!((rows[1].evidence[0].document_id.as_deref(), &rows[1].evidence[0].fact), (Some("D2"), &None));
+    assert_eq!(rows[2].evidence, []);
+    let broken = json!({"evidence": r#"[{{"document_id": "{doc}"}}"#});
+    let told = messages(&read_text("q.csv", text, json!({"as": "question", "columns": broken})).unwrap());
+    assert!(told[0].contains("`evidence` must be a list, found a text that is not valid JSON: "), "{told:?}");
+    let plain = json!({"as": "question", "columns": {"evidence": "doc"}});
+    let told = messages(&read_text("q.csv", text, plain).unwrap());
+    assert_eq!(told[0], "bad_row: `doc[]` must be an object, found a text");
+}
+
+#[test]
+fn lists_of_texts_may_begin_with_a_bracket() {
+    let outcome = read_text("q.csv", "question,golden_answers\n?,[sic] a\n", json!({"as": "question"})).unwrap();
+    assert_eq!(outcome.read::<Question>("rows")[0].golden_answers, ["[sic] a"]);
+}
+
+#[test]
+fn questions_without_answers_are_told() {
+    let mut harness = Harness::new();
+    harness.directory = harness.path().to_owned();
+    std::fs::write(harness.path().join("q.jsonl"), "{\"question\": \"?\", \"answers\": [\"a\"]}\n").unwrap();
+    run(&harness, json!({"path": "q.jsonl", "as": "question"})).unwrap();
+    let told =
+        "warning: no record has `golden_answers`; did you mean `answers`? Write `columns: {golden_answers: answers}`";
+    assert_eq!(harness.logged(), [told]);
 }

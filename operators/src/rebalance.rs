@@ -67,7 +67,7 @@ pub(crate) enum Mode {
 impl Operator for Rebalance {
     type Params = RebalanceParams;
     const NAME: &'static str = "rebalance";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Balances rows by group: leaves some out, repeats others.";
     const EXAMPLES: &'static [Example] = &[
@@ -170,7 +170,7 @@ impl RebalanceKernel {
             members.extend(grouping.assign(&batch)?);
             taken.learn(&batch);
         }
-        Ok((grouping.labels().iter().cloned().collect(), members))
+        Ok((grouping.labels().cloned().collect(), members))
     }
 
     fn share(&self, labels: Vec<String>, members: &[u32]) -> Result<Vec<Group>, OperatorError> {
@@ -230,8 +230,13 @@ fn draw_group(total: u64, rows: &mut [u32], random: &mut ChaCha8Rng, copies: &mu
     }
 }
 
-/// A ratio for a group that is not there, while a group that is there has none: most likely a misspelt name.
+/// A ratio for two groups of one name, or for a group that is not there, while a group that is there has none: most likely a misspelt name.
 fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(), OperatorError> {
+    let times = |name: &String| labels.iter().filter(|label| *label == name).count();
+    if let Some(name) = ratios.keys().find(|name| times(name) > 1) {
+        let message = format!("`mode.ratios`: `{name}` is the name of {} groups", times(name));
+        return Err(OperatorError::pipeline(message).with_help("tell them apart by another expression in `by`"));
+    }
     let absent: Vec<_> = ratios.keys().filter(|name| !labels.contains(name)).collect();
     let unnamed = labels.iter().any(|label| !ratios.contains_key(label));
     match absent.first() {
@@ -466,6 +471,11 @@ mod tests {
         let fails = |params: Value| run_seeded(&rows, params, 0).expect_err("a mistake");
         let typo = fails(json!({"by": ["question_type"], "mode": {"ratios": {"comparision": 1, "inference": 1}}}));
         assert_eq!(typo.message, "`mode.ratios`: there is no group `comparision`");
+        let mut rows = trajectories(10);
+        rows[0].question_type = Some("null".to_owned());
+        let two = json!({"by": ["question_type"], "mode": {"ratios": {"comparison": 1, "inference": 1, "null": 1}}});
+        let two = run_seeded(&rows, two, 0).expect_err("NULL and a text");
+        assert_eq!(two.message, "`mode.ratios`: `null` is the name of 2 groups");
         assert!(fails(json!({"by": ["tool_cals"]})).help.expect("help").contains("did you mean `tool_calls`?"));
         for (params, path) in [
             (json!({"by": []}), "by: "),

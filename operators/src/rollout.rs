@@ -165,7 +165,7 @@ impl Operator for Rollout {
     fn sources(params: &RolloutParams, directory: &Path) -> Vec<Source> {
         match &params.policy {
             PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
-                vec![Source::Identity(endpoint.base_url.clone())]
+                vec![Source::Identity(endpoint.address().to_owned())]
             }
             PolicyParams::Model(model) => model.source().sources(directory),
             _ => Vec::new(),

@@ -40,7 +40,7 @@ pub(crate) struct SampleParams {
 impl Operator for Sample {
     type Params = SampleParams;
     const NAME: &'static str = "sample";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Keeps a seeded random part of the rows.";
     const EXAMPLES: &'static [Example] = &[
@@ -93,6 +93,10 @@ impl QueryKernel for SampleKernel {
             Ok(vec![QueryOutput { port: ROWS.to_owned(), frame: keep(rows, kept)? }])
         }
         .boxed()
+    }
+
+    fn restores_order(&self) -> bool {
+        true
     }
 }
 

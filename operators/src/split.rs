@@ -72,7 +72,7 @@ pub enum By {
 impl Operator for Split {
     type Params = SplitParams;
     const NAME: &'static str = "split";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Splits rows into disjoint parts: by row, by group, or so that no document is shared.";
     const EXAMPLES: &'static [Example] = &[
@@ -282,16 +282,20 @@ fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray, OperatorError> 
 /// Rows that share a document, directly or through others.
 fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
     let mut components = Components::default();
-    let mut ids = Vec::new();
+    let (mut ids, mut unnamed) = (Vec::new(), 0);
     for batch in rows.batches() {
         context.check_cancelled()?;
         let batch = batch?;
         let keys = document_keys(&batch)?;
         let named = if batch.column_by_name("id").is_some() { Some(texts(&batch, "id")?) } else { None };
         for (row, keys) in keys.iter().enumerate() {
+            unnamed += usize::from(keys.is_empty());
             components.add(keys);
             ids.push(named.as_ref().map_or_else(|| ids.len().to_string(), |named| named.value(row).to_owned()));
         }
+    }
+    if unnamed > 0 {
+        tell_unnamed(unnamed, ids.len(), context)?;
     }
     let (component_of_row, linked) = components.finish();
     let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
@@ -305,11 +309,27 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     Ok((units, component_of_row))
 }
 
+/// Rows that name no document can be in any part.
+fn tell_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
+    if unnamed == rows {
+        let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
+        let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
+                    (questions); mend where the rows are read, or write `by: row`";
+        return Err(OperatorError::data(message).with_help(help));
+    }
+    // A few questions without evidence are usual: unanswerable ones.
+    let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
+    let told = format!("{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part");
+    context.progress().log(&told);
+    Ok(())
+}
+
 /// The documents that each row stands on: `d` and an id, or `t` and a title.
 fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError> {
     let Some(evidence) = batch.column_by_name("evidence").and_then(|column| column.as_list_opt::<i32>()) else {
         let ids = texts(batch, "document_id")?;
-        return Ok(ids.iter().map(|id| id.map(|id| format!("d{id}")).into_iter().collect()).collect());
+        let named = ids.iter().map(|id| id.filter(|id| !id.is_empty()));
+        return Ok(named.map(|id| id.map(|id| format!("d{id}")).into_iter().collect()).collect());
     };
     (0..batch.num_rows()).map(|row| evidence_keys(evidence, row)).collect()
 }
@@ -320,7 +340,7 @@ fn evidence_keys(evidence: &ListArray, row: usize) -> Result<Vec<String>, Operat
     let mut keys = Vec::new();
     for (field, mark) in [("document_id", 'd'), ("title", 't')] {
         let values = entries.column_by_name(field).and_then(|column| column.as_string_opt::<i32>().cloned());
-        let values = values.iter().flat_map(StringArray::iter).flatten();
+        let values = values.iter().flat_map(StringArray::iter).flatten().filter(|value| !value.is_empty());
         keys.extend(values.map(|value| format!("{mark}{value}")).collect::<Vec<_>>());
     }
     Ok(keys)

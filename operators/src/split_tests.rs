@@ -102,6 +102,29 @@ fn wrong_parts_are_explained() {
     assert!(refused(json!({"a": 1.0, "b": "rest"})).contains("nothing is left"));
 }
 
+#[test]
+fn rows_that_name_no_document_are_told() {
+    let by_document = json!({"parts": {"train": 0.5, "test": 0.5}, "by": "document"});
+    let error = run(0, &plain(9), by_document.clone()).unwrap_err();
+    assert_eq!(error.message, "none of the 9 rows names a document, so `by: document` cannot split by it");
+    assert!(error.help.is_some_and(|help| help.contains("`evidence`")));
+    assert!(run(0, &[], by_document.clone()).is_ok(), "no rows");
+
+    let mut rows = plain(9);
+    rows[3] = question("q3", "a", &["T".to_owned()]);
+    rows[5] = question("q5", "a", &[String::new()]);
+    let harness = Harness::new();
+    harness.run(&entry::<Split>(), by_document.clone(), &inputs([("rows", rows_input(&rows))])).unwrap();
+    let told = "warning: 8 of 9 rows name no document: `by: document` puts them into any part";
+    assert_eq!(harness.logged(), [told], "an empty title names none");
+
+    let harness = Harness::new();
+    let rows: Vec<Question> =
+        (0..9).map(|n| question(&format!("q{n}"), "a", &vec!["T".to_owned(); n.min(1)])).collect();
+    harness.run(&entry::<Split>(), by_document, &inputs([("rows", rows_input(&rows))])).unwrap();
+    assert_eq!(harness.logged(), ["1 of 9 rows name no document: `by: document` puts them into any part"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -110,6 +133,7 @@ proptest! {
         titles in proptest::collection::vec(proptest::collection::vec(0_u8..60, 0..4), 1..120),
         seed in any::<u64>(),
     ) {
+        prop_assume!(titles.iter().any(|titles| !titles.is_empty()));
         let rows: Vec<Question> = titles.iter().enumerate()
             .map(|(n, titles)| question(&format!("q{n}"), "x", &titles.iter().map(|t| format!("T{t}")).collect::<Vec<_>>()))
             .collect();

@@ -36,7 +36,7 @@ pub(crate) struct SqlParams {
 impl Operator for Sql {
     type Params = SqlParams;
     const NAME: &'static str = "sql";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Runs an SQL query over named inputs.";
     const EXAMPLES: &'static [Example] = &[

@@ -2,12 +2,13 @@
 
 mod encode;
 mod export;
+mod local;
 mod manifest;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
@@ -22,6 +23,9 @@ use crate::source::location::{SCHEMES, scheme};
 pub use export::{Exported, export};
 pub use manifest::{Manifest, WrittenFile};
 
+/// The store's description of an artifact, which is no part of its content.
+const DESCRIPTION: &str = "artifact.json";
+
 /// An artifact to a path or URL.
 pub struct Write;
 
@@ -30,7 +34,9 @@ pub struct Write;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct WriteParams {
     /// Where to: a path, or a URL (`s3://`, `gs://`, `az://`, `http(s)://` by PUT). Rows are written to one file, a
-    /// folder artifact (index, model, report) to a folder. `<path>.manifest.json` beside it says what was written.
+    /// folder artifact (index, model, report) to a folder. `<path>.manifest.json` beside it says what was written. A
+    /// folder is replaced as a whole. Where it holds files that `write` did not put there, these stay: new files are put
+    /// beside them, and only files of the last delivery are removed.
     pub path: String,
     /// Format of rows; by the extension unless given. Example rows are written as the lines they hold; in Parquet their
     /// fields become (nested) columns. CSV and TSV hold lists and objects as JSON text.
@@ -54,7 +60,7 @@ fn default_max_reject_share() -> f64 {
 impl Operator for Write {
     type Params = WriteParams;
     const NAME: &'static str = "write";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
     const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest beside it.";
     const EXAMPLES: &'static [Example] = &[
@@ -164,10 +170,17 @@ impl WriteKernel {
 
 fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> {
     let mut files = Vec::new();
-    // The store's own description of the artifact is not part of its content.
-    let content =
-        files_below(&input.path, Path::new(""))?.into_iter().filter(|path| path != Path::new("artifact.json"));
+    let content = match described(&input.path) {
+        Some(parts) => parts,
+        None => files_below(&input.path, Path::new(""))?,
+    };
     for path in content {
+        // A link could lead out of the artifact.
+        if !std::fs::symlink_metadata(input.path.join(&path))?.is_file() {
+            let message = format!("`{}` of the folder is not a regular file", path.display());
+            let help = "links and pipes are not written: let the node before it make a file";
+            return Err(OperatorError::data(message).with_help(help));
+        }
         let target = tree.join(&path);
         if let Some(folder) = target.parent() {
             std::fs::create_dir_all(folder)?;
@@ -178,7 +191,15 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
     Ok(Manifest::of_tree(input, files))
 }
 
-/// Files below a folder, as relative paths in order.
+/// The files of an artifact, as the store describes it.
+fn described(folder: &Path) -> Option<Vec<PathBuf>> {
+    let description: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join(DESCRIPTION)).ok()?).ok()?;
+    let names = description["parts"].as_array()?.iter().map(|part| part["name"].as_str().map(PathBuf::from));
+    let below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+    names.map(|name| name.filter(below)).collect()
+}
+
+/// Files below a folder, as relative paths in order; links are not followed.
 fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
     let mut names = std::fs::read_dir(root.join(folder))?
         .map(|entry| Ok(entry?.file_name()))
@@ -187,9 +208,9 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError
     let mut files = Vec::new();
     for name in names {
         let path = folder.join(name);
-        if root.join(&path).is_dir() {
+        if std::fs::symlink_metadata(root.join(&path))?.is_dir() {
             files.extend(files_below(root, &path)?);
-        } else {
+        } else if path != Path::new(DESCRIPTION) {
             files.push(path);
         }
     }

@@ -161,3 +161,156 @@ fn wrong_destinations_are_explained() {
     std::fs::write(harness.path().join("file"), "").unwrap();
     assert!(refused(json!({"path": "file/below.jsonl"})).message.contains("cannot write"));
 }
+
+fn folder(harness: &Harness, files: &[(&str, &str)]) -> InputArtifact {
+    let source = tempfile::tempdir_in(harness.path()).unwrap().keep();
+    for (name, text) in files {
+        std::fs::create_dir_all(source.join(name).parent().unwrap()).unwrap();
+        std::fs::write(source.join(name), text).unwrap();
+    }
+    tree_input(TreeKind::Index, &source)
+}
+
+/// All files of a folder and of the folder that it lies in, with their content.
+fn delivered(harness: &Harness, path: &str) -> BTreeMap<String, String> {
+    let root = harness.path().join(path);
+    let beside = std::fs::read_dir(root.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    let beside: Vec<_> = beside.map(|name| name.into_string().unwrap()).filter(|name| name.starts_with('.')).collect();
+    assert_eq!(beside, Vec::<String>::new(), "nothing unfinished stays");
+    let files = files_below(&root, Path::new("")).unwrap();
+    let read = |file: PathBuf| (file.display().to_string(), std::fs::read_to_string(root.join(&file)).unwrap());
+    files.into_iter().map(read).collect()
+}
+
+fn texts(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+#[test]
+fn a_folder_replaces_the_one_delivered_before() {
+    let harness = harness();
+    let deliver = |files| write(&harness, folder(&harness, files), json!({"path": "out/index/"})).unwrap();
+    let first = [("bm25/terms", "t"), ("bm25/deep/postings", "p"), ("meta", "1")];
+    deliver(&first);
+    assert_eq!(delivered(&harness, "out/index"), texts(&first));
+    let second = [("dense/vectors", "v"), ("meta", "2")];
+    let outcome = deliver(&second);
+    assert_eq!(delivered(&harness, "out/index"), texts(&second));
+    assert!(!harness.path().join("out/index/bm25").exists());
+    assert!(harness.path().join("out/index.manifest.json").exists());
+    assert!(export(&outcome.trees["files"], "out/index", &harness.context()).unwrap().unchanged);
+    deliver(&[("dense", "a file now")]);
+    assert_eq!(delivered(&harness, "out/index"), texts(&[("dense", "a file now")]));
+}
+
+#[test]
+fn files_of_others_stay_and_stale_ones_go() {
+    let harness = harness();
+    let deliver = |files| write(&harness, folder(&harness, files), json!({"path": "out/model"})).unwrap();
+    std::fs::create_dir_all(harness.path().join("out/model/notes")).unwrap();
+    std::fs::write(harness.path().join("out/model/README.md"), "mine").unwrap();
+    deliver(&[("model.safetensors", "whole"), ("tokenizer/vocab", "v")]);
+    deliver(&[("model-1.safetensors", "half"), ("model-2.safetensors", "half")]);
+    let there = [("README.md", "mine"), ("model-1.safetensors", "half"), ("model-2.safetensors", "half")];
+    assert_eq!(delivered(&harness, "out/model"), texts(&there));
+    assert!(harness.path().join("out/model/notes").is_dir() && !harness.path().join("out/model/tokenizer").exists());
+}
+
+#[test]
+fn a_manifest_that_names_files_elsewhere_removes_nothing_there() {
+    let harness = harness();
+    let outcome = write(&harness, folder(&harness, &[("a", "1")]), json!({"path": "out/x"})).unwrap();
+    std::fs::write(harness.path().join("mine"), "mine").unwrap();
+    let forged = Manifest::load(&outcome.trees["files"]).unwrap().text().unwrap().replace("\"a\"", "\"../../mine\"");
+    std::fs::write(harness.path().join("out/x.manifest.json"), forged).unwrap();
+    write(&harness, folder(&harness, &[("b", "2")]), json!({"path": "out/x"})).unwrap();
+    assert_eq!(std::fs::read_to_string(harness.path().join("mine")).unwrap(), "mine");
+    assert_eq!(delivered(&harness, "out/x"), texts(&[("a", "1"), ("b", "2")]));
+}
+
+#[test]
+fn a_delivery_that_fails_leaves_the_old_folder() {
+    let harness = harness();
+    let old = [("a", "old"), ("z", "old")];
+    write(&harness, folder(&harness, &old), json!({"path": "out/x"})).unwrap();
+    let manifest = std::fs::read(harness.path().join("out/x.manifest.json")).unwrap();
+    let new = write(&harness, folder(&harness, &[("a", "new"), ("z", "new")]), json!({"path": "elsewhere"})).unwrap();
+    std::fs::remove_file(new.trees["files"].join("z")).unwrap();
+    assert!(export(&new.trees["files"], "out/x", &harness.context()).is_err());
+    assert_eq!(delivered(&harness, "out/x"), texts(&old));
+    assert_eq!(std::fs::read(harness.path().join("out/x.manifest.json")).unwrap(), manifest);
+}
+
+#[test]
+fn stale_objects_of_a_remote_folder_are_removed() {
+    let harness = harness();
+    let server = TestServer::new(&[("/out/other", b"not ours")]);
+    let deliver = |files| write(&harness, folder(&harness, files), json!({"path": format!("{}/out", server.address)}));
+    deliver(&[("bm25/terms", "t"), ("meta", "1")]).unwrap();
+    deliver(&[("dense", "v"), ("meta", "2")]).unwrap();
+    let there: Vec<String> = server.shelf.lock().unwrap().files.keys().cloned().collect();
+    assert_eq!(there, ["/out.manifest.json", "/out/dense", "/out/meta", "/out/other"]);
+}
+
+#[test]
+fn only_files_of_the_artifact_are_copied() {
+    let harness = harness();
+    let source = harness.path().join("source");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("part"), "p").unwrap();
+    std::fs::write(source.join("artifact.json"), "{\"parts\": [{\"name\": \"part\"}]}").unwrap();
+    std::fs::write(source.join("stray"), "not described").unwrap();
+    write(&harness, tree_input(TreeKind::Files, &source), json!({"path": "out/x"})).unwrap();
+    assert_eq!(delivered(&harness, "out/x"), texts(&[("part", "p")]));
+    #[cfg(unix)]
+    {
+        std::fs::write(harness.path().join("outside"), "secret").unwrap();
+        std::fs::remove_file(source.join("part")).unwrap();
+        std::os::unix::fs::symlink(harness.path().join("outside"), source.join("part")).unwrap();
+        let error = write(&harness, tree_input(TreeKind::Files, &source), json!({"path": "out/y"})).unwrap_err();
+        assert!(error.message.contains("`part` of the folder is not a regular file"), "{error}");
+    }
+}
+
+#[test]
+fn example_rows_are_objects_on_one_line() {
+    let harness = harness();
+    let example = |row: &str| ExampleRow { id: "e7".to_owned(), row: row.to_owned(), ..examples().remove(0) };
+    let pretty = "{\r\n\"x\": [1,\n 2.50], \"y\": \"a\\nb\"\n}";
+    for (name, expected) in [
+        ("t.jsonl", "{  \"x\": [1,  2.50], \"y\": \"a\\nb\" }\n"),
+        ("t.json", "[\n{  \"x\": [1,  2.50], \"y\": \"a\\nb\" }\n]\n"),
+    ] {
+        write(&harness, rows_input(&[example(pretty)]), json!({"path": name})).unwrap();
+        assert_eq!(std::fs::read_to_string(harness.path().join(name)).unwrap(), expected);
+    }
+    for row in ["garbage", "[1]", "\"{}\"", "{\"a\": 1} {\"a\": 2}", "{\"a\": \"raw\nbreak\"}", ""] {
+        for name in ["bad.jsonl", "bad.json", "bad.parquet"] {
+            let rows = [examples().remove(0), example(row)];
+            let error = write(&harness, rows_input(&rows), json!({"path": name})).unwrap_err();
+            assert!(error.message.contains("the row of the example `e7` is not one JSON object"), "{row}: {error}");
+            assert!(!harness.path().join(name).exists());
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_folders_in_the_way_are_refused_without_waiting() {
+    let harness = harness();
+    let path = |name: &str| harness.path().join(name);
+    for name in ["pipe.jsonl", "x.jsonl.manifest.json"] {
+        assert!(std::process::Command::new("mkfifo").arg(path(name)).status().unwrap().success());
+    }
+    std::fs::create_dir_all(path("folder.jsonl")).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    let refused = |input, path: &str| write(&harness, input, json!({"path": path})).unwrap_err().message;
+    assert!(refused(rows_input(&examples()), "pipe.jsonl").contains("it is a pipe, socket or device"));
+    assert!(refused(rows_input(&examples()), "x.jsonl").contains("it is a pipe, socket or device"));
+    assert!(refused(rows_input(&examples()), "folder.jsonl").contains("it is a folder"));
+    assert!(refused(folder(&harness, &[("a", "1")]), "file").contains("it is a file"));
+    // Within a folder of others too.
+    std::fs::create_dir_all(path("shared")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path("shared/a")).status().unwrap().success());
+    assert!(refused(folder(&harness, &[("a", "1")]), "shared").contains("is no regular file"));
+}

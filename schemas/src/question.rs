@@ -14,7 +14,7 @@ described! {
         pub id: String,
         /// The question's text.
         pub question: String,
-        /// Accepted answers; metrics take the best over them.
+        /// Accepted answers; metrics take the best over them. May be empty: answers to such a question are not scored.
         pub golden_answers: Vec<String>,
         /// The data set's own type (`comparison`, `bridge`, …).
         pub question_type: Option<String>,

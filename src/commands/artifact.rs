@@ -10,8 +10,8 @@ use crate::exit::Failure;
 
 /// `NODE`, `NODE.PORT` of the newest run that has it (or of `run`), an artifact's id or its beginning, or a pin.
 pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root, Failure> {
-    let ids = store.run_ids();
-    let runs: Vec<&String> = ids.iter().rev().filter(|id| run.is_none_or(|run| id.starts_with(run))).collect();
+    let ids = store.newest_runs();
+    let runs: Vec<&String> = ids.iter().filter(|id| run.is_none_or(|run| id.starts_with(run))).collect();
     if runs.is_empty() && run.is_some() {
         return Err(Failure::usage(format!("there is no run `{}`", run.unwrap_or_default()))
             .with_help("`searchmill runs` lists them"));
@@ -27,7 +27,7 @@ pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root,
     if let Ok(Some(pin)) = store.pinned(what) {
         return Ok(Root { artifact: pin.artifact, key: pin.key, name: pin.from, run: None });
     }
-    if let Some(reason) = came_to_nothing(store, &ids.iter().rev().cloned().collect::<Vec<_>>(), what) {
+    if let Some(reason) = came_to_nothing(store, &ids, what) {
         return Err(reason.into());
     }
     by_prefix(store, what)
@@ -49,7 +49,7 @@ fn of_node(store: &Store, run: &str, node: &NodeRun, port: Option<&str>) -> Resu
 }
 
 fn by_prefix(store: &Store, prefix: &str) -> Result<Root, Failure> {
-    let nodes = store.run_ids().into_iter().rev().flat_map(|run| {
+    let nodes = store.newest_runs().into_iter().flat_map(|run| {
         let nodes = store.run_nodes(&run);
         nodes.into_iter().map(move |node| (run.clone(), node))
     });

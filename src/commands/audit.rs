@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use searchmill_engine::execute::{Machine, ReplayOptions, replay};
-use searchmill_engine::lineage::{Catalog, Roots, Target, resolve, upstream, verify, verify_ledger};
+use searchmill_engine::lineage::{Catalog, Roots, Target, note_unfinished, resolve, upstream, verify, verify_ledger};
 use searchmill_engine::store::{NodeRun, Store};
 
 use super::Session;
@@ -36,6 +36,9 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
     let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
     runs.extend(run_of(&target));
     verify_ledger(&store, &runs, &mut report);
+    if let Target::Run(run) = &target {
+        note_unfinished(&store, run, &mut report);
+    }
     let seed = args.seed.unwrap_or_else(clock);
     if args.replay || args.rollouts {
         let options = ReplayOptions {

@@ -33,7 +33,7 @@ fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
 /// The newest run of the same pipeline before that one.
 fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
     let ids = store.run_ids();
-    let earlier = ids.iter().rev().filter(|id| **id < run.id);
+    let earlier = ids.iter().rev().filter(|id| **id < run.id && !store.is_imported(id));
     earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
 }
 

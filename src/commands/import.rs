@@ -1,7 +1,7 @@
 //! `import`: takes what `export` wrote into a store.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 
 use searchmill_engine::lineage::archive;
 
@@ -9,11 +9,18 @@ use super::Session;
 use crate::args::ImportArgs;
 use crate::exit::{Failure, OK};
 
+/// Exports are compressed with zstd: its frames begin with these bytes (RFC 8878, 3.1.1).
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
 pub(super) fn import(session: &Session<'_>, args: &ImportArgs) -> Result<u8, Failure> {
     let path = session.directory.join(&args.file);
     let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", args.file.display()));
-    let file = File::open(&path).map_err(unreadable)?;
-    let imported = archive::import(&session.store()?, BufReader::new(file))?;
+    let mut file = BufReader::new(File::open(&path).map_err(unreadable)?);
+    if !file.fill_buf().map_err(unreadable)?.starts_with(&MAGIC) {
+        let message = format!("{} is not an export of searchmill", args.file.display());
+        return Err(Failure::usage(message).with_help("`searchmill export` writes one"));
+    }
+    let imported = archive::import(&session.store()?, file)?;
     if session.terminal.is_json() {
         session.terminal.line(&serde_json::to_string(&imported).unwrap_or_default());
         return Ok(OK);

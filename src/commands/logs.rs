@@ -15,7 +15,7 @@ pub(super) fn logs(session: &Session<'_>, args: &LogsArgs) -> Result<u8, Failure
     let missing = || Failure::usage("there is no such run").with_help("`searchmill runs` lists them");
     let run = match &args.run {
         Some(prefix) => ids.iter().rev().find(|id| id.starts_with(prefix)).ok_or_else(missing)?,
-        None => ids.last().ok_or_else(missing)?,
+        None => ids.iter().rev().find(|id| !store.is_imported(id)).ok_or_else(missing)?,
     };
     for line in store.run_events(run).lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();

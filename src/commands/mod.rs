@@ -27,14 +27,16 @@ mod validate;
 mod why;
 mod worker;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use searchmill_engine::plan::{Plan, check_store};
 use searchmill_engine::store::Store;
 
 use self::place::Place;
 use crate::args::{Args, Command};
 use crate::display::Terminal;
 use crate::exit::Failure;
+use crate::pipeline;
 
 /// What every command may need.
 pub(crate) struct Session<'a> {
@@ -86,6 +88,16 @@ impl Session<'_> {
             Place::Folder(folder) => folder.strip_prefix(&self.directory).unwrap_or(folder).display().to_string(),
             Place::Shared { url, .. } => url.clone(),
         }
+    }
+
+    /// Refuses a plan that writes into the store.
+    pub(crate) fn check_destinations(&self, plan: &Plan) -> Result<(), Failure> {
+        let roots = match &self.store {
+            Place::Folder(folder) => vec![folder.as_path()],
+            Place::Shared { url, cache } => vec![Path::new(url), cache.as_path()],
+        };
+        let found: Vec<_> = roots.into_iter().flat_map(|root| check_store(plan, root, &self.directory)).collect();
+        if found.is_empty() { Ok(()) } else { Err(Failure::Pipeline(found, Box::new(pipeline::texts(plan)))) }
     }
 
     fn no_store(&self) -> String {

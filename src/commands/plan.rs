@@ -134,12 +134,18 @@ pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
         NodeStatus::Run { reasons, .. } => ("run", sentence(reasons)),
         NodeStatus::Held { .. } => ("held", "it is not chosen to run, and its result is not in the store".to_owned()),
         NodeStatus::Unknown { waits_for, reasons, .. } => {
-            let waits = format!("waits for {}", waits_for.join(", "));
+            let waits = format!("waits for {}", listed(waits_for));
             let changed = if reasons.is_empty() { waits } else { format!("{waits}; {}", sentence(reasons)) };
             ("decided later", changed)
         }
         NodeStatus::Broken { problem } => ("broken", problem.clone()),
     }
+}
+
+/// Names separated by commas, each once: a node may need several outputs of another.
+pub(super) fn listed(names: &[String]) -> String {
+    let first = names.iter().enumerate().filter(|(place, name)| !names[..*place].contains(name));
+    first.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn sentence(reasons: &[Reason]) -> String {

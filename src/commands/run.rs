@@ -15,6 +15,7 @@ use crate::{openlineage, pipeline, secrets, workers};
 
 pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
+    session.check_destinations(&plan)?;
     let budget = budget(&plan, &args.budget)?;
     let selected =
         if args.retry_rejects { with_failed_rows(session, &plan, args.limit)? } else { selected(&plan, &args.chosen)? };

@@ -16,7 +16,11 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             continue;
         };
         if session.terminal.is_json() {
-            session.terminal.line(&serde_json::to_string(&record).unwrap_or_default());
+            let mut line = serde_json::to_value(&record).unwrap_or_default();
+            if store.is_imported(id) {
+                line["imported"] = true.into();
+            }
+            session.terminal.line(&line.to_string());
             continue;
         }
         let nodes = store.run_nodes(id);
@@ -25,6 +29,7 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             Some(code) => format!("exit {code}"),
             None => "killed or running".to_owned(),
         };
+        let end = if store.is_imported(id) { format!("{end}, imported") } else { end };
         let seconds =
             record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
         rows.push(vec![

@@ -35,7 +35,7 @@ fn find(session: &Session<'_>, store: &Store, args: &ShowArgs) -> Result<(Artifa
     let port = if args.rejects { Some("rejects") } else { port };
     let runs = match &args.run {
         Some(run) => vec![run_of(store, run)?],
-        None => store.run_ids().into_iter().rev().collect(),
+        None => store.newest_runs(),
     };
     for (back, run) in runs.iter().enumerate() {
         let Some(done) = store.run_nodes(run).into_iter().find(|done| done.node == node && !done.outputs.is_empty())
@@ -102,7 +102,7 @@ fn by_prefix(store: &Store, runs: &[String], prefix: &str) -> Result<ArtifactId,
 
 /// The node of the newest run with a similar name.
 fn near_node(store: &Store, name: &str) -> Option<String> {
-    let nodes = store.run_nodes(store.run_ids().last()?);
+    let nodes = store.run_nodes(store.newest_runs().first()?);
     nearest(name, nodes.iter().map(|done| done.node.as_str())).map(str::to_owned)
 }
 

@@ -8,7 +8,8 @@ use crate::pipeline;
 pub(super) fn validate(session: &Session<'_>, args: &ValidateArgs) -> u8 {
     let mut code = OK;
     for file in &args.files {
-        match pipeline::plan(file, &args.set, &args.params, &session.directory) {
+        let plan = pipeline::plan(file, &args.set, &args.params, &session.directory);
+        match plan.and_then(|plan| session.check_destinations(&plan).map(|()| plan)) {
             Ok(plan) => {
                 session.terminal.valid(file, plan.nodes().len());
                 for node in plan.nodes() {

@@ -65,7 +65,7 @@ fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
 
 fn waiting(node: &str, status: &NodeStatus) -> String {
     let NodeStatus::Unknown { waits_for, reasons, .. } = status else { return node.to_owned() };
-    let waits = format!("{node}: waits for {}", waits_for.join(", "));
+    let waits = format!("{node}: waits for {}", super::plan::listed(waits_for));
     if reasons.is_empty() { format!("{waits}; it runs only if they give other bytes than before") } else { waits }
 }
 
@@ -103,9 +103,8 @@ fn written(run: &RunRecord) -> String {
 }
 
 fn last_run(store: &Store) -> Result<RunRecord, Failure> {
-    let runs = store.run_ids();
     let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
-    runs.iter().rev().find_map(|id| store.run(id)).ok_or_else(missing)
+    store.newest_runs().iter().find_map(|id| store.run(id)).ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -126,6 +125,7 @@ mod tests {
             finished: None,
             exit: None,
             nodes: 1,
+            ledger: None,
         };
         let wanted = "pipelines/p.yaml --params small.yaml --set \"teacher.model=q 3\" --limit 9";
         assert_eq!(written(&run), wanted);

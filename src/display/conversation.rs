@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use searchmill_schemas::{Trajectory, Turn};
 
+use super::safe::plain;
 use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::wrap::wrapped;
 
@@ -11,8 +12,8 @@ use super::wrap::wrapped;
 const TOOL_LINES: usize = 12;
 
 pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
-    let mut text = format!("{STRONG}━━ {}{STRONG:#}", trajectory.id);
-    let model = trajectory.model.as_deref().unwrap_or("-");
+    let mut text = format!("{STRONG}━━ {}{STRONG:#}", plain(&trajectory.id));
+    let model = plain(trajectory.model.as_deref().unwrap_or("-"));
     writeln!(
         text,
         "  {DIM}policy {} · model {model} · {} rounds · {} tool calls · {}{DIM:#}",
@@ -23,7 +24,8 @@ pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
         text.push_str(&render(turn, width));
     }
     let golden = trajectory.golden_answers.join(" | ");
-    writeln!(text, "{STRONG}prediction{STRONG:#} {}   {DIM}golden {golden}{DIM:#}", trajectory.prediction)
+    let golden = plain(&golden);
+    writeln!(text, "{STRONG}prediction{STRONG:#} {}   {DIM}golden {golden}{DIM:#}", plain(&trajectory.prediction))
         .unwrap_or_default();
     text
 }
@@ -48,16 +50,17 @@ fn render(turn: &Turn, width: usize) -> String {
         writeln!(text, "{}", indent(&turn.content, width, limit)).unwrap_or_default();
     }
     for call in &turn.tool_calls {
-        writeln!(text, "  {STRONG}→ {}{STRONG:#} {}", call.name, call.arguments).unwrap_or_default();
+        writeln!(text, "  {STRONG}→ {}{STRONG:#} {}", plain(&call.name), plain(&call.arguments)).unwrap_or_default();
     }
     if let Some(error) = &turn.error {
-        writeln!(text, "  {ERROR}{error}{ERROR:#}").unwrap_or_default();
+        writeln!(text, "  {ERROR}{}{ERROR:#}", plain(error)).unwrap_or_default();
     }
     text
 }
 
 /// Wrapped at `width`, two blanks in front, at most `limit` lines.
 fn indent(text: &str, width: usize, limit: usize) -> String {
+    let text = plain(text);
     let mut lines: Vec<String> = text.lines().flat_map(|paragraph| wrapped(paragraph, 2, 2, width)).collect();
     let hidden = lines.len().saturating_sub(limit);
     lines.truncate(limit);

@@ -10,6 +10,7 @@ use searchmill_engine::store::ArtifactId;
 use searchmill_schemas::Metric;
 use serde_json::Value;
 
+use super::safe::plain;
 use super::table::{bytes, text_table};
 use super::terminal::{DIM, ERROR, STRONG};
 
@@ -27,7 +28,7 @@ fn short(id: &ArtifactId) -> String {
 }
 
 fn cut(text: &str, width: usize) -> String {
-    let line = text.replace(['\n', '\r', '\t'], " ");
+    let line = plain(text).replace(['\n', '\r', '\t'], " ");
     match line.char_indices().nth(width) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

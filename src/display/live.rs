@@ -1,6 +1,6 @@
 //! The progress of a run: live lines on a terminal, plain lines without one, JSON lines when asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ struct State {
     cached: usize,
     summaries: Vec<(String, String)>,
     delivered: Vec<(String, String)>,
+    /// Nodes that write outside the store.
+    writers: BTreeSet<String>,
     name_width: usize,
     /// Of the prices that the pipeline tells.
     currency: String,
@@ -153,7 +155,9 @@ impl Live {
         let bars = live.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
         let name_width = plan.nodes().iter().map(|node| node.id().chars().count()).max().unwrap_or(0).min(40);
         let currency = plan.currency().unwrap_or_default();
-        Self { json, quiet, bars, state: Mutex::new(State { name_width, currency, ..State::default() }) }
+        let writers = plan.nodes().iter().filter(|node| !node.operator.destinations().is_empty());
+        let writers = writers.map(|node| node.id().to_owned()).collect();
+        Self { json, quiet, bars, state: Mutex::new(State { writers, name_width, currency, ..State::default() }) }
     }
 
     /// The end of a run: what the nodes had to say, what was written, and the balance.
@@ -243,13 +247,19 @@ impl Live {
                 None
             }
             Event::NodeLog { node, line: text } if node.is_empty() => Some(format!("{WARN}{text}{WARN:#}")),
-            Event::NodeLog { node, line: text } => line(DIM, "", node, &format!("{DIM}{text}{DIM:#}")),
+            Event::NodeLog { node, line: text } => match text.strip_prefix("warning: ") {
+                Some(text) => line(WARN, "warning", node, text),
+                None => line(DIM, "", node, &format!("{DIM}{text}{DIM:#}")),
+            },
             Event::NodeFinished { node, summary, .. } => {
                 self.clear(state, node);
                 if !summary.is_empty() {
                     state.summaries.push((node.clone(), summary.clone()));
                 }
-                line(GOOD, "done", node, &finished(event, &state.currency))
+                // What was delivered was reported before; anything else is about to be held back.
+                let delivered = state.delivered.iter().any(|(done, _)| done == node);
+                let word = if state.writers.contains(node) && !delivered { "computed" } else { "done" };
+                line(GOOD, word, node, &finished(event, &state.currency))
             }
             Event::Delivered { node, destination } => {
                 state.delivered.push((node.clone(), destination.clone()));

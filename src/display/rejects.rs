@@ -2,6 +2,7 @@
 
 use searchmill_schemas::Reject;
 
+use super::safe::plain;
 use super::terminal::{DIM, ERROR, STRONG};
 
 /// Characters of the last response that are shown.
@@ -10,15 +11,15 @@ const DETAIL: usize = 400;
 /// One failed row: what failed, in words, and what is known of the row or the last response.
 pub(crate) fn reject(row: &Reject) -> String {
     let attempts = if row.attempts > 1 { format!(" after {} attempts", row.attempts) } else { String::new() };
-    let mut text = format!("{STRONG}{}{STRONG:#}  {ERROR}{}{ERROR:#}{attempts}", row.id, row.kind);
-    for line in row.message.trim().lines() {
+    let mut text = format!("{STRONG}{}{STRONG:#}  {ERROR}{}{ERROR:#}{attempts}", plain(&row.id), row.kind);
+    for line in plain(row.message.trim()).lines() {
         text.push_str(&format!("\n  {line}"));
     }
     let detail = row.detail.as_deref().unwrap_or_default().trim();
     if !detail.is_empty() && detail != row.message.trim() {
         let more = if detail.chars().count() > DETAIL { "…" } else { "" };
         let shown: String = detail.chars().take(DETAIL).collect();
-        for line in shown.lines() {
+        for line in plain(&shown).lines() {
             text.push_str(&format!("\n    {DIM}{line}{DIM:#}"));
         }
         text.push_str(more);

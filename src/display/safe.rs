@@ -2,38 +2,59 @@
 
 use std::borrow::Cow;
 
-/// The text with control characters and marks that turn the direction of writing as `\u009b`: what JSON has for them,
-/// so that JSON stays what it says. Line breaks, tabs and colours (`ESC [ … m`) stay.
+/// Codes of the styles that this program prints: bold, dim, and red to cyan in both brightnesses. Others could hide text.
+const STYLES: [u8; 15] = [0, 1, 2, 31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
+
+/// The text with control characters and marks that break lines or turn the direction of writing as `\u009b`: what JSON has
+/// for them, so that JSON stays what it says. Line breaks, tabs and the program's own styles stay; other sequences
+/// `ESC [ … m` are left out.
 pub(super) fn safe(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.char_indices().find(|(at, ch)| steers(text, *at, *ch)).map(|(at, _)| at) else {
-        return Cow::Borrowed(text);
-    };
-    let mut shown = text[..first].to_owned();
-    for (at, ch) in text[first..].char_indices() {
-        if steers(text, first + at, ch) {
-            shown.push_str(&format!("\\u{:04x}", u32::from(ch)));
-        } else {
-            shown.push(ch);
-        }
+    shown(text, true)
+}
+
+/// The same for a text that is all from outside: no style stays.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    shown(text, false)
+}
+
+fn shown(text: &str, styled: bool) -> Cow<'_, str> {
+    let is_own =
+        |codes: &str| styled && codes.split(';').all(|code| code.parse().is_ok_and(|code| STYLES.contains(&code)));
+    let (mut shown, mut from, mut at) = (String::new(), 0, 0);
+    while let Some(ch) = text[at..].chars().next() {
+        let replaced = match style(&text[at..]) {
+            Some(codes) if is_own(codes) => None,
+            Some(codes) => Some((codes.len() + 3, String::new())),
+            None => steers(text, at, ch).then(|| (ch.len_utf8(), format!("\\u{:04x}", u32::from(ch)))),
+        };
+        at += match replaced {
+            None => ch.len_utf8(),
+            Some((length, instead)) => {
+                shown.push_str(&text[from..at]);
+                shown.push_str(&instead);
+                from = at + length;
+                length
+            }
+        };
     }
-    Cow::Owned(shown)
+    if from == 0 { Cow::Borrowed(text) } else { Cow::Owned(shown + &text[from..]) }
 }
 
 fn steers(text: &str, at: usize, ch: char) -> bool {
     match ch {
         '\n' | '\t' => false,
         '\r' => !text[at + 1..].starts_with('\n'),
-        '\u{1b}' => !is_colour(&text[at + 1..]),
-        // Embeddings, overrides and isolates (Unicode Annex 9).
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        // Marks of direction, line and paragraph separators, embeddings, overrides and isolates (Unicode Annexes 9 and 14).
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         _ => ch.is_control(),
     }
 }
 
-/// Does the rest of a sequence set colours and nothing else?
-fn is_colour(rest: &str) -> bool {
-    let Some(rest) = rest.strip_prefix('[') else { return false };
-    rest.trim_start_matches(|ch: char| ch.is_ascii_digit() || ch == ';').starts_with('m')
+/// The codes of a sequence that sets styles and does nothing else, if the text begins with one.
+fn style(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("\u{1b}[")?;
+    let codes = &rest[..rest.find(|ch: char| !ch.is_ascii_digit() && !";:".contains(ch))?];
+    rest[codes.len()..].starts_with('m').then_some(codes)
 }
 
 #[cfg(test)]
@@ -47,6 +68,18 @@ mod tests {
         assert_eq!(safe("\u{202e}gpj.exe\u{2066}"), "\\u202egpj.exe\\u2066");
         assert_eq!(safe("\u{1b}]0;title\u{7}\u{1b}[2J"), "\\u001b]0;title\\u0007\\u001b[2J");
         assert_eq!(safe("over\rwritten\u{7f}"), "over\\u000dwritten\\u007f");
+        assert_eq!(safe("a\u{61c}b\u{200e}\u{200f}"), "a\\u061cb\\u200e\\u200f");
+        assert_eq!(safe("one\u{2028}two\u{2029}"), "one\\u2028two\\u2029");
+        assert_eq!(safe("\u{1b}\u{1b}[2J"), "\\u001b\\u001b[2J");
+    }
+
+    #[test]
+    fn no_style_hides_text() {
+        for codes in ["8", "1;8", "30", "07", "5", "38;5;0", "38:2::0:0:0", "", "48;2;0;0;0", "999"] {
+            assert_eq!(safe(&format!("a\u{1b}[{codes}mb")), "ab", "{codes}");
+        }
+        assert_eq!(safe("\u{1b}[8m\u{1b}[1;31mred\u{1b}[0m"), "\u{1b}[1;31mred\u{1b}[0m");
+        assert_eq!(plain("\u{1b}[1;31mred\u{1b}[0m\u{7}"), "red\\u0007");
     }
 
     #[test]

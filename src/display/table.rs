@@ -4,6 +4,8 @@ use arrow::array::RecordBatch;
 use arrow::json::LineDelimitedWriter;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::safe::plain;
+
 /// Widest cell of a preview.
 const CELL: usize = 60;
 
@@ -97,7 +99,7 @@ pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>
 }
 
 fn cut(text: &str) -> String {
-    let line = text.replace(['\n', '\r', '\t'], " ");
+    let line = plain(text).replace(['\n', '\r', '\t'], " ");
     match line.char_indices().nth(CELL) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

@@ -1,7 +1,13 @@
 //! What an audit could not look at is its last word, with an exit code of its own.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
+use searchmill_engine::fingerprint::{NodeKey, hash_bytes};
+use searchmill_engine::store::{NodeRun, RunRecord};
+
+use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
 
 const PIPELINE: &str = "\
@@ -99,6 +105,101 @@ fn a_run_that_was_deleted_by_hand_is_missed_and_one_that_gc_forgot_is_not() {
     mill.call(&["gc", "--yes", "--keep-runs", "1", "--older-than", "0s", "--forget-runs"]).exit(0);
     assert!(!files_in(&mill.store_path().join("runs")).contains(&folder), "gc forgets it");
     mill.call(&["audit", "few"]).exit(0);
+}
+
+/// Rewrites the lines of a file.
+fn relines(path: &Path, change: impl Fn(Vec<&str>) -> Vec<&str>) {
+    let text = fs::read_to_string(path).expect("a file");
+    let lines = change(text.lines().collect());
+    fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).expect("written");
+}
+
+#[test]
+fn what_is_gone_of_the_records_of_a_run_is_a_difference() {
+    type Harm = fn(&Path);
+    let harms: [(Harm, &str); 6] = [
+        (|run| fs::write(run.join("nodes.jsonl"), "").expect("emptied"), "it has 0 lines, and the run wrote 6"),
+        (|run| relines(&run.join("nodes.jsonl"), |lines| lines[..4].to_vec()), "it has 4 lines, and the run wrote 6"),
+        (|run| relines(&run.join("nodes.jsonl"), |lines| [&lines[..1], &lines[..5]].concat()), "are not those that"),
+        (|run| fs::remove_file(run.join("nodes.jsonl")).expect("removed"), "nodes.jsonl: the file is gone"),
+        (|run| fs::remove_file(run.join("run.json")).expect("removed"), "run.json: the file is gone"),
+        (|run| fs::remove_file(run.join("events.jsonl")).expect("removed"), "events.jsonl: the file is gone"),
+    ];
+    for (harm, wanted) in harms {
+        let mill = ran(PIPELINE);
+        let run = mill.store().run_ids().remove(0);
+        mill.call(&["audit", &run]).exit(0);
+        harm(&mill.store_path().join("runs").join(&run));
+        let told = mill.call(&["audit", &run]).exit(1);
+        assert!(told.stdout.contains(wanted), "{wanted}: {}", told.stdout);
+    }
+    // Runs of earlier versions say how many nodes they had, and nothing more.
+    let mill = ran(PIPELINE);
+    let (store, run) = (mill.store(), mill.store().run_ids().remove(0));
+    let record = RunRecord { ledger: None, ..store.run(&run).expect("its record") };
+    drop(store.start_run(&record).expect("written"));
+    mill.call(&["audit", &run]).exit(0);
+    relines(&mill.store_path().join("runs").join(&run).join("nodes.jsonl"), |lines| lines[..4].to_vec());
+    let told = mill.call(&["audit", &run]).exit(1);
+    assert!(told.stdout.contains("it has 2 nodes, and the run had 3"), "{}", told.stdout);
+}
+
+/// The record of a run of three nodes.
+fn bare(run: &str) -> RunRecord {
+    let record = serde_json::json!({
+        "id": run, "pipeline": "audits", "file": "pipeline.yaml", "params": {}, "started": 1.0, "finished": 2.0,
+        "exit": 0, "nodes": 3,
+    });
+    serde_json::from_value(record).expect("a record")
+}
+
+#[test]
+fn nodes_without_a_result_were_not_checked() {
+    let bad = "  bad:    {op: sql, from: {d: corpus}, with: {query: \"SELECT CAST(text AS INT) AS n FROM d\"}}\n\
+        \x20 after:  {op: sql, from: {d: bad}, with: {query: \"SELECT n FROM d\"}}\n";
+    let mill = ran(PIPELINE);
+    mill.write("pipeline.yaml", &format!("{PIPELINE}{bad}"));
+    mill.run(&["--keep-going"]).exit(1);
+    let told = mill.call(&["audit", "latest"]).exit(6);
+    let last = last_line(&told);
+    assert!(last.starts_with("2 of ") && last.contains("node bad (it failed), node after (it was skipped)"), "{last}");
+    // A run that was killed after it had begun the first of its nodes.
+    let store = mill.store();
+    let killed = RunRecord { finished: None, exit: None, ..bare("99990101-000000-killed") };
+    let mut run = store.start_run(&killed).expect("a run");
+    let key = NodeKey(hash_bytes(b"key"));
+    run.node(&NodeRun::begun("corpus", "read", key, Vec::new(), serde_json::Value::Null)).expect("recorded");
+    run.flush().expect("flushed");
+    let told = mill.call(&["audit", "99990101"]).exit(6);
+    let last = last_line(&told);
+    assert!(last.starts_with("2 of 2 not checked: node corpus (the run was killed"), "{last}");
+    assert!(last.contains("2 more of 3 nodes (nothing is recorded of them)"), "{last}");
+}
+
+#[test]
+fn what_was_paid_and_is_not_remembered_was_not_checked() {
+    let bench = Bench::new(&patient(6, Duration::ZERO));
+    bench.ask(&["q0", "q1"]);
+    bench.run(&[]).exit(0);
+    let memo = bench.mill.store_path().join("memo");
+    let segments = || {
+        let folders = files_in(&memo).into_iter().flat_map(|folder| files_in(&folder));
+        folders.flat_map(|folder| files_in(&folder)).filter(|path| path.extension().is_some_and(|end| end == "rows"))
+    };
+    let first: Vec<_> = segments().collect();
+    bench.ask(&["q0", "q1", "q2", "q3", "q4", "q5"]);
+    bench.run(&[]).exit(0);
+    bench.mill.call(&["audit", "latest"]).exit(0);
+    // What the second run has paid goes: no record is damaged.
+    segments().filter(|path| !first.contains(path)).for_each(|path| fs::remove_file(path).expect("removed"));
+    let told = bench.mill.call(&["audit", "answers"]).exit(6);
+    let last = last_line(&told);
+    assert!(last.contains("4 of 6 remembered rows of answers (they are gone"), "{last}");
+    assert!(last.contains("2 of 4 remembered answers of answers"), "{last}");
+    fs::remove_dir_all(&memo).expect("removed");
+    let told = bench.mill.call(&["audit", "answers"]).exit(6);
+    assert!(last_line(&told).contains("6 of 6 remembered rows of answers"), "{}", told.stdout);
+    bench.mill.call(&["audit", "bm25"]).exit(0);
 }
 
 const ROLLOUTS: &str = "\

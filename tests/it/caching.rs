@@ -1,5 +1,11 @@
 //! What runs again after which change, and what `why` says about it.
 
+use std::time::Duration;
+
+use searchmill_engine::fingerprint::{NodeKey, hash_bytes};
+use searchmill_engine::store::{NodeRun, RunRecord};
+
+use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told};
 
 const PIPELINE: &str = "\
@@ -271,6 +277,79 @@ fn a_frozen_node_keeps_what_it_gave() {
     mill.call(&["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(0);
     replace(&mill, ", freeze: true", "");
     assert_eq!(mill.run(&[]).exit(0).ran(), "chunks few file");
+}
+
+/// Records a run after the last one that began this node, under another key, and was killed.
+fn interrupt(mill: &Mill, node: &str, operator: &str) {
+    let store = mill.store();
+    let last = store.run_ids().pop().expect("a run");
+    let record = RunRecord { finished: None, exit: None, ..store.run(&last).expect("its record") };
+    let mut run = store.start_run(&RunRecord { id: format!("{last}-killed"), ..record }).expect("a run");
+    let key = NodeKey(hash_bytes(b"another"));
+    run.node(&NodeRun::begun(node, operator, key, Vec::new(), serde_json::Value::Null)).expect("recorded");
+    run.flush().expect("flushed");
+}
+
+#[test]
+fn a_frozen_node_never_pays_because_a_later_run_was_interrupted() {
+    let bench = Bench::new(&patient(3, Duration::ZERO));
+    bench.run(&[]).exit(0);
+    let expected = bench.mill.artifacts();
+    interrupt(&bench.mill, "answers", "rollout");
+    bench.replace("samples: 1", "samples: 2");
+    bench.replace("    resources: {concurrency: 8}", "    resources: {concurrency: 8}\n    freeze: true");
+    assert_eq!(bench.run(&[]).exit(0).ran(), "");
+    assert_eq!((bench.server.count(), bench.mill.artifacts()), (3, expected));
+    // What it gave is gone: it says so, and pays for nothing.
+    let folder = bench.mill.artifact_folder("answers", "trajectories");
+    std::fs::remove_dir_all(folder).expect("removed");
+    let told = bench.run(&[]).exit(1);
+    assert!(told.stdout.contains("the node is frozen and does not run"), "{}", told.stdout);
+    assert_eq!(bench.server.count(), 3);
+}
+
+#[test]
+fn a_frozen_node_takes_only_what_is_like_it() {
+    let mill = ran();
+    let full = mill.artifacts();
+    // A frozen node takes nothing of another limit, and its own is found behind it.
+    mill.run(&["--limit", "3"]).exit(0);
+    let cut = mill.artifacts();
+    replace(&mill, "{size: 6, count: words}", "{size: 9, count: words}, freeze: true");
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.artifacts()["chunks.chunks"], full["chunks.chunks"]);
+    mill.run(&["--limit", "3"]).exit(0);
+    assert_eq!(mill.artifacts()["chunks.chunks"], cut["chunks.chunks"]);
+    let told = mill.run(&["--limit", "4"]).exit(1);
+    assert!(told.stdout.contains("had --limit 3, this one has --limit 4"), "{}", told.stdout);
+    // Another pipeline of the same name, in which another operator stands at this node.
+    mill.write("other.yaml", "name: caching\nnodes:\n  corpus: {op: read, with: {path: documents.jsonl, as: document}}\n  \
+        chunks: {op: sample, from: corpus, with: {n: 2}, freeze: true}\n");
+    let told = mill.call(&["run", "other.yaml", "--json"]).exit(1);
+    assert!(told.stdout.contains("made it with `chunk`, not `sample`"), "{}", told.stdout);
+}
+
+#[test]
+fn a_record_that_does_not_fit_its_artifact_is_a_miss() {
+    let mill = ran();
+    let expected = mill.artifacts();
+    let store = mill.store();
+    let node = mill.last_nodes().into_iter().find(|node| node.node == "chunks").expect("a node");
+    let key = node.key.expect("a key");
+    let mut result = store.result(&key).expect("a result");
+    result.outputs["chunks"].id = result.outputs["rejects"].id;
+    store.record_anew(&result).expect("recorded");
+    let told = mill.call(&["audit", &key.to_string()]).exit(1);
+    assert!(told.stdout.contains("the result record gives another type"), "{}", told.stdout);
+    // Also where it says the type, the rows and the bytes of that artifact.
+    result.outputs["chunks"] = result.outputs["rejects"].clone();
+    for forged in [store.result(&key).expect("a result"), result] {
+        store.record_anew(&forged).expect("recorded");
+        let told = mill.run(&[]).exit(0);
+        assert_eq!((told.ran().as_str(), told.reasons("chunks")), ("chunks", vec!["artifact_corrupt".to_owned()]));
+        assert_eq!(mill.artifacts(), expected);
+        mill.call(&["audit", "latest"]).exit(0);
+    }
 }
 
 #[test]

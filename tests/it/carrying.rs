@@ -223,9 +223,32 @@ fn add(entries: &mut Entries, name: &str) {
     entries.push((name.to_owned(), tar::EntryType::Regular, bytes));
 }
 
+/// The run gets another id, everywhere.
+fn rename_run(entries: &mut Entries, to: &str) {
+    let at = place(entries, "run.json");
+    let run = entries[at].0.split('/').nth(1).expect("an id").to_owned();
+    for (name, ..) in entries.iter_mut() {
+        *name = name.replace(&run, to);
+    }
+    relist(entries, |files| {
+        for file in files {
+            file["path"] = file["path"].as_str().expect("a path").replace(&run, to).into();
+        }
+    });
+    forge(entries, at, |bytes| {
+        let mut record: Value = serde_json::from_slice(bytes).expect("JSON");
+        record["id"] = to.into();
+        // Records of earlier versions have no checksum.
+        record.as_object_mut().expect("an object").remove("check");
+        *bytes = serde_json::to_vec(&record).expect("JSON");
+    });
+}
+
 type Change = (&'static str, fn(&mut Entries));
 
-const CHANGES: [Change; 20] = [
+const CHANGES: [Change; 22] = [
+    ("a run of the future", |entries| rename_run(entries, "20991120-131502-1a2bf00d")),
+    ("a run whose id is no date", |entries| rename_run(entries, "zzzzzzzz")),
     ("a path that leads up", |entries| add(entries, "artifacts/../../evil")),
     ("an absolute path", |entries| add(entries, "/tmp/evil")),
     ("a file beside the store's own", |entries| add(entries, "format")),
@@ -309,17 +332,55 @@ fn odd_archives_are_refused_and_leave_nothing() {
 }
 
 #[test]
+fn an_imported_run_decides_nothing() {
+    let here = project();
+    let there = ran();
+    let own = there.store().run_ids().pop().expect("a run");
+    let few = there.artifacts()["few.rows"].clone();
+    let shown = |mill: &Mill, more: &[&str]| mill.call(&[&["show", "few", "--json"], more].concat()).exit(0).stdout;
+    let before = shown(&there, &[]);
+    // Another result of the same node, of a run that began later.
+    let documents = here.read("documents.jsonl");
+    let words = |text: &str| documents.replace("some words", text);
+    here.write("documents.jsonl", &words("other words"));
+    here.run(&[]).exit(0);
+    let file = here.path("few.tar.zst");
+    export(&here, "few", &file, &[]);
+    assert_eq!(import(&there, &file)["runs"], 1);
+    let theirs = there.store().run_ids().pop().expect("a run");
+    assert!(theirs > own && there.store().is_imported(&theirs) && !there.store().is_imported(&own));
+    // It can be asked for, and it is not the last one.
+    assert_eq!(shown(&there, &["--run", &theirs]), shown(&here, &[]));
+    assert_eq!((shown(&there, &[]), shown(&there, &["--run", "latest"])), (before.clone(), before));
+    there.call(&["trace", "few", "--run", &theirs]).exit(0);
+    assert!(there.call(&["logs", "--json"]).exit(0).events()[0]["run"] == own.as_str());
+    assert!(there.call(&["show", "few", "--run", "previous"]).exit(2).stderr.contains("no previous run"));
+    let runs = there.call(&["runs", "--json"]).exit(0).events();
+    assert_eq!((&runs[0]["imported"], &runs[1]["imported"]), (&Value::Null, &true.into()));
+    let table = there.call(&["runs"]).exit(0).stdout;
+    assert!(table.lines().any(|line| line.contains(&theirs) && line.contains("imported")), "{table}");
+    // What a frozen node gave here is what it gives.
+    there.write("documents.jsonl", &words("new words"));
+    there.write("pipeline.yaml", &PIPELINE.replace("n: 5}, seed: 3", "n: 5}, seed: 3, freeze: true"));
+    there.run(&["few"]).exit(0);
+    assert_eq!(there.artifacts()["few.rows"], few);
+}
+
+#[test]
 fn what_is_no_archive_is_refused() {
     let here = ran();
     let good = here.path("few.tar.zst");
     export(&here, "few", &good, &[]);
     let bytes = std::fs::read(&good).expect("an archive");
     let there = project();
-    for (title, bytes) in [("half", &bytes[..bytes.len() / 2]), ("text", b"hello"), ("nothing", b"")] {
+    let none = "is not an export of searchmill";
+    let odd =
+        [("half", &bytes[..bytes.len() / 2], 1, "refused"), ("text", b"hello", 2, none), ("nothing", b"", 2, none)];
+    for (title, bytes, exit, words) in odd {
         let file = here.path("odd.tar.zst");
         std::fs::write(&file, bytes).expect("a file");
-        let told = there.call(&["import", &file.display().to_string()]).exit(1);
-        assert!(told.stderr.contains("refused"), "{title}: {}", told.stderr);
+        let told = there.call(&["import", &file.display().to_string()]).exit(exit);
+        assert!(told.stderr.contains(words), "{title}: {}", told.stderr);
     }
     let mut flipped = bytes;
     let middle = flipped.len() / 2;

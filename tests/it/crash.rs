@@ -88,7 +88,12 @@ fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
     child.wait().expect("a child");
     let before = paid(&bench);
     // The rollout itself leaves nothing: a table's folder is made for its first part. One of the dead process's:
-    let left = bench.mill.store_path().join(format!("tmp/{}-99-rows", child.id()));
+    let lock = files_in(&bench.mill.store_path().join("tmp"))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "lock"));
+    let lock = lock.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+    let owner = lock.as_ref().and_then(|lock| lock.split('.').next()).expect("the lock of the dead process");
+    let left = bench.mill.store_path().join(format!("tmp/{owner}-99-rows"));
     std::fs::create_dir_all(&left).expect("a folder");
     std::fs::write(left.join("part-00000.parquet"), "torn").expect("a file");
     let told = bench.run(&[]).exit(0);

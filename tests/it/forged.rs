@@ -10,8 +10,8 @@ use searchmill_engine::store::NodeResult;
 use crate::endpoint::{Bench, patient};
 use crate::mill::files_in;
 
-/// Bytes of a record before its payload: mark, length, sum, key.
-const HEADER: usize = 4 + 4 + 8 + 32;
+/// Bytes of a record before its payload: mark, length, sum, stamp, key.
+const HEADER: usize = 4 + 4 + 8 + 8 + 32;
 
 fn bench() -> Bench {
     let bench = Bench::new(&patient(6, Duration::ZERO));
@@ -26,7 +26,7 @@ fn segment(bench: &Bench, base: fn(&NodeResult) -> Option<Digest>) -> PathBuf {
     files_in(&store.memo_folder(&base)).into_iter().find(|path| path.extension().is_some()).expect("a segment")
 }
 
-/// Keys and payloads of a segment.
+/// Stamped keys and payloads of a segment.
 fn records(path: &std::path::Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let bytes = std::fs::read(path).expect("a segment");
     let (mut at, mut found) = (0, Vec::new());
@@ -42,7 +42,7 @@ fn records(path: &std::path::Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn write(path: &std::path::Path, records: &[(Vec<u8>, Vec<u8>)]) {
     let mut bytes = Vec::new();
     for (key, payload) in records {
-        bytes.extend(*b"srm\xff");
+        bytes.extend(*b"srm\xc3");
         bytes.extend((payload.len() as u32).to_le_bytes());
         bytes.extend(&hash_bytes(&[key.as_slice(), payload].concat()).as_bytes()[..8]);
         bytes.extend(key);

@@ -85,9 +85,10 @@ impl Mill {
         self.store().artifact_folder(&node.outputs[port].id)
     }
 
-    /// What lies under `tmp/` of the store, looked at without opening it.
+    /// What lies under `tmp/` of the store, looked at without opening it. Lock files are no work.
     pub(crate) fn unfinished(&self) -> Vec<PathBuf> {
-        files_in(&self.store_path().join("tmp"))
+        let files = files_in(&self.store_path().join("tmp")).into_iter();
+        files.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
     }
 }
 

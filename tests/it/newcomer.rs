@@ -112,3 +112,79 @@ fn gc_says_how_much_was_paid_for() {
     let summary = bench.mill.call(&["gc", "--json"]).exit(0).events().pop().expect("a summary");
     assert!(summary["kept_memos"].as_u64() >= Some(1) && summary["kept_memo_bytes"].as_u64() > Some(100), "{summary}");
 }
+
+/// A pipeline that reads one file and does no more.
+fn reading(file: &str, content: &str, with: &str) -> Mill {
+    let mill = Mill::new();
+    mill.write(file, content);
+    mill.write("pipeline.yaml", &format!("name: x\nnodes:\n  rows: {{op: read, with: {{path: {file}, {with}}}}}\n"));
+    mill
+}
+
+#[test]
+fn evidence_under_other_names_is_not_emptied() {
+    let row = r#"{"question": "?", "golden_answers": ["a"], "evidence": [{"doc_id": "D/0", "sentence": "s"}]}"#;
+    let told = reading("q.jsonl", row, "as: question").run(&[]).exit(1).stdout;
+    assert!(told.contains("did you mean `document_id` for `doc_id`?"), "{told}");
+}
+
+#[test]
+fn questions_without_answers_are_told_at_the_node() {
+    let row = r#"{"question": "?", "answers": ["a"]}"#;
+    let mill = reading("q.jsonl", row, "as: question");
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(0).stderr;
+    let warning = "warning  rows no record has `golden_answers`; did you mean `answers`?";
+    assert!(told.contains(warning), "{told}");
+    let page = mill.call(&["kinds", "question"]).exit(0).stdout;
+    assert!(page.contains("May be empty"), "{page}");
+}
+
+#[test]
+fn a_missing_field_costs_a_row_and_not_half_its_text() {
+    let rows = "{\"k\": \"a\", \"lead\": \"L\", \"body\": \"B\"}\n{\"k\": \"b\", \"lead\": \"L\"}\n{\"lead\": \"L\", \"body\": \"B\"}\n";
+    let mill = reading("d.jsonl", rows, r#"as: document, columns: {id: k, text: "{lead} {body}"}"#);
+    let told = mill.call(&["run", "pipeline.yaml"]).stderr;
+    assert!(told.contains("2 rejects"), "{told}");
+    let rows = mill.call(&["show", "rows", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
+    assert_eq!(rows.lines().count(), 1, "{rows}");
+}
+
+#[test]
+fn a_split_by_documents_that_nobody_names_fails() {
+    let mill = Mill::new();
+    mill.write("q.jsonl", "{\"question\": \"1\"}\n{\"question\": \"2\"}\n");
+    let pipeline = "name: x\nnodes:\n  q: {op: read, with: {path: q.jsonl, as: question}}\n  p: {op: split, from: q, with: {parts: {a: 0.5, b: 0.5}, by: document}}\n";
+    mill.write("pipeline.yaml", pipeline);
+    let told = mill.run(&[]).exit(1).stdout;
+    assert!(told.contains("none of the 2 rows names a document"), "{told}");
+}
+
+#[test]
+fn the_command_line_says_where_params_are_declared() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", "name: x\nparams: {teacher: {model: m}}\nnodes: {w: {op: generate-world, with: {documents: 100, questions: 8}}}\n");
+    let told = mill.call(&["validate", "pipeline.yaml", "--set", "teacher.temperature=0.3"]).exit(2).stderr;
+    assert!(told.contains("declare it under `params.teacher` in pipeline.yaml"), "{told}");
+    let told = mill.call(&["import", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("pipeline.yaml is not an export of searchmill"), "{told}");
+}
+
+#[test]
+fn a_plan_names_what_a_node_waits_for_once() {
+    let told = world().call(&["plan", "pipeline.yaml"]).exit(0).stdout;
+    let waits = told.lines().find(|line| line.contains("scores@n=1")).expect("the scores wait");
+    assert_eq!(waits.matches("rollouts").count(), 1, "{told}");
+}
+
+#[test]
+fn an_output_that_is_held_back_is_not_done() {
+    let rows = "{\"text\": \"a\"}\n{\"title\": \"b\"}\n{\"title\": \"c\"}\n";
+    let mill = reading("d.jsonl", rows, "as: document");
+    let text = std::fs::read_to_string(mill.path("pipeline.yaml")).expect("a pipeline");
+    mill.write("pipeline.yaml", &format!("{text}  out: {{op: write, from: rows, with: {{path: out.jsonl}}}}\n"));
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(3).stderr;
+    assert!(
+        told.contains("held back out") && told.contains("computed out") && !told.contains("done     out"),
+        "{told}"
+    );
+}

@@ -229,3 +229,125 @@ fn a_key_that_an_endpoint_repeats_is_nowhere() {
         assert!(!telling(&text), "{file}");
     }
 }
+
+const WORDS: &str = "name: words\nnodes:\n  docs: {op: read, with: {path: SOURCE, as: document}}\n  few: {op: filter, from: \
+                     docs, with: {where: \"id = 'd0'\"}}\n";
+
+/// A project of three documents whose first one is written to `path`.
+fn first_to(mill: &Mill, source: &str, path: &str) {
+    let line = |row| format!("{{\"id\": \"d{row}\", \"title\": null, \"text\": \"text {row}\"}}\n");
+    mill.write("docs.jsonl", &(0..3).map(line).collect::<String>());
+    let write = format!("  file: {{op: write, from: few, with: {{path: \"{path}\", format: jsonl}}}}\n");
+    mill.write("pipeline.yaml", &format!("{}{write}", WORDS.replace("SOURCE", source)));
+}
+
+#[test]
+fn nothing_that_the_pipeline_reads_is_overwritten() {
+    let mill = Mill::new();
+    std::fs::create_dir(mill.path("sub")).expect("a folder");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(".", mill.path("sub/link")).expect("a link");
+    let whole = mill.path("docs.jsonl").display().to_string();
+    let url = format!("file://{whole}");
+    let cases = [
+        ("docs.jsonl", "docs.jsonl"),
+        ("docs.jsonl", "./sub/../docs.jsonl"),
+        ("docs.jsonl", whole.as_str()),
+        ("docs.jsonl", url.as_str()),
+        (url.as_str(), "docs.jsonl"),
+        ("\"*.jsonl\"", "new.jsonl"),
+        ("sub/link/../docs.jsonl", "docs.jsonl"),
+        ("docs.jsonl", "docs.jsonl/below.jsonl"),
+        (".", "out/new.jsonl"),
+    ];
+    for (source, path) in cases {
+        first_to(&mill, source, path);
+        let good = mill.read("docs.jsonl");
+        let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+        assert!(
+            told.contains("error[overwrites-source]") && told.contains("`file` writes to"),
+            "{source} {path} {told}"
+        );
+        assert!(told.contains("pipeline.yaml:5:") && told.contains("give it another path"), "{told}");
+        mill.run(&[]).exit(2);
+        assert_eq!(mill.read("docs.jsonl"), good);
+    }
+    // A pattern takes what it matches alone.
+    first_to(&mill, "\"d*.jsonl\"", "new.jsonl");
+    mill.call(&["validate", "pipeline.yaml"]).exit(0);
+}
+
+#[test]
+fn the_pipeline_its_files_and_the_store_are_not_overwritten() {
+    let mill = Mill::new();
+    mill.write("params.yaml", "x: 1\n");
+    mill.write("more.yaml", "nodes:\n  more: {op: generate-world, with: {documents: 150, questions: 20}}\n");
+    let refused = |path: &str, code: &str, args: &[&str]| {
+        first_to(&mill, "docs.jsonl", path);
+        let text = mill.read("pipeline.yaml").replace("nodes:", "params: {x: 0}\ninclude: more.yaml\nnodes:");
+        mill.write("pipeline.yaml", &text);
+        for command in ["validate", "run"] {
+            let told = mill.call(&[&[command, "pipeline.yaml"], args].concat()).exit(2).stderr;
+            assert!(told.contains(&format!("error[{code}]")) && told.contains("pipeline.yaml:7:"), "{path} {told}");
+        }
+        assert_eq!(mill.read("pipeline.yaml"), text);
+    };
+    for path in ["pipeline.yaml", "more.yaml", "params.yaml"] {
+        refused(path, "overwrites-pipeline", &["--params", "params.yaml"]);
+    }
+    for path in [".searchmill/format", ".searchmill", "elsewhere/store/x"] {
+        let store: &[&str] = if path.starts_with('e') { &["--store", "elsewhere/store"] } else { &[] };
+        refused(path, "overwrites-store", store);
+    }
+}
+
+#[test]
+fn no_destination_lies_in_another_one_or_is_its_manifest() {
+    let mill = Mill::new();
+    let whole = mill.path("out/a.jsonl").display().to_string();
+    let pipeline = |other: &str| {
+        first_to(&mill, "docs.jsonl", "out/a.jsonl");
+        let write = format!("  other: {{op: write, from: docs, with: {{path: \"{other}\", format: jsonl}}}}\n");
+        mill.write("pipeline.yaml", &(mill.read("pipeline.yaml") + &write));
+        mill.call(&["validate", "pipeline.yaml"])
+    };
+    for other in [format!("file://{whole}").as_str(), "out/a.jsonl.manifest.json", "out", "out/a.jsonl/b.jsonl"] {
+        let told = pipeline(other).exit(2).stderr;
+        assert!(told.contains("error[same-destination]") && told.contains("`file` and `other` both write"), "{told}");
+    }
+    pipeline("out/b.jsonl").exit(0);
+    mill.run(&[]).exit(0);
+    // What an earlier pipeline wrote is read like any other file.
+    first_to(&mill, "out/b.jsonl", "out/c.jsonl");
+    mill.run(&[]).exit(0);
+    assert_eq!(mill.read("out/c.jsonl").lines().count(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_destination() {
+    let mill = Mill::new();
+    first_to(&mill, "docs.jsonl", "pipe.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(mill.path("pipe.jsonl")).status().expect("mkfifo");
+    assert!(made.success());
+    let told = mill.call(&["run", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("which is a pipe, socket or device"), "{told}");
+}
+
+#[test]
+fn a_key_that_a_model_repeats_in_its_arguments_is_nowhere() {
+    const KEY: &str = "sk-live-5f3a9c";
+    let function = serde_json::json!({"name": "search", "arguments": {KEY: 1, "query": {KEY: [KEY]}}});
+    let message = serde_json::json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function",
+        "function": function}]});
+    let script = [("q0".to_owned(), vec![Step::Say(message), answer("Rome")])];
+    let mut bench = Bench::new(&script);
+    bench.api_key = KEY;
+    let told = bench.run(&[]);
+    assert!(!told.stdout.contains(KEY) && !told.stderr.contains(KEY), "{told:?}");
+    let shown = bench.call(&["show", "answers", "--json", "-n", "0"]).exit(0).stdout;
+    assert!(shown.contains("[secret API_KEY]") && !shown.contains(KEY), "{shown}");
+    for (file, text) in unpacked(&bench.mill) {
+        assert!(!text.contains(KEY), "{file}");
+    }
+}

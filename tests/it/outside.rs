@@ -1,8 +1,10 @@
 //! The outside: credentials in URLs, silent receivers, texts that steer terminals, files that may not grow.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told};
 
 #[test]
@@ -115,4 +117,77 @@ fn credentials_of_the_environment_are_struck_out() {
         let found = search.args(["-rl", "hunter2", ".searchmill"]).current_dir(mill.path("")).output().expect("grep");
         assert_eq!(String::from_utf8_lossy(&found.stdout), "", "the store holds it");
     }
+}
+
+#[test]
+fn document_texts_cannot_hide_on_the_terminal() {
+    let mill = Mill::new();
+    let text = "a\u{1b}[8mhidden\u{1b}[0m b\u{200f}c\u{61c}d\u{2028}e";
+    mill.write("d.jsonl", &format!("{}\n", serde_json::json!({"id": "d", "title": null, "text": text})));
+    mill.write("pipeline.yaml", "name: hiding\nnodes:\n  d: {op: read, with: {path: d.jsonl, as: document}}\n");
+    mill.run(&[]).exit(0);
+    let mut command = mill.command(&["--color", "always", "show", "d"]);
+    let told = Told::new(command.env_remove("NO_COLOR").output().expect("a child")).exit(0).stdout;
+    assert!(told.contains("ahidden b\\u200fc\\u061cd\\u2028e"), "{told:?}");
+    let rows = mill.call(&["show", "d", "--json"]).exit(0).events();
+    assert_eq!(rows[0]["text"], text, "JSON says the same");
+}
+
+/// A server that sends every caller on to `location`; gives its address.
+fn redirecting(status: u16, location: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let answer = move |stream: TcpStream| -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while reader.read_line(&mut line)? > 2 {
+            let header = line.to_ascii_lowercase();
+            length = header.strip_prefix("content-length:").map_or(length, |n| n.trim().parse().unwrap_or(0));
+            line.clear();
+        }
+        std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink())?;
+        let head = format!("HTTP/1.1 {status} Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n");
+        write!(reader.get_mut(), "{head}connection: close\r\n\r\n")
+    };
+    std::thread::spawn(move || listener.incoming().flatten().map(answer).filter(Result::is_err).count());
+    format!("http://{address}")
+}
+
+#[test]
+fn redirects_of_an_endpoint_are_not_followed() {
+    for status in [302, 307] {
+        let other = Bench::new(&patient(1, Duration::ZERO));
+        let bench = Bench::new(&patient(1, Duration::ZERO));
+        let target = format!("{}/chat/completions", other.server.base_url());
+        bench.replace("${env:ENDPOINT}", &redirecting(status, target));
+        bench.run(&[]).exit(3);
+        assert!(other.server.requests("q0").is_empty(), "another host got the prompt");
+        let rejects = bench.call(&["show", "answers", "--rejects", "--json"]).exit(0).events();
+        let message = rejects[0]["message"].as_str().expect("a reason");
+        assert!(message.contains(&status.to_string()) && message.contains("a redirect to 127.0.0.1"), "{message}");
+        assert!(message.contains("put the final URL into `base_url`"), "{message}");
+    }
+}
+
+#[test]
+fn redirects_of_a_receiver_of_events_are_not_followed() {
+    let mill = Mill::new();
+    mill.write("d.jsonl", "{\"id\": \"d\", \"text\": \"t\"}\n");
+    mill.write("pipeline.yaml", "name: moved\nnodes:\n  d: {op: read, with: {path: d.jsonl, as: document}}\n");
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    other.set_nonblocking(true).expect("a listener that does not wait");
+    let target = format!("http://{}/api/v1/lineage", other.local_addr().expect("an address"));
+    let told = mill.call(&["run", "pipeline.yaml", "--openlineage", &redirecting(307, target)]).exit(0).stderr;
+    assert!(told.contains("it answered 307") && told.contains("redirects are not followed"), "{told}");
+    assert!(other.accept().is_err(), "another host got the events");
+}
+
+#[test]
+fn a_secret_where_none_is_read_is_refused() {
+    let mill = Mill::new();
+    let exec = "op: exec, with: {command: [cat], params: {token: \"${secret:TOKEN}\"}, as: document}";
+    mill.write("pipeline.yaml", &format!("name: literal\nnodes:\n  made: {{{exec}}}\n"));
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
+    assert!(told.contains("error[secret-not-read]: `params.token` of `exec` cannot be a secret"), "{told}");
+    assert!(told.contains("pipeline.yaml:3:") && told.contains("environment: [NAME]"), "{told}");
 }

@@ -142,3 +142,57 @@ fn a_run_without_rot_reads_its_inputs_and_changes_nothing() {
     assert_eq!(bench.run(&["--force=scores"]).exit(0).ran(), "scores");
     assert_eq!(bench.mill.artifacts(), expected);
 }
+
+const INDEXED: &str = "\
+name: added
+nodes:
+  corpus: {op: read, with: {path: documents.jsonl, as: document}}
+  chunks: {op: chunk, from: corpus, with: {size: 6, count: words}}
+  bm25:   {op: index, from: chunks, with: {kind: bm25}}
+  folder: {op: write, from: bm25, with: {path: out/index}}
+";
+
+#[cfg(unix)]
+#[test]
+fn what_was_added_to_a_folder_is_damage() {
+    use std::os::unix::fs::symlink;
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("a file", |folder| fs::write(folder.join("chat_template.jinja"), "x").expect("written")),
+        ("a link", |folder| symlink("/etc/passwd", folder.join("passwd")).expect("linked")),
+        ("links that lead round", |folder| {
+            symlink(".", folder.join("one")).and_then(|()| symlink(".", folder.join("two"))).expect("linked");
+        }),
+        ("a link in the place of a file", |folder| {
+            let copy = folder.with_extension("copy");
+            fs::rename(folder.join("chunks.bin"), &copy).expect("moved");
+            symlink(&copy, folder.join("chunks.bin")).expect("linked");
+        }),
+    ];
+    for (name, harm) in harms {
+        let mill = mill();
+        mill.write("pipeline.yaml", INDEXED);
+        mill.run(&[]).exit(0);
+        let expected = mill.artifacts();
+        let (folder, out) = (mill.artifact_folder("bm25", "index"), mill.path("out/index"));
+        let before = (files_in(&folder), files_in(&out));
+        harm(&folder);
+        mill.call(&["audit", "bm25"]).exit(1);
+        for refused in [&["attest", "bm25"][..], &["export", "bm25", "bm25.tar.zst"]] {
+            assert_ne!(mill.call(refused).code, 0, "{name}: {refused:?}");
+        }
+        let told = mill.run(&[]).exit(0);
+        assert_eq!(
+            (told.ran().as_str(), told.reasons("bm25")),
+            ("bm25", vec!["artifact_corrupt".to_owned()]),
+            "{name}"
+        );
+        assert_eq!(mill.artifacts(), expected, "{name}: made again");
+        // The same beside the files that are written out: nothing of it is delivered.
+        harm(&mill.artifact_folder("folder", "files"));
+        fs::remove_dir_all(&out).expect("removed");
+        assert_eq!(mill.run(&[]).exit(0).ran(), "folder", "{name}");
+        assert_eq!((files_in(&folder), files_in(&out)), before, "{name}");
+        assert!(!out.join("chunks.bin").is_symlink(), "{name}");
+    }
+}

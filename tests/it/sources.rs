@@ -240,3 +240,96 @@ fn digesting_ends_when_the_run_is_told_to_stop() {
     assert_eq!(told.code, 130, "{}{}", told.stdout, told.stderr);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
+
+/// A path with these characters is a pattern for many libraries; as such it names nothing, and tables would be empty.
+#[test]
+fn tables_are_read_whole_from_a_store_named_like_a_pattern() {
+    let mill = Mill::new();
+    let lines = |rows: usize| (0..rows).map(|n| format!("{{\"n\": {n}}}\n")).collect::<String>();
+    mill.write("many.jsonl", &lines(40_000));
+    mill.write("few.jsonl", &lines(10));
+    let read = |name: &str| format!("  {name}: {{op: read, with: {{path: {name}.jsonl}}}}\n");
+    let join = "  both: {op: join, from: {left: few, right: many}, with: {on: [n], how: semi}}\n";
+    let filter = "  most: {op: filter, from: many, with: {where: \"n >= 10\"}}\n";
+    mill.write("pipeline.yaml", &format!("name: p\nnodes:\n{}{}{join}{filter}", read("many"), read("few")));
+    mill.run(&["--store", "exp [1]*?"]).exit(0);
+    let store = searchmill_engine::store::Store::open(&mill.path("exp [1]*?")).expect("a store");
+    let nodes = store.run_nodes(store.run_ids().last().expect("a run"));
+    let rows = |name: &str| nodes.iter().find(|node| node.node == name).expect("a node").outputs["rows"].rows;
+    assert_eq!((rows("many"), rows("both"), rows("most")), (40_000, 10, 39_990));
+}
+
+/// A change that must run the node again.
+type Change = fn(&Mill);
+
+/// Commands, a change to what they read, and what it is.
+const READS: [(&str, Change, &str); 8] = [
+    (
+        "[sh, -c, cat rows.arrow, a, b]",
+        |mill| std::fs::rename(mill.path("b/y"), mill.path("a/y")).expect("moved"),
+        "a file in another folder",
+    ),
+    (
+        "[sh, -c, cat rows.arrow, a]",
+        |mill| std::fs::create_dir(mill.path("a/empty")).expect("a folder"),
+        "an empty folder",
+    ),
+    (
+        "[sh, -c, cat rows.arrow, g/*/f.txt]",
+        |mill| std::fs::rename(mill.path("g/one"), mill.path("g/two")).expect("renamed"),
+        "another name in a pattern",
+    ),
+    (
+        "[sh, -c, \"grep -q '</answer>' data.txt; cat rows.arrow\"]",
+        |mill| mill.write("data.txt", "changed"),
+        "a word behind a mark in quotes",
+    ),
+    (
+        "[sh, -c, \"cat 'my file.txt' > /dev/null; cat rows.arrow\"]",
+        |mill| mill.write("my file.txt", "2"),
+        "a name with a space",
+    ),
+    ("[sh, -c, ': w[12].txt; cat rows.arrow']", |mill| mill.write("w1.txt", "2"), "a pattern with brackets"),
+    (
+        "[env, -u, X, sh, -c, 'own-tool; cat rows.arrow']",
+        |mill| mill.write("bin/own-tool", "#!/bin/sh\n# 2\n"),
+        "a tool on PATH",
+    ),
+    ("[python3, -m, pkg.main]", |mill| mill.write("pkg/helper.py", "x = 2\n"), "a module beside the one that is run"),
+];
+
+#[test]
+fn what_a_program_reads_is_seen_in_every_form() {
+    let mill = Mill::new();
+    std::fs::write(mill.path("rows.arrow"), stream("plain")).expect("a file");
+    for folder in ["a", "b", "g/one", "bin", "pkg"] {
+        std::fs::create_dir_all(mill.path(folder)).expect("a folder");
+    }
+    for name in ["a/x", "b/y", "g/one/f.txt", "data.txt", "my file.txt", "w1.txt"] {
+        mill.write(name, "1");
+    }
+    mill.write("pkg/main.py", "import sys\nsys.stdout.buffer.write(open('rows.arrow', 'rb').read())\n");
+    mill.write("bin/own-tool", "#!/bin/sh\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(mill.path("bin/own-tool"), mode).expect("a mode");
+    let path = format!("{}:{}", mill.path("bin").display(), std::env::var("PATH").unwrap_or_default());
+    for (command, change, what) in READS {
+        let node = format!("made: {{op: exec, with: {{command: {command}}}}}");
+        mill.write("pipeline.yaml", &format!("name: n\nnodes:\n  {node}\n"));
+        let ran = || {
+            let mut run = mill.command(&["run", "pipeline.yaml", "--json"]);
+            Told::new(run.env("PATH", &path).output().expect("the program can be started")).exit(0).ran()
+        };
+        assert_eq!((ran().as_str(), ran().as_str()), ("made", ""), "{what}");
+        change(&mill);
+        assert_eq!(ran(), "made", "{what}");
+    }
+}
+
+#[test]
+fn writing_to_the_whole_working_directory_is_refused() {
+    let mill = Mill::new();
+    mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: exec, with: {command: [cat, x], writes: [log, .]}}\n");
+    let told = mill.call(&["validate", "pipeline.yaml"]).exit(2);
+    assert!(told.stderr.contains("the working directory lies in it"), "{}", told.stderr);
+}

@@ -29,7 +29,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let Some(endpoint) = rerun.operator.endpoint() else {
         return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
     };
-    let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity), true));
+    let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity)));
     let seed = rerun.step.preimage.seed.unwrap_or_default();
     let context = quiet_context(rerun.step.name(), seed, directory, tokio::runtime::Handle::current());
     let Kernel::RowMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {

@@ -12,7 +12,7 @@ use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, 
 use crate::operator::{Effect, OperatorError, PortType};
 use crate::plan::{Node, Plan};
 use crate::spec::OnError;
-use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, RunRecord, Store, StoreError};
 
 /// What a run is asked for, as far as it decides which nodes run.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,8 @@ pub(super) enum Decision {
     Broken(SourceProblem),
     /// A file that its key needs cannot be fetched.
     Unfetched(OperatorError),
+    /// It is frozen, and what it gave before cannot be used.
+    Misfit(OperatorError),
 }
 
 /// A node that has no result yet.
@@ -122,9 +124,12 @@ impl Decider<'_> {
         look: Look,
     ) -> Result<Decision, StoreError> {
         let node = &self.plan.nodes()[place];
-        if let Some(last) = self.frozen(node, look) {
-            return Ok(Decision::Frozen(Box::new(last)));
-        }
+        let kept = match self.kept(node) {
+            Some(Ok(last)) if self.is_whole(last, look) => return Ok(Decision::Frozen(Box::new(last.clone()))),
+            Some(Ok(last)) => Some(last),
+            Some(Err(why)) => return Ok(Decision::Misfit(misfit(why))),
+            None => None,
+        };
         let (directory, limit) = (self.request.directory, self.request.limit);
         let parts = match Parts::gather(node, known, sources, directory, limit) {
             Err(problem) => return Ok(Decision::Broken(problem)),
@@ -132,6 +137,10 @@ impl Decider<'_> {
             Ok(Some(parts)) => parts,
         };
         let (key, preimage) = parts.key(node);
+        // What a frozen node gave is damaged or gone: the same key gives the same again, no other one does.
+        if kept.is_some_and(|last| last.key != Some(key)) {
+            return Ok(Decision::Misfit(misfit(GONE)));
+        }
         let may_run = self.request.may_run(place);
         let mut reasons = match self.request.forced(node).filter(|_| may_run) {
             Some(reason) => vec![reason],
@@ -140,6 +149,9 @@ impl Decider<'_> {
                 Lookup::Miss(found) => found,
             },
         };
+        if kept.is_some() && node.entry.effect == Effect::External {
+            return Ok(Decision::Misfit(misfit(GONE)));
+        }
         if reasons.is_empty() {
             reasons = self.reasons(node, Some(&key), &preimage);
         }
@@ -147,14 +159,18 @@ impl Decider<'_> {
         Ok(if may_run { Decision::Run(pending) } else { Decision::Held(pending) })
     }
 
-    /// What a frozen node gave last, if all of that is still there.
-    fn frozen(&self, node: &Node, look: Look) -> Option<NodeRun> {
-        let last = node.spec.freeze.then(|| self.history.last(self.plan, self.store, node.id())).flatten()?;
-        let whole = |output: &OutputRecord| match look {
+    /// What a frozen node gave last, or why that cannot be used; nothing where it never gave anything.
+    fn kept(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
+        node.spec.freeze.then(|| self.history.kept(self.plan, self.store, self.request.limit, node.id())).flatten()
+    }
+
+    /// Is all that a node gave still there?
+    fn is_whole(&self, last: &NodeRun, look: Look) -> bool {
+        let read = |output: &OutputRecord| match look {
             Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
-            Look::There | Look::Here => self.store.check(&output.id).is_ok(),
+            Look::There | Look::Here => true,
         };
-        (!last.outputs.is_empty() && last.outputs.values().all(whole)).then(|| last.clone())
+        last.outputs.values().all(|output| self.store.check_output(output).is_ok() && read(output))
     }
 
     fn look_up(&self, node: &Node, key: &NodeKey, may_run: bool, look: Look) -> Result<Lookup, StoreError> {
@@ -262,15 +278,16 @@ pub(super) enum Lookup {
     Miss(Vec<Reason>),
 }
 
-/// Looks a key up. A hit whose files are gone or damaged is a miss with that reason; so is one with rows that are to be
-/// tried again.
+/// Looks a key up. A hit whose files are gone or damaged, or are not those that the record describes, is a miss with that
+/// reason; so is one with rows that are to be tried again.
 pub(super) fn look_up(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
         return Lookup::Miss(collected.into_iter().collect());
     };
-    for (port, output) in &result.outputs {
-        if let Err(damage) = store.check(&output.id) {
+    for (port, port_type) in &node.outputs {
+        let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
+        if let Err(damage) = output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
             return Lookup::Miss(vec![damage_reason(port, damage)]);
         }
     }
@@ -295,19 +312,45 @@ fn damage_reason(port: &str, damage: Damage) -> Reason {
     }
 }
 
+/// Why a frozen node's result cannot be used.
+const GONE: &str = "what it gave last is damaged in the store or gone from it";
+
+fn misfit(why: &str) -> OperatorError {
+    let help = "run it once without `freeze: true` to compute it anew";
+    OperatorError::pipeline(format!("the node is frozen and does not run: {why}")).with_help(help)
+}
+
+/// Why the outputs of a run's node do not stand for those of a frozen node.
+fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> Option<String> {
+    let id = &run.id;
+    let same_type = |(port, port_type): (&String, &PortType)| {
+        last.outputs.get(port).is_some_and(|output| output.artifact_type == port_type.into())
+    };
+    if last.operator != node.entry.name {
+        return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
+    }
+    if !node.outputs.iter().all(same_type) {
+        return Some(format!("run {id} gave outputs of other types"));
+    }
+    let said = |limit: Option<u64>| limit.map_or_else(|| "no --limit".to_owned(), |rows| format!("--limit {rows}"));
+    (run.limit != limit).then(|| format!("run {id} had {}, this one has {}", said(run.limit), said(limit)))
+}
+
 /// What the nodes of a pipeline came to in its last runs. Read when it is first asked for.
 pub(super) struct History {
     /// A run that is not looked at: the one under way.
     own: String,
     nodes: OnceLock<BTreeMap<String, NodeRun>>,
+    /// What the frozen nodes of the plan gave.
+    kept: OnceLock<BTreeMap<String, Result<NodeRun, String>>>,
 }
 
-/// Runs that are looked at, newest first.
+/// Runs that are looked at, newest first, to say why a node runs.
 const RUNS: usize = 50;
 
 impl History {
     pub(super) fn before(own: &str) -> Self {
-        Self { own: own.to_owned(), nodes: OnceLock::new() }
+        Self { own: own.to_owned(), nodes: OnceLock::new(), kept: OnceLock::new() }
     }
 
     /// The newest record of a node that has a key.
@@ -315,20 +358,51 @@ impl History {
         self.nodes.get_or_init(|| self.read(plan, store)).get(node)
     }
 
+    /// The newest outputs of a frozen node that were made under that limit, or why the newest ones cannot be used.
+    fn kept(&self, plan: &Plan, store: &Store, limit: Option<u64>, node: &str) -> Option<&Result<NodeRun, String>> {
+        self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
+    }
+
+    /// Runs of the pipeline among the last `most` ones, newest first, imported ones last.
+    fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
+        let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
+        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name())
+    }
+
+    /// All runs are looked at, if it must be: a frozen node whose last result is not found would run.
+    fn read_kept(&self, plan: &Plan, store: &Store, limit: Option<u64>) -> BTreeMap<String, Result<NodeRun, String>> {
+        let mut kept = BTreeMap::new();
+        let frozen = plan.nodes().iter().filter(|node| node.spec.freeze);
+        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
+        // What it gave elsewhere, in an imported run, does not count.
+        for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
+            if missing.is_empty() {
+                break;
+            }
+            let gave = store.run_nodes(&run.id).into_iter().rev().filter(|last| !last.outputs.is_empty());
+            for last in gave {
+                let Some(node) = missing.get(last.node.as_str()) else { continue };
+                let id = last.node.clone();
+                if let Some(why) = unlike(node, &last, &run, limit) {
+                    kept.entry(id).or_insert(Err(why));
+                } else {
+                    missing.remove(id.as_str());
+                    kept.insert(id, Ok(last));
+                }
+            }
+        }
+        kept
+    }
+
     /// Reading stops once every node of the plan was seen.
     fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
         let mut nodes = BTreeMap::new();
         let mut missing: BTreeSet<&str> = plan.nodes().iter().map(Node::id).collect();
-        let ids = store.run_ids();
-        let earlier = ids.iter().rev().filter(|id| **id != self.own).take(RUNS);
-        for id in earlier {
-            if store.run(id).is_none_or(|record| record.pipeline != plan.name()) {
-                continue;
-            }
+        for run in self.earlier(plan, store, RUNS) {
             if missing.is_empty() {
                 break;
             }
-            for node in store.run_nodes(id) {
+            for node in store.run_nodes(&run.id) {
                 if node.key.is_some() {
                     missing.remove(node.node.as_str());
                     nodes.entry(node.node.clone()).or_insert(node);

@@ -23,7 +23,9 @@ pub use super::stop::Stop;
 use super::versions::version;
 use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Budget, Context, InputArtifact, OperatorError, Outside, SecretLookup, Usage};
+use crate::operator::{
+    Blame, Budget, Context, InputArtifact, OperatorError, Outside, SecretLookup, Usage, http_client,
+};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{
@@ -170,6 +172,7 @@ impl Driver {
             finished: None,
             exit: None,
             nodes: wanted.len(),
+            ledger: None,
         };
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
@@ -181,8 +184,7 @@ impl Driver {
         let ledger = Arc::new(Mutex::new(writer));
         let (known, history, start) = (Known::new(), History::before(&record.id), Instant::now());
         let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor });
-        let http = reqwest::Client::builder().pool_max_idle_per_host(usize::MAX).build();
-        let http = http.map_err(|error| StoreError::Location(format!("no HTTP client can be made: {error}")))?;
+        let http = http_client().map_err(|error| StoreError::Location(error.message))?;
         Ok(Self {
             plan,
             store,
@@ -284,7 +286,7 @@ impl Driver {
             Decision::Unfetched(error) if error.blame == Blame::Cancelled => {
                 return self.passed_over(place).map(Some);
             }
-            Decision::Unfetched(error) => Err(error),
+            Decision::Unfetched(error) | Decision::Misfit(error) => Err(error),
         };
         let pending = self.store.sound().map_err(OperatorError::from).and(pending);
         match pending {
@@ -348,7 +350,8 @@ impl Driver {
             run: self.record.id.clone(),
             http: self.http.clone(),
             outside: self.endpoints.outside(node),
-            calls: self.endpoints.calls(node, &self.store, recall),
+            calls: self.endpoints.calls(node, &self.store),
+            started: (self.record.started * 1e9) as u64,
         };
         let done = self.done.clone();
         tokio::spawn(async move {

@@ -62,13 +62,10 @@ impl Endpoints {
         Outside { purse: Arc::clone(&self.purse), gate, redactor, ..Outside::default() }
     }
 
-    /// The calls to the model that a node asks; with `recall`, those that were known before.
-    pub(super) fn calls(&self, node: &Node, store: &Store, recall: bool) -> Option<Arc<Calls>> {
+    /// The calls to the model that a node asks.
+    pub(super) fn calls(&self, node: &Node, store: &Store) -> Option<Arc<Calls>> {
         let base = calls_base(&node.operator.endpoint()?.identity);
-        let new = || Arc::new(Calls::new(store, &base, recall).asking(self.rebuy));
-        if !recall {
-            return Some(new());
-        }
+        let new = || Arc::new(Calls::new(store, &base).asking(self.rebuy));
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(calls.entry(base).or_insert_with(new)))
     }

@@ -60,16 +60,11 @@ impl Parts {
             inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
         }
         let named = node.operator.sources(directory);
-        let (mut found, mut seen) = (Vec::new(), Vec::with_capacity(named.len()));
-        for source in &named {
-            let (identities, files) = sources.identify(source, directory)?;
-            found.extend(identities);
-            seen.push(files);
-        }
+        let (mut found, seen) = sources.identify(&named, directory)?;
         let seen = Arc::new(SeenSources::new(named, seen, directory));
         // `--limit` shortens what sources give, so it is part of what they read.
         if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
-            found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string() });
+            found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string(), place: 0 });
         }
         let outputs = node.outputs.iter().map(|(port, port_type)| output_identity(port, port_type)).collect();
         Ok(Some(Self { inputs, outputs, sources: found, seen, params: node.identity_params.clone() }))

@@ -22,8 +22,6 @@ pub(super) struct KernelRun {
     pub(super) row_base: Digest,
     /// Identity without the row input: what the parts of that input have in common.
     pub(super) block_base: Digest,
-    /// Look remembered rows up? (New ones are always remembered.)
-    pub(super) recall: bool,
     /// Pass known parts of the row input over?
     pub(super) recall_blocks: bool,
     pub(super) on_error: OnError,
@@ -67,12 +65,14 @@ pub(super) fn run_kernel(
             let base = run.row_base;
             let kernel: Arc<dyn RowKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
             let keys = RowKeys::new(base, kernel.reads());
-            let memo = remembered(run, &base)?;
+            let since = run.store.floor(&base)?.since;
+            let memo = remembered(run, &base)?.since(since);
             let job = RowsJob {
                 kernel,
                 rows: run.inputs.rows(main)?,
                 keys,
                 memo,
+                since,
                 calls: run.calls.clone(),
                 on_error: run.on_error,
                 context: run.context.clone(),
@@ -90,9 +90,6 @@ pub(super) fn run_kernel(
 
 /// The rows that are known.
 fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
-    if !run.recall {
-        return Ok(Memo::empty(&run.store, base));
-    }
     run.store.tidy_memo(base);
     let memo = Memo::open(&run.store, base)?;
     if memo.damage().lost == 0 {

@@ -16,7 +16,7 @@ use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{
     Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside,
-    PortType, TreeKind, Usage,
+    PortType, ProgressSink, TreeKind, Usage,
 };
 use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
@@ -33,6 +33,8 @@ pub(super) struct NodeJob {
     pub(super) inputs: Vec<OutputRecord>,
     pub(super) reasons: Vec<Reason>,
     pub(super) recall: bool,
+    /// When the run began, as stamps of remembered rows and answers count it.
+    pub(super) started: u64,
     pub(super) store: Store,
     pub(super) options: RunOptions,
     pub(super) reporter: Arc<dyn Reporter>,
@@ -125,8 +127,9 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
         Err(error) => return done(Err(error), false, 0),
     }
-    let tenure = Tenure::new(&job.store, key, Arc::clone(&lease));
-    if job.outside.gate.is_some() {
+    let asks = job.outside.gate.is_some();
+    let tenure = Tenure::new(&job.store, key, Arc::clone(&lease), asks);
+    if asks {
         job.outside.tenure = Some(tenure.clone());
     }
     let computed = tokio::task::spawn_blocking(move || compute(&job, key, preimage, start)).await;
@@ -193,8 +196,13 @@ fn compute(
     if !job.recall {
         checkpoint.remove()?;
     }
+    let asks_rows = node.operator.rows().is_some();
+    let row_base = job.parts.row_base(node);
+    if asks_rows && !job.recall && job.store.raise_floor(&row_base, job.calls.as_deref(), job.started)? {
+        progress.log("goes on from the forced run that was cut off");
+    }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
-    let pieces = Arc::new(job.store.pieces(&job.parts.row_base(node), job.recall));
+    let pieces = Arc::new(job.store.pieces(&row_base, job.recall));
     let seen = Arc::clone(job.parts.seen());
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&seen) });
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources: seen, ..parts };
@@ -214,6 +222,9 @@ fn compute(
     result.memo = result.memo.or_else(|| pieces.base());
     if !job.recall {
         job.store.record_anew(&result)?;
+        if asks_rows {
+            job.store.close_floor(&row_base)?;
+        }
     } else if let Some(first) = job.store.record(&result)? {
         // What was paid is ours, what counts is what was there first.
         result.outputs = first.outputs;
@@ -302,7 +313,6 @@ fn kernel_run(
         context,
         row_base,
         block_base,
-        recall: job.recall,
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error,
         stop: job.stop.clone(),

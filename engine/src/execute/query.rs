@@ -1,18 +1,24 @@
 //! Runs a relational plan: one partition, a memory pool, spill to scratch.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList};
 use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::listing::{ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::options::ReadOptions;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SpillFile, TaskContext, TempFileFactory};
@@ -23,9 +29,14 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use url::Url;
 
 use super::columns::column_lineage;
-use crate::operator::{Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, RowsInput};
+use crate::operator::{
+    Computed, Context, InputArtifact, Inputs, OperatorError, Outputs, QueryInputs, QueryKernel, Repeatability,
+    RowsInput,
+};
 use crate::store::ColumnLineage;
 
 /// Memory of one query before it spills, unless the node says otherwise.
@@ -42,7 +53,9 @@ pub(super) async fn run_query(
     context: &Context,
 ) -> Result<BTreeMap<String, ColumnLineage>, OperatorError> {
     let session = session()?;
-    let task = Arc::new(TaskContext::default().with_session_config(config()).with_runtime(runtime(context)?));
+    let pool = Arc::new(Pool::new(context));
+    let runtime = runtime(context, Arc::clone(&pool) as Arc<dyn MemoryPool>)?;
+    let task = Arc::new(TaskContext::default().with_session_config(config()).with_runtime(runtime));
     let mut tables = Vec::new();
     for (port, bound) in inputs.iter() {
         if let Some(InputArtifact::Rows(rows)) = bound.first() {
@@ -50,35 +63,51 @@ pub(super) async fn run_query(
             tables.push(port.to_owned());
         }
     }
-    let progress = context.progress();
     let mut lineage = BTreeMap::new();
     for output in kernel.plan(&session, &QueryInputs { tables: tables.clone() }).await? {
         lineage.insert(output.port.clone(), column_lineage(output.frame.logical_plan(), &tables));
-        let mut done = 0;
         let schema = Arc::clone(output.frame.schema().inner());
         let plan = in_order(output.frame.create_physical_plan().await?)?;
-        let mut batches = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
-        while let Some(batch) = batches.next().await {
-            context.check_cancelled()?;
-            let batch = batch?;
-            done += batch.num_rows() as u64;
-            outputs.write(&output.port, &batch)?;
-            progress.set(done, 0, "rows");
-        }
-        if done == 0 {
-            // No rows, but columns: what reads them next may name them.
-            outputs.write(&output.port, &RecordBatch::new_empty(schema))?;
-        }
+        let done = write(&plan, schema, &task, &output.port, outputs, context).await?;
         let more = match kernel.expects_once() {
             Some(port) => more_than_input(port, inputs.rows(port)?.rows, done),
             None => joined_to_more(&plan),
         };
         if let Some(more) = more {
             outputs.figure("rows_times", more.times);
-            progress.log(&more.note);
+            context.progress().log(&more.note);
         }
     }
+    if pool.refused.load(Ordering::Relaxed) && !kernel.restores_order() {
+        // What was merged from spilled runs comes in another order than what fits into memory.
+        context.computed_on(Computed::declared(Repeatability::Not));
+    }
     Ok(lineage)
+}
+
+/// Runs a plan into a port; gives the number of rows.
+async fn write(
+    plan: &Arc<dyn ExecutionPlan>,
+    schema: SchemaRef,
+    task: &Arc<TaskContext>,
+    port: &str,
+    outputs: &mut Outputs<'_>,
+    context: &Context,
+) -> Result<u64, OperatorError> {
+    let mut done = 0;
+    let mut batches = execute_stream(Arc::clone(plan), Arc::clone(task))?;
+    while let Some(batch) = batches.next().await {
+        context.check_cancelled()?;
+        let batch = batch?;
+        done += batch.num_rows() as u64;
+        outputs.write(port, &batch)?;
+        context.progress().set(done, 0, "rows");
+    }
+    if done == 0 {
+        // No rows, but columns: what reads them next may name them.
+        outputs.write(port, &RecordBatch::new_empty(schema))?;
+    }
+    Ok(done)
 }
 
 /// A result with more rows than what was joined.
@@ -161,12 +190,67 @@ fn session() -> Result<SessionContext, OperatorError> {
 }
 
 /// What a query may use while it runs.
-fn runtime(context: &Context) -> Result<Arc<RuntimeEnv>, OperatorError> {
-    let memory = context.memory().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(QUERY_MEMORY);
+fn runtime(context: &Context, pool: Arc<dyn MemoryPool>) -> Result<Arc<RuntimeEnv>, OperatorError> {
     let spill = Arc::new(Spill { context: context.clone(), folder: OnceLock::new() });
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(spill));
-    let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory)));
-    Ok(builder.with_disk_manager_builder(disk).build_arc()?)
+    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?)
+}
+
+/// The memory of one query. Notes whether the query had to do with less than it asked for: only then can the limit decide
+/// the order of its rows.
+#[derive(Debug)]
+struct Pool {
+    fair: FairSpillPool,
+    refused: AtomicBool,
+}
+
+impl Pool {
+    fn new(context: &Context) -> Self {
+        let memory = context.memory().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(QUERY_MEMORY);
+        Self { fair: FairSpillPool::new(memory), refused: AtomicBool::new(false) }
+    }
+}
+
+impl std::fmt::Display for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.fair, f)
+    }
+}
+
+impl MemoryPool for Pool {
+    fn name(&self) -> &str {
+        self.fair.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.fair.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.fair.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.fair.grow(reservation, additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.fair.shrink(reservation, shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionResult<()> {
+        let grown = self.fair.try_grow(reservation, additional);
+        self.refused.fetch_or(grown.is_err(), Ordering::Relaxed);
+        grown
+    }
+
+    fn reserved(&self) -> usize {
+        self.fair.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.fair.memory_limit()
+    }
 }
 
 /// Spills to the node's scratch folder, which most queries never need: it is made for the first file.
@@ -200,24 +284,157 @@ async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Res
         session.register_table(table, Arc::new(memory))?;
         return Ok(());
     }
-    let paths: Vec<String> = rows.parts().iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    let options = ParquetReadOptions::default().schema(&rows.schema);
-    let frame = session.read_parquet(paths, options).await?;
-    session.register_table(table, frame.into_view())?;
+    let files = rows.parts().iter().map(|path| file_url(path)).collect::<Result<Vec<_>, _>>()?;
+    let options = ParquetReadOptions::default();
+    let options = options.to_listing_options(&session.copied_config(), session.copied_table_options());
+    let config = ListingTableConfig::new_with_multi_paths(files).with_listing_options(options);
+    let files = ListingTable::try_new(config.with_schema(Arc::clone(&rows.schema)))?;
+    require_whole(session, name, &files, rows).await?;
+    session.register_table(table, session.read_table(Arc::new(files))?.into_view())?;
     Ok(())
+}
+
+/// One file. As text, DataFusion would take a path with `[`, `*` or `?` for a pattern, which matches nothing.
+fn file_url(path: &Path) -> Result<ListingTableUrl, OperatorError> {
+    let wrong = || OperatorError::machine(format!("{} cannot be written as a URL", path.display()));
+    let url = Url::from_file_path(std::path::absolute(path)?).map_err(|()| wrong())?;
+    Ok(ListingTableUrl::try_new(url, None)?)
+}
+
+/// Fails where a scan would read other files, or the files hold another number of rows, than the input has: the result
+/// would be wrong and look right.
+async fn require_whole(
+    session: &SessionContext,
+    name: &str,
+    files: &ListingTable,
+    rows: &RowsInput,
+) -> Result<(), OperatorError> {
+    let listed = files.list_files_for_scan(&session.state(), &[], None).await?;
+    let listed: usize = listed.file_groups.iter().map(FileGroup::len).sum();
+    let mut counted = 0;
+    for path in rows.parts() {
+        counted += SerializedFileReader::new(File::open(path)?)?.metadata().file_metadata().num_rows();
+    }
+    if listed == rows.parts().len() && u64::try_from(counted) == Ok(rows.rows) {
+        return Ok(());
+    }
+    let (parts, wanted) = (rows.parts().len(), rows.rows);
+    let message = format!("input `{name}`: found {listed} of {parts} files and {counted} of {wanted} rows");
+    Err(OperatorError::engine(message))
 }
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::{ArrayRef, Int64Array};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use parquet::arrow::ArrowWriter;
+    use searchmill_schemas::RecordKind;
+
     use super::*;
     use crate::operator::testing::Harness;
+    use crate::operator::{Blame, OutputSink, QueryOutput};
+
+    fn numbers(from: i64, rows: i64) -> RecordBatch {
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(from..from + rows));
+        RecordBatch::try_from_iter([("n", column)]).unwrap()
+    }
+
+    #[test]
+    fn tables_are_read_whole_from_folders_named_like_patterns() {
+        let harness = Harness::new();
+        let context = harness.context();
+        for folder in ["exp [1]", "*", "what?", "a{b,c}", "%41 #2=3"] {
+            let folder = harness.path().join(folder);
+            std::fs::create_dir(&folder).unwrap();
+            let part = |number: i64| {
+                let path = folder.join(format!("part-{number:05}.parquet"));
+                let batch = numbers(number * 10, 10);
+                let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+                writer.write(&batch).unwrap();
+                writer.close().unwrap();
+                path
+            };
+            let parts = vec![part(0), part(1)];
+            let read = |rows| {
+                let schema = numbers(0, 0).schema();
+                let input = RowsInput::from_parts(RecordKind::Table, schema, rows, String::new(), parts.clone());
+                context.block_on(async {
+                    let session = session()?;
+                    register(&session, "t", &input).await?;
+                    Ok::<_, OperatorError>(session.table("t").await?.count().await?)
+                })
+            };
+            assert_eq!(read(20).unwrap(), 20, "{}", folder.display());
+            let short = read(21).unwrap_err();
+            assert_eq!(short.blame, Blame::Engine);
+            assert!(short.message.contains("2 of 2 files and 20 of 21 rows"), "{short}");
+        }
+    }
+
+    struct Counts {
+        restores_order: bool,
+    }
+
+    impl QueryKernel for Counts {
+        fn plan<'a>(
+            &'a self,
+            session: &'a SessionContext,
+            _inputs: &'a QueryInputs,
+        ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>> {
+            async move {
+                let frame = session.sql("SELECT n, count(*) AS c FROM t GROUP BY n").await?;
+                Ok(vec![QueryOutput { port: "rows".to_owned(), frame }])
+            }
+            .boxed()
+        }
+
+        fn restores_order(&self) -> bool {
+            self.restores_order
+        }
+    }
+
+    struct Nowhere;
+
+    impl OutputSink for Nowhere {
+        fn write(&mut self, _port: &str, _batch: &RecordBatch) -> Result<(), OperatorError> {
+            Ok(())
+        }
+
+        fn tree(&mut self, _port: &str) -> Result<PathBuf, OperatorError> {
+            Err(OperatorError::engine("no folders here"))
+        }
+
+        fn figure(&mut self, _name: &str, _value: f64) {}
+
+        fn summary(&mut self, _text: &str) {}
+    }
+
+    #[test]
+    fn a_result_whose_order_memory_decided_is_not_repeatable() {
+        let batches = (0..160).map(|batch| numbers(batch * 5_000, 5_000)).collect();
+        let rows = RowsInput::from_batches(RecordKind::Table, numbers(0, 0).schema(), batches);
+        let mut inputs = Inputs::new();
+        inputs.bind("t", InputArtifact::Rows(rows));
+        let run = |memory, restores_order| {
+            let mut harness = Harness::new();
+            harness.memory = memory;
+            let context = harness.context();
+            let kernel = Counts { restores_order };
+            context.block_on(run_query(&kernel, &inputs, &mut Outputs::new(&mut Nowhere), &context)).unwrap();
+            context.computed().repeats
+        };
+        assert_eq!(run(None, false), Repeatability::Everywhere);
+        assert_eq!(run(Some(12 << 20), false), Repeatability::Not);
+        assert_eq!(run(Some(12 << 20), true), Repeatability::Everywhere);
+    }
 
     #[test]
     fn the_folder_of_spilled_rows_is_made_for_the_first_file_and_goes_with_the_query() {
         let harness = Harness::new();
         let context = harness.context();
         let files = || std::fs::read_dir(context.scratch()).unwrap().count();
-        let runtime = runtime(&context).unwrap();
+        let runtime = runtime(&context, Arc::new(Pool::new(&context))).unwrap();
         assert_eq!(files(), 0);
         let spilled = [runtime.disk_manager.create_tmp_file("a"), runtime.disk_manager.create_tmp_file("b")];
         assert!(spilled.iter().all(Result::is_ok) && files() == 1);

@@ -29,7 +29,7 @@ impl Reporter for Silent {
     fn event(&self, _event: &Event) {}
 }
 
-/// How many of these would ask nobody. Blocking; needs no runtime and may be called within one.
+/// How many of these would ask nobody, with answers since then. Blocking; needs no runtime and may be called within one.
 ///
 /// # Errors
 /// When the kernel cannot be opened.
@@ -38,6 +38,7 @@ pub(super) fn free_rows(
     inputs: &Inputs,
     directory: &Path,
     calls: &Arc<Calls>,
+    since: u64,
     rows: Vec<Rehearsed>,
 ) -> Result<u64, OperatorError> {
     let failed = |error: std::io::Error| OperatorError::machine(format!("no thread can be started: {error}"));
@@ -45,16 +46,22 @@ pub(super) fn free_rows(
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
         let context = quiet_context(node.id(), node.spec.seed, directory, runtime.handle().clone());
         let Kernel::RowMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
-        Ok(runtime.block_on(count(&kernel, &context, calls, rows)))
+        Ok(runtime.block_on(count(&kernel, &context, calls, since, rows)))
     };
     // A thread of its own: runtimes cannot be nested.
     let done = std::thread::scope(|scope| scope.spawn(rehearse).join());
     done.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
 }
 
-async fn count(kernel: &Arc<dyn RowKernel>, context: &Context, calls: &Arc<Calls>, rows: Vec<Rehearsed>) -> u64 {
+async fn count(
+    kernel: &Arc<dyn RowKernel>,
+    context: &Context,
+    calls: &Arc<Calls>,
+    since: u64,
+    rows: Vec<Rehearsed>,
+) -> u64 {
     let free = rows.into_iter().map(|(row, place)| async move {
-        let journal = Arc::new(RowCalls::new(Arc::clone(calls), place)) as Arc<dyn CallJournal>;
+        let journal = Arc::new(RowCalls::new(Arc::clone(calls), place, since)) as Arc<dyn CallJournal>;
         let outside = Outside { journal: Some(journal), ..context.outside().clone() };
         let context = context.clone().with_outside(outside);
         u64::from(kernel.run(&row, place.sample, &context).await.is_ok())

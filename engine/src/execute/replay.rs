@@ -22,7 +22,7 @@ use crate::lineage::{
 use crate::operator::{
     BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel, MapOutput,
     NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy, RowKernel,
-    SecretLookup,
+    SecretLookup, http_client,
 };
 use crate::report::{Event, Reporter};
 use crate::spec::OnError;
@@ -62,7 +62,7 @@ pub async fn replay(
     mut report: Report,
     told: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Report, OperatorError> {
-    let http = reqwest::Client::new();
+    let http = http_client()?;
     let work = move || {
         let bench = Bench { store, registry, options, http };
         for step in &closure.steps {
@@ -79,12 +79,8 @@ pub async fn replay(
 fn seen(operator: &dyn BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
     let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
     let sources = operator.sources(directory);
-    let (mut identities, mut files) = (Vec::new(), Vec::new());
-    for source in &sources {
-        let (found, seen) = digests.identify(source, directory).map_err(|problem| format!("its source {problem}"))?;
-        identities.extend(found);
-        files.push(seen);
-    }
+    let (identities, files) =
+        digests.identify(&sources, directory).map_err(|problem| format!("its source {problem}"))?;
     let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
     if let Some(place) = (0..identities.len().max(recorded.len())).find(|at| identities.get(*at) != recorded.get(*at)) {
         let name = identities.get(place).or(recorded.get(place)).map_or("", |source| source.name.as_str());
@@ -418,8 +414,8 @@ impl Bench {
         computed: &ArtifactId,
     ) -> Result<Option<(Difference, u64)>, OperatorError> {
         let digests = || difference("digest".to_owned(), &recorded.to_string(), &computed.to_string());
-        match (self.store.open_input(recorded)?, scratch.open_input(computed)?) {
-            (InputArtifact::Rows(one), InputArtifact::Rows(other)) => first_difference(&one, &other),
+        match (self.store.open_input(recorded), scratch.open_input(computed)?) {
+            (Ok(InputArtifact::Rows(one)), InputArtifact::Rows(other)) => first_difference(&one, &other),
             _ => match (self.store.artifact(recorded), scratch.artifact(computed)) {
                 (Some(one), Some(other)) => Ok(Some((file_difference(&one, &other).unwrap_or_else(digests), 0))),
                 _ => Ok(Some((digests(), 0))),
@@ -436,7 +432,6 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         // The memo of the scratch store: empty, and gone with it.
         row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
-        recall: false,
         recall_blocks: false,
         on_error: OnError::DeadLetter,
         stop: Stop::default(),

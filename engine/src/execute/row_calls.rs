@@ -46,14 +46,16 @@ impl Sent {
 pub(super) struct RowCalls {
     calls: Arc<Calls>,
     sent: Sent,
+    /// Earlier answers do not count.
+    since: u64,
     replayed: Mutex<Usage>,
 }
 
 impl RowCalls {
     /// `place` without [`CallPlace::repeat`].
-    pub(super) fn new(calls: Arc<Calls>, place: CallPlace) -> Self {
+    pub(super) fn new(calls: Arc<Calls>, place: CallPlace, since: u64) -> Self {
         let sent = Sent::new(calls.base(), place);
-        Self { calls, sent, replayed: Mutex::default() }
+        Self { calls, sent, since, replayed: Mutex::default() }
     }
 
     /// What the answers cost that were known.
@@ -74,10 +76,14 @@ impl CallJournal for RowCalls {
                 // Made before the look, so that an end between the two is not missed.
                 let mut ended = std::pin::pin!(self.calls.ended());
                 ended.as_mut().enable();
-                match self.calls.begin(&key, accept) {
+                match self.calls.begin(&key, self.since, accept) {
                     Ok(CallState::Known(call)) => {
                         *self.replayed.lock().unwrap_or_else(PoisonError::into_inner) += call.usage;
                         return Begun::Known(call);
+                    }
+                    Ok(CallState::Begun) if self.calls.has_failed() => {
+                        self.calls.end(&key);
+                        return Begun::Failed("an answer could not be kept: no other call is made".to_owned());
                     }
                     Ok(CallState::Begun) => {
                         return Begun::Ask(Box::new(RowCall { calls: Arc::clone(&self.calls), key }));
@@ -132,5 +138,28 @@ impl OpenCall for RowCall {
 impl Drop for RowCall {
     fn drop(&mut self) {
         self.calls.end(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, StoreError};
+
+    #[test]
+    fn nothing_is_asked_once_an_answer_could_not_be_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let calls = Arc::new(Calls::new(&store, &hash_bytes(b"model")).asking(false));
+        let row = RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let begin = |request: &[u8]| runtime.block_on(row.begin(request, &|_| true));
+        let Begun::Ask(mut open) = begin(b"one") else { panic!("it is not known") };
+        open.keep(&KeptCall { response: b"answer".to_vec(), usage: Usage::default() });
+        drop(open);
+        calls.fail(StoreError::Location("no space left".to_owned()));
+        assert!(matches!(begin(b"two"), Begun::Failed(_)));
+        assert!(calls.check().is_err());
+        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as under way");
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct RowsJob<'a> {
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
     pub(super) memo: Memo,
+    /// Earlier answers do not count.
+    pub(super) since: u64,
     /// The calls to the model that the node asks.
     pub(super) calls: Option<Arc<Calls>>,
     pub(super) on_error: OnError,
@@ -201,7 +203,7 @@ fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
         occurrence: task.identity.occurrence,
         ..CallPlace::default()
     };
-    let journal = job.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place)));
+    let journal = job.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
     outside.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
     let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_outside(outside));
     tokio::spawn(async move {

@@ -109,7 +109,7 @@ impl NodeStatus {
                 Self::Unknown { waits_for, preimage: Value::Null, reasons: Vec::new() }
             }
             Decision::Broken(problem) => Self::Broken { problem: problem.to_string() },
-            Decision::Unfetched(error) => Self::Broken { problem: error.message },
+            Decision::Unfetched(error) | Decision::Misfit(error) => Self::Broken { problem: error.message },
         }
     }
 }
@@ -175,7 +175,8 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
     };
     let endpoint = node.operator.endpoint()?;
     let work = || {
-        let parts = &pending?.parts;
+        let Pending { parts, reasons, .. } = pending?.as_ref();
+        let forced = reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
         let mut inputs = Inputs::new();
         let mut all = true;
         for input in &node.inputs {
@@ -187,7 +188,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
                 all = false;
             }
         }
-        match Work::of(store, node, parts, &inputs, all.then_some(directory)) {
+        match Work::of(store, node, parts, &inputs, forced, all.then_some(directory)) {
             Ok(work) => Some(work),
             Err(error) => {
                 tracing::warn!("what `{}` has to ask cannot be counted: {}", node.id(), error.message);

@@ -21,16 +21,19 @@ pub(super) struct Tenure {
     store: Store,
     key: NodeKey,
     lease: Arc<Lease>,
+    /// The run behind the result that was there, which `--force` and rejects that are tried again replace.
+    before: Option<String>,
     /// Of the last call. The steady clock may stand still while a machine is suspended, the other one may be set.
     last: Mutex<(Instant, SystemTime)>,
     over: AtomicBool,
 }
 
 impl Tenure {
-    /// Begins now.
-    pub(super) fn new(store: &Store, key: NodeKey, lease: Arc<Lease>) -> Arc<Self> {
+    /// Begins now; `asks`: calls will be made.
+    pub(super) fn new(store: &Store, key: NodeKey, lease: Arc<Lease>, asks: bool) -> Arc<Self> {
         let (last, over) = (Mutex::new((Instant::now(), SystemTime::now())), AtomicBool::new(false));
-        Arc::new(Self { store: store.clone(), key, lease, last, over })
+        let before = if asks { store.result(&key).map(|result| result.run) } else { None };
+        Arc::new(Self { store: store.clone(), key, lease, before, last, over })
     }
 
     /// Has another machine taken over?
@@ -40,7 +43,8 @@ impl Tenure {
 
     async fn look(&self) -> Result<bool, StoreError> {
         let (store, key, lease) = (self.store.clone(), self.key, Arc::clone(&self.lease));
-        let look = move || Ok(lease.is_ours()? && store.result(&key).is_none());
+        let before = self.before.clone();
+        let look = move || Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before);
         let looked = tokio::task::spawn_blocking(look).await;
         looked.unwrap_or_else(|error| Err(StoreError::Location(format!("the lease was not looked at: {error}"))))
     }
@@ -72,5 +76,41 @@ impl Tenure {
 impl operator::Tenure for Tenure {
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>> {
         Self::check(self).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::hash_bytes;
+
+    fn ago(tenure: &Tenure) {
+        *tenure.last.blocking_lock() =
+            (Instant::now().checked_sub(2 * GAP).unwrap_or_else(Instant::now), SystemTime::now() - 2 * GAP);
+    }
+
+    #[test]
+    fn the_result_that_is_replaced_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let key = NodeKey(hash_bytes(b"key"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let record = |run: &str| {
+            let text = json!({
+                "key": key, "preimage": {}, "outputs": {}, "seconds": 0.0, "finished": 1.0, "run": run, "searchmill": ""
+            });
+            store.record_anew(&serde_json::from_value(text).unwrap()).unwrap();
+        };
+        record("before");
+        let lease = Arc::new(store.try_lease(&key).unwrap().unwrap());
+        let tenure = Tenure::new(&store, key, lease, true);
+        ago(&tenure);
+        runtime.block_on(tenure.check()).unwrap();
+        record("meanwhile");
+        ago(&tenure);
+        runtime.block_on(tenure.check()).unwrap_err();
+        assert!(tenure.is_over());
     }
 }

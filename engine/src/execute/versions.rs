@@ -17,7 +17,10 @@ const LONGEST: u64 = 4096;
 pub fn version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_clear();
-    command.envs(["PATH", "HOME", "LANG"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
+    // Answers in the user's language would be other versions.
+    command
+        .env("LANG", "C.UTF-8")
+        .envs(["PATH", "HOME"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().ok()?;

@@ -44,26 +44,29 @@ impl Work {
     }
 
     /// Of a node that would run on `inputs`. Rows that can be put together from answers that are known count as known, if
-    /// all inputs are there and it is said where paths start.
+    /// all inputs are there and it is said where paths start. With `forced`, those of an earlier forced run that was cut off.
     pub(super) fn of(
         store: &Store,
         node: &Node,
         parts: &Parts,
         inputs: &Inputs,
+        forced: bool,
         directory: Option<&Path>,
     ) -> Result<Self, OperatorError> {
         let base = parts.row_base(node);
         let shape = node.operator.rows().unwrap_or_default();
         let keys = RowKeys::new(base, shape.columns);
-        let memo = Memo::open(store, &base)?;
+        let floor = store.floor(&base)?;
+        let since = if forced && !floor.open { u64::MAX } else { floor.since };
+        let memo = Memo::open(store, &base)?.since(since);
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
         let (mut known, unknown) = count(&memo, keys, shape.samples, node.spec.seed, rows)?;
         let mut missing = unknown.len() as u64;
         let endpoint = node.operator.endpoint();
         if let (Some(endpoint), Some(directory)) = (endpoint.as_ref().filter(|_| missing > 0), directory) {
-            let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity), true));
+            let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity)));
             if calls.count()? > 0 {
-                let free = free_rows(node, inputs, directory, &calls, unknown)?;
+                let free = free_rows(node, inputs, directory, &calls, since, unknown)?;
                 (known, missing) = (known + free, missing - free);
             }
         }

@@ -46,6 +46,16 @@ pub struct SourceIdentity {
     pub name: String,
     /// Content digest, as hex, or the identity's text.
     pub content: String,
+    /// Which of the operator's sources it belongs to, from 0: a file that moves from one folder to another is a change.
+    #[serde(default)]
+    pub place: u64,
+}
+
+impl SourceIdentity {
+    fn encoded(&self) -> Value {
+        // The first source is left out: most nodes have no other.
+        if self.place == 0 { json!([self.name, self.content]) } else { json!([self.name, self.content, self.place]) }
+    }
 }
 
 /// All that makes a node's output what it is.
@@ -84,7 +94,7 @@ impl NodeIdentity<'_> {
             "params": self.params,
             "inputs": self.inputs.iter().map(input).collect::<Vec<_>>(),
             "outputs": self.outputs.iter().map(|o| json!([o.port, o.kind])).collect::<Vec<_>>(),
-            "sources": self.sources.iter().map(|s| json!([s.name, s.content])).collect::<Vec<_>>(),
+            "sources": self.sources.iter().map(SourceIdentity::encoded).collect::<Vec<_>>(),
             "seed": self.seed,
         })
     }

@@ -32,7 +32,10 @@ impl Preimage {
             let digest = row[2].as_str().and_then(Digest::parse)?;
             Some(InputIdentity { port: text(&row[0]), artifact_type: text(&row[1]), digest })
         };
-        let source = |row: &Value| SourceIdentity { name: text(&row[0]), content: text(&row[1]) };
+        let source = |row: &Value| {
+            let place = row[2].as_u64().unwrap_or_default();
+            SourceIdentity { name: text(&row[0]), content: text(&row[1]), place }
+        };
         Self {
             operator: text(&value["operator"]),
             version: value["version"].as_u64().unwrap_or_default(),
@@ -64,7 +67,8 @@ mod tests {
             artifact_type: "chunk rows".to_owned(),
             digest: hash_bytes(b"content"),
         }];
-        let sources = [SourceIdentity { name: "file".to_owned(), content: "0f".to_owned() }];
+        let source = |place| SourceIdentity { name: "file".to_owned(), content: "0f".to_owned(), place };
+        let sources = [source(0), source(2)];
         let (params, outputs) = (json!({"size": 3}), []);
         let identity = NodeIdentity {
             operator: "cut",

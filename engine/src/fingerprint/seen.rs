@@ -197,7 +197,7 @@ mod tests {
 
     fn seen(folder: &Path, sources: &[Source]) -> Arc<SeenSources> {
         let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), |_| None);
-        let seen = sources.iter().map(|source| digests.identify(source, folder).unwrap().1).collect();
+        let (_, seen) = digests.identify(sources, folder).unwrap();
         Arc::new(SeenSources::new(sources.to_vec(), seen, folder))
     }
 

@@ -1,6 +1,8 @@
-//! Content digests of files outside the store, remembered by (path, size, mtime, inode, ctime) so that they are read once.
+//! Content digests of files outside the store, remembered by (path, size, mtime, inode, ctime, device) so that they are
+//! read once. Not those of file systems that are read-only as a whole (images): another image mounted at the same place may
+//! agree in all of these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,9 +15,10 @@ use super::seen::{SeenFile, SeenSource};
 use crate::operator::listing::{FileStat, file_name, files_of};
 use crate::operator::{Source, SourceProblem};
 
-/// A file changed this recently may change again within its time stamp's grain: its digest is not remembered, and it is
-/// read again after the node ran.
-const RACY: Duration = Duration::from_secs(2);
+/// A file changed this recently may change again under the same time stamp: its digest is not remembered, and it is read
+/// again after the node ran. A page of a mapped file gets a new time stamp only once it was written back, which takes
+/// half a minute (`vm.dirty_expire_centisecs`) and a little more.
+const RACY: Duration = Duration::from_mins(1);
 /// Time stamps of a local file system have at least this grain: after so long another change gets another stamp.
 const GRAIN: Duration = Duration::from_millis(20);
 /// How often a file that changes while it is digested is tried.
@@ -30,17 +33,20 @@ pub struct StatRecord {
     /// When the file system says that it changed: no program sets that.
     #[serde(default)]
     ctime_ns: i128,
+    #[serde(default)]
+    device: u64,
     digest: Digest,
 }
 
 impl StatRecord {
     fn new(stat: FileStat, digest: Digest) -> Self {
-        let FileStat { size, mtime_ns, inode, ctime_ns } = stat;
-        Self { size, mtime_ns, inode, ctime_ns, digest }
+        let FileStat { size, mtime_ns, inode, ctime_ns, device } = stat;
+        Self { size, mtime_ns, inode, ctime_ns, device, digest }
     }
 
     fn stat(&self) -> FileStat {
-        FileStat { size: self.size, mtime_ns: self.mtime_ns, inode: self.inode, ctime_ns: self.ctime_ns }
+        let Self { size, mtime_ns, inode, ctime_ns, device, .. } = *self;
+        FileStat { size, mtime_ns, inode, ctime_ns, device }
     }
 }
 
@@ -55,13 +61,17 @@ pub struct SourceDigests {
     ask: AskVersion,
     /// What programs answered: each is asked once.
     versions: BTreeMap<PathBuf, Option<String>>,
+    /// Devices of read-only file systems, as `major:minor`.
+    read_only: BTreeSet<String>,
 }
 
 impl SourceDigests {
     /// Starts from what an earlier run saw. `ask` asks programs for their versions.
     #[must_use]
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
-        Self { known, changed: false, stopped: Box::new(|| false), ask, versions: BTreeMap::new() }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let read_only = read_only_devices(&mounts);
+        Self { known, changed: false, stopped: Box::new(|| false), ask, versions: BTreeMap::new(), read_only }
     }
 
     /// Gives up with [`SourceProblem::Stopped`] once `stopped` says so.
@@ -77,22 +87,33 @@ impl SourceDigests {
         self.changed.then_some(&self.known)
     }
 
-    /// The identities of a source (one per file, in path order), and what was seen of its files. Sources on other machines
-    /// are identified by their address: a URL that changes its content must change its name (a revision, a version), or the
+    /// The identities of sources (one per file, in path order), and what was seen of the files of each. Sources on other
+    /// machines are identified by their address: a URL that changes its content must change its name (a revision, a version), or the
     /// node must be told to run, to be read again.
     ///
     /// # Errors
     /// When a file is missing or unreadable, or the run was told to stop.
     pub fn identify(
         &mut self,
-        source: &Source,
+        sources: &[Source],
         directory: &Path,
-    ) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+    ) -> Result<(Vec<SourceIdentity>, Vec<SeenSource>), SourceProblem> {
+        let (mut identities, mut seen) = (Vec::new(), Vec::with_capacity(sources.len()));
+        for (place, source) in sources.iter().enumerate() {
+            let (found, files) = self.one(source, directory)?;
+            identities.extend(found.into_iter().map(|found| SourceIdentity { place: place as u64, ..found }));
+            seen.push(files);
+        }
+        Ok((identities, seen))
+    }
+
+    fn one(&mut self, source: &Source, directory: &Path) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
         let written = source.written();
         match source {
             Source::Identity(text) => Ok((vec![identity("identity", text)], SeenSource::empty(written))),
             Source::Awaited { address } => Err(SourceProblem::NotFetched { address: address.clone() }),
             Source::Program(path) => self.program(path, written),
+            Source::Executable(path) => self.by_content(path, written),
             _ if source.is_remote() => Ok((vec![identity(&written, &written)], SeenSource::empty(written))),
             _ => self.files(source, written, directory),
         }
@@ -124,19 +145,23 @@ impl SourceDigests {
 
     /// A program by its version, or by its content where it does not tell one.
     fn program(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
-        let name = format!("program {}", file_name(path));
-        let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
         let ask = self.ask;
-        let version = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone();
-        let (content, file) = if let Some(version) = version {
-            (version, SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: None, young: false })
-        } else {
-            let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
-            let file = SeenFile { name: name.clone(), path: path.to_owned(), stat, digest: Some(digest), young };
-            (digest.hex(), file)
+        let Some(version) = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone() else {
+            return self.by_content(path, written);
         };
-        let seen = SeenSource { files: vec![file], ..SeenSource::empty(written) };
-        Ok((vec![identity(&name, &content)], seen))
+        let name = program_name(path);
+        let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
+        let identities = vec![identity(&name, &version)];
+        let file = SeenFile { name, path: path.to_owned(), stat, digest: None, young: false };
+        Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
+    }
+
+    fn by_content(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+        let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
+        let name = program_name(path);
+        let identities = vec![identity(&name, &digest.hex())];
+        let file = SeenFile { name, path: path.to_owned(), stat, digest: Some(digest), young };
+        Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
     }
 
     /// The digest of a file that did not change while it was read, what was seen of it, and whether it is so young that it
@@ -144,7 +169,8 @@ impl SourceDigests {
     fn digest(&mut self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
         for _ in 0..TRIES {
             let seen = settled(file)?;
-            if let Some(known) = self.known.get(file).filter(|known| known.stat() == seen) {
+            let lasts = !self.read_only.contains(&numbers(seen.device));
+            if let Some(known) = self.known.get(file).filter(|known| lasts && known.stat() == seen) {
                 return Ok((seen, known.digest, false));
             }
             let opened = std::fs::File::open(file)?;
@@ -153,7 +179,7 @@ impl SourceDigests {
                 continue;
             }
             let young = seen.age().is_none_or(|age| age <= RACY);
-            if !young {
+            if !young && lasts {
                 self.known.insert(file.to_owned(), StatRecord::new(seen, digest));
                 self.changed = true;
             }
@@ -176,8 +202,30 @@ fn settled(file: &Path) -> std::io::Result<FileStat> {
     Ok(stat)
 }
 
+fn program_name(path: &Path) -> String {
+    format!("program {}", file_name(path))
+}
+
 fn identity(name: &str, content: &str) -> SourceIdentity {
-    SourceIdentity { name: name.to_owned(), content: content.to_owned() }
+    SourceIdentity { name: name.to_owned(), content: content.to_owned(), place: 0 }
+}
+
+/// `major:minor` of a device, as Linux packs them.
+fn numbers(device: u64) -> String {
+    let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);
+    let minor = (device & 0xff) | ((device >> 12) & 0xffff_ff00);
+    format!("{major}:{minor}")
+}
+
+/// The devices of all file systems that are read-only as a whole, not only where they are mounted. The third field of a line
+/// of `/proc/self/mountinfo` is the device, the third one behind ` - ` has the options of the file system itself.
+fn read_only_devices(mounts: &str) -> BTreeSet<String> {
+    let device = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let options = system.split_whitespace().nth(2)?;
+        options.split(',').any(|option| option == "ro").then(|| mount.split_whitespace().nth(2).map(str::to_owned))?
+    };
+    mounts.lines().filter_map(device).collect()
 }
 
 fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
@@ -200,5 +248,65 @@ impl<R: Read> Read for Stoppable<'_, R> {
             return Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
         }
         self.bytes.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn write(folder: &Path, name: &str, text: &str) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn identities(folder: &Path, sources: &[Source]) -> Vec<SourceIdentity> {
+        SourceDigests::new(BTreeMap::new(), |_| None).identify(sources, folder).unwrap().0
+    }
+
+    #[test]
+    fn a_file_that_moves_from_one_source_to_another_is_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a/x", "1");
+        write(folder.path(), "b/y", "2");
+        for sources in
+            [["a", "b"].map(|path| Source::Path(path.into())), ["a", "b"].map(|path| Source::Argument(path.into()))]
+        {
+            let before = identities(folder.path(), &sources);
+            fs::rename(folder.path().join("b/y"), folder.path().join("a/y")).unwrap();
+            assert_ne!(before, identities(folder.path(), &sources), "{sources:?}");
+            fs::rename(folder.path().join("a/y"), folder.path().join("b/y")).unwrap();
+            assert_eq!(before, identities(folder.path(), &sources), "{sources:?}");
+        }
+    }
+
+    #[test]
+    fn digests_of_another_device_and_of_read_only_images_are_not_taken_from_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a", "1");
+        let path = folder.path().join("a");
+        let stat = FileStat::of(&path).unwrap();
+        let remembered = hash_reader(&b"remembered"[..]).unwrap();
+        let digest = |stat, read_only: &[String]| {
+            let known = BTreeMap::from([(path.clone(), StatRecord::new(stat, remembered))]);
+            let mut digests = SourceDigests::new(known, |_| None);
+            digests.read_only = read_only.iter().cloned().collect();
+            digests.digest(&path).unwrap().1
+        };
+        assert_eq!(digest(stat, &[]), remembered);
+        assert_ne!(digest(FileStat { device: stat.device + 1, ..stat }, &[]), remembered);
+        assert_ne!(digest(stat, &[numbers(stat.device)]), remembered);
+    }
+
+    #[test]
+    fn images_are_found_among_the_mounts() {
+        let mounts = "36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
+            40 35 7:3 / /img ro,relatime - squashfs /dev/loop3 ro,errors=continue\n\
+            41 35 98:0 /data /view ro - ext3 /dev/root rw\nodd line\n";
+        assert_eq!(read_only_devices(mounts), BTreeSet::from(["7:3".to_owned()]));
+        assert_eq!((numbers(0x703), numbers(0x0010_0301)), ("7:3".to_owned(), "3:257".to_owned()));
     }
 }

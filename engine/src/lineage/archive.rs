@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
     Admission, ArtifactId, Damage, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place,
-    record_place,
+    record_place, run_time,
 };
 
 /// Version of the layout of archives.
@@ -24,6 +25,8 @@ pub const ARCHIVE_FORMAT: u32 = 1;
 const MANIFEST: &str = "searchmill-archive.json";
 /// Longest list of files: some 300,000 of them.
 const MANIFEST_BYTES: u64 = 48 << 20;
+/// How far the clock of the machine that exported may be ahead.
+const AHEAD: Duration = Duration::from_hours(24);
 /// zstd's own default.
 const LEVEL: i32 = 3;
 
@@ -171,7 +174,7 @@ impl Export {
     }
 
     fn run(&mut self, store: &Store, id: &str) -> Result<(), StoreError> {
-        if store.run(id).is_none() || !is_run_id(id) {
+        if store.run(id).is_none() || run_time(id).is_none() {
             return Ok(());
         }
         self.census.runs += 1;
@@ -284,10 +287,6 @@ fn run_keys(store: &Store, run: Option<&str>) -> BTreeSet<NodeKey> {
     run.map(|run| store.run_nodes(run)).into_iter().flatten().filter_map(|node| node.key).collect()
 }
 
-fn is_run_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-}
-
 /// What an import came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
@@ -329,7 +328,7 @@ impl Place {
             }
             ["results", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "results"),
             ["collected", _, name] => Self::Result(NodeKey(digest(name.strip_suffix(".json")?)?), "collected"),
-            ["runs", id, name] if is_run_id(id) && RUN_FILES.contains(name) => {
+            ["runs", id, name] if run_time(id).is_some() && RUN_FILES.contains(name) => {
                 Self::Run((*id).to_owned(), (*name).to_owned())
             }
             ["memo", _, base, name] => Self::Memo(digest(base)?, digest(name.strip_suffix(".rows")?)?),
@@ -489,10 +488,21 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
         return Err(refused(format!("the files of the artifact {id} do not make that artifact")));
     }
-    match checked.runs.iter().find(|id| !intake.holds_run(id)) {
-        Some(id) => Err(refused(format!("the record of the run {id} cannot be read"))),
-        None => Ok(checked),
+    checked.runs.iter().try_for_each(|id| check_run(intake, id))?;
+    Ok(checked)
+}
+
+/// A run of later than tomorrow would be the newest one for good: in lists, and for what is collected.
+fn check_run(intake: &Intake, id: &str) -> Result<(), ArchiveError> {
+    let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let latest = (now + AHEAD).as_secs_f64();
+    let times = [run_time(id), Some(run.started), run.finished];
+    if times.into_iter().flatten().any(|time| time > latest) {
+        let why = "lies in the future: the clock of this machine or of the exporting one is wrong by more than a day";
+        return Err(refused(format!("the run {id} {why}")));
     }
+    Ok(())
 }
 
 /// Files first, then what speaks of them.
@@ -567,6 +577,9 @@ mod tests {
             format!("results/{fold}/../{hex}.json"),
             "runs/../run.json".to_owned(),
             "runs/x/other".to_owned(),
+            "runs/zzz/run.json".to_owned(),
+            "runs/99991120-131502-1A2BF00D/run.json".to_owned(),
+            "runs/20261120-131502-1a2bf00d/imported".to_owned(),
             "format".to_owned(),
             "leases/store".to_owned(),
             "pins/a.json".to_owned(),

@@ -4,134 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rayon::prelude::*;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
+use super::findings::{Report, Severity};
+use super::remembered::memos;
 use super::trace::{GraphSource, Roots, sources};
-use crate::fingerprint::{Digest, Preimage, hash_file};
-use crate::store::{Artifact, ArtifactId, Damage, Memo, NodeRun, OutputRecord, Part, Store};
-
-/// The outcome of a node that nothing was compared of.
-pub const NOT_CHECKED: &str = "not checked";
-
-/// Does a finding make an audit fail?
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// Something is not what was recorded.
-    Difference,
-    /// Worth knowing; nothing recorded is wrong.
-    Note,
-}
-
-/// Something that an audit found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// Does it make the audit fail?
-    pub severity: Severity,
-    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `memo`, `replay`, `recheck`, `answers`.
-    pub check: &'static str,
-    /// The node.
-    pub node: String,
-    /// Artifact, file, row or column, where there is one.
-    pub place: Option<String>,
-    /// What is wrong.
-    pub message: String,
-}
-
-/// A node that was computed or derived again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NodeCheck {
-    /// The node.
-    pub node: String,
-    /// `replay`, `recheck` or `answers`.
-    pub check: &'static str,
-    /// `same`, `differs` or `not checked`.
-    pub outcome: &'static str,
-    /// How much was compared, or why nothing was.
-    pub detail: String,
-}
-
-/// Something that was to be checked and was not looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unchecked {
-    /// What: a node, an artifact, a source.
-    pub what: String,
-    /// Why not.
-    pub why: String,
-}
-
-/// What was checked and what was found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// Result records.
-    pub records: u64,
-    /// Artifacts.
-    pub artifacts: u64,
-    /// Their files.
-    pub files: u64,
-    /// Bytes of these files, all of them read.
-    pub bytes: u64,
-    /// Outside files and identities.
-    pub sources: u64,
-    /// Of these, local files that are there with the recorded content.
-    pub sources_unchanged: u64,
-    /// Nodes that were computed or derived again.
-    pub nodes: Vec<NodeCheck>,
-    /// What was to be checked and was not looked at.
-    pub unchecked: Vec<Unchecked>,
-    /// What was found.
-    pub findings: Vec<Finding>,
-    /// Artifacts that are not what was written.
-    #[serde(skip)]
-    pub damaged: BTreeSet<ArtifactId>,
-}
-
-impl Report {
-    /// Findings that make the audit fail.
-    #[must_use]
-    pub fn differences(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Difference).count()
-    }
-
-    /// How many things were to be checked: artifacts, sources, nodes that were to be computed or derived again.
-    #[must_use]
-    pub fn asked(&self) -> u64 {
-        self.artifacts + self.sources + self.nodes.len() as u64
-    }
-
-    /// Notes that something was not looked at.
-    pub fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.unchecked.push(Unchecked { what: what.into(), why: why.into() });
-    }
-
-    /// Notes what came of computing or deriving a node again.
-    pub fn note_node(&mut self, node: &str, check: &'static str, outcome: &'static str, detail: String) {
-        if outcome == NOT_CHECKED {
-            self.pass_over(format!("{check} of {node}"), detail.clone());
-        }
-        self.nodes.push(NodeCheck { node: node.to_owned(), check, outcome, detail });
-    }
-
-    /// Adds a finding.
-    pub fn find(
-        &mut self,
-        severity: Severity,
-        check: &'static str,
-        node: &str,
-        place: Option<String>,
-        message: impl Into<String>,
-    ) {
-        let (node, message) = (node.to_owned(), message.into());
-        self.findings.push(Finding { severity, check, node, place, message });
-    }
-
-    fn differs(&mut self, check: &'static str, node: &str, place: Option<String>, message: impl Into<String>) {
-        self.find(Severity::Difference, check, node, place, message);
-    }
-}
+use crate::fingerprint::{Preimage, hash_file};
+use crate::store::{ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
 /// What is found where a source was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,28 +69,6 @@ pub fn verify(
     artifacts(store, closure, roots, &mut report);
     memos(store, closure, &mut report);
     report
-}
-
-/// Reads the memos behind a closure. Where something was paid for, damage makes the audit fail.
-fn memos(store: &Store, closure: &Closure, report: &mut Report) {
-    let mut seen: BTreeMap<Digest, &Step> = BTreeMap::new();
-    for step in &closure.steps {
-        step.result.memos().for_each(|base| {
-            seen.entry(base).or_insert(step);
-        });
-    }
-    for (base, step) in seen {
-        let what = if step.result.asked == Some(base) { "answers" } else { "rows" };
-        match Memo::open(store, &base) {
-            Ok(memo) if memo.damage().lost > 0 => {
-                let paid = step.result.asked.is_some();
-                let severity = if paid { Severity::Difference } else { Severity::Note };
-                report.find(severity, "memo", step.name(), None, memo.damage().told(what));
-            }
-            Ok(_) => {}
-            Err(error) => report.pass_over(format!("remembered {what} of {}", step.name()), error.to_string()),
-        }
-    }
 }
 
 fn missing_records(catalog: &Catalog, roots: &Roots, ledger: &[NodeRun], report: &mut Report) {
@@ -326,21 +185,11 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
-/// Checks the records of runs line by line. Runs that are not there and that no collection forgot are told.
-pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
-    let there: BTreeSet<String> = store.run_ids().into_iter().collect();
-    let forgotten: BTreeSet<String> = store.collections().into_iter().flat_map(|collection| collection.runs).collect();
-    for run in runs.iter().filter(|run| !there.contains(*run) && !forgotten.contains(*run)) {
-        let why = "its record is gone, and `gc` did not forget it: it was deleted, or results came without it";
-        report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
-        report.pass_over(format!("ledger of run {run}"), "its record is gone");
-    }
-    for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
-        let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
-        let killed = store.run(&damage.run).is_some_and(|run| run.finished.is_none());
-        let severity = if damage.torn && killed { Severity::Note } else { Severity::Difference };
-        report.find(severity, "ledger", "run", Some(place), format!("the line {}", damage.what));
-    }
+/// An output that a record describes.
+struct Claim<'a> {
+    node: &'a str,
+    port: &'a str,
+    output: &'a OutputRecord,
 }
 
 /// An artifact, and what the records say of it.
@@ -348,7 +197,8 @@ struct Expected<'a> {
     id: ArtifactId,
     node: String,
     port: String,
-    output: Option<&'a OutputRecord>,
+    /// All that records say of it.
+    claims: Vec<Claim<'a>>,
     collected: Option<&'a Collected>,
     asked: bool,
 }
@@ -357,20 +207,19 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Repor
     let mut expected: BTreeMap<ArtifactId, Expected<'_>> = BTreeMap::new();
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
-            let (node, port) = (step.name().to_owned(), port.clone());
             let (collected, asked) = (step.collected.as_ref(), roots.artifacts.contains(&output.id));
-            let made = Expected { id: output.id, node, port, output: Some(output), collected, asked };
-            expected
-                .entry(output.id)
-                .and_modify(|known| known.collected = known.collected.and(collected))
-                .or_insert(made);
+            let (node, claims) = (step.name().to_owned(), Vec::new());
+            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected, asked };
+            let known = expected.entry(output.id).or_insert_with(made);
+            known.collected = known.collected.and(collected);
+            known.claims.push(Claim { node: step.name(), port, output });
         }
     }
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
         let (node, port) = (name.to_owned(), String::new());
-        expected.entry(id).or_insert(Expected { id, node, port, output: None, collected: None, asked: true });
+        expected.entry(id).or_insert(Expected { id, node, port, claims: Vec::new(), collected: None, asked: true });
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -416,11 +265,10 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         report.differs("artifact", &expected.node, Some(label), message);
         return;
     };
-    if let Some(output) = expected.output
-        && (output.rows, output.bytes) != (artifact.rows(), artifact.bytes())
-    {
-        let message = "the result record gives other rows or bytes than the artifact has";
-        report.differs("record", &expected.node, Some(label.clone()), message);
+    for claim in expected.claims.iter().filter(|claim| !claim.output.fits(&artifact)) {
+        let place = format!("output {}, artifact {}", claim.port, expected.id.digest().short());
+        let message = "the result record gives another type, other rows or other bytes than the artifact has";
+        report.differs("record", claim.node, Some(place), message);
     }
     report.files += artifact.parts.len() as u64;
     report.bytes += artifact.bytes();
@@ -430,9 +278,11 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
             report.differs("artifact", &expected.node, Some(format!("{label}, file {}", part.name)), fault);
         }
     }
-    for extra in undescribed(&folder, &artifact) {
-        let place = Some(format!("{label}, file {extra}"));
-        report.differs("artifact", &expected.node, place, "the file was added: the artifact does not have it");
+    for extra in store.strangers(&expected.id, &artifact) {
+        let described = artifact.parts.iter().any(|part| part.name == extra);
+        let added = "the file was added: the artifact does not have it";
+        let fault = if described { "it was replaced: it is no regular file" } else { added };
+        report.differs("artifact", &expected.node, Some(format!("{label}, file {extra}")), fault);
     }
 }
 
@@ -448,26 +298,6 @@ fn file_fault(folder: &Path, part: &Part) -> Option<String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("it is gone".to_owned()),
         Err(error) => Some(format!("it cannot be read: {error}")),
     }
-}
-
-/// Files in an artifact's folder that its description does not have.
-fn undescribed(folder: &Path, artifact: &Artifact) -> Vec<String> {
-    let known: BTreeSet<&str> = artifact.parts.iter().map(|part| part.name.as_str()).collect();
-    let mut found = Vec::new();
-    let mut pending = vec![folder.to_owned()];
-    while let Some(current) = pending.pop() {
-        for entry in std::fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
-            let path = entry.path();
-            let name = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-            if path.is_dir() {
-                pending.push(path);
-            } else if name != "artifact.json" && !known.contains(name.as_str()) {
-                found.push(name);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ impl Catalog {
     /// Names as the newest run has them; where the ledger says nothing, those under which the results were made.
     fn name(&mut self, store: &Store) {
         let mut missing: BTreeSet<NodeKey> = self.results.keys().chain(self.damaged.keys()).copied().collect();
-        for run in store.run_ids().iter().rev() {
+        for run in &store.newest_runs() {
             if missing.is_empty() {
                 return;
             }

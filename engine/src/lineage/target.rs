@@ -61,20 +61,21 @@ impl NotFound {
     }
 }
 
-/// The run of that id, of an unambiguous beginning of it, or `latest`, or `previous`.
+/// The run of that id, of an unambiguous beginning of it, or `latest`, or `previous`: the last runs of this store, not
+/// imported ones.
 ///
 /// # Errors
 /// When there is none, or more than one.
 pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     let ids = store.run_ids();
     let back = match text {
-        "latest" => Some(1),
-        "previous" => Some(2),
+        "latest" => Some(0),
+        "previous" => Some(1),
         _ => None,
     };
     if let Some(back) = back {
-        let found = ids.len().checked_sub(back).map(|place| ids[place].clone());
-        return found.ok_or_else(|| NotFound::new(format!("there is no {text} run in the store yet"), None));
+        let found = ids.iter().rev().filter(|id| !store.is_imported(id)).nth(back);
+        return found.cloned().ok_or_else(|| NotFound::new(format!("there is no {text} run in the store yet"), None));
     }
     let found: Vec<&String> = ids.iter().filter(|id| id.starts_with(text)).collect();
     match found.as_slice() {
@@ -108,7 +109,7 @@ pub fn resolve(
     }
     let runs = match run {
         Some(run) => vec![run_of(store, run)?],
-        None => store.run_ids().into_iter().rev().collect(),
+        None => store.newest_runs(),
     };
     if let Some(found) = node(store, &runs, text)? {
         return Ok(found);

@@ -121,6 +121,17 @@ impl Pieces for NoPieces {
     }
 }
 
+/// An HTTP client for endpoints: as many open connections as there are calls. It follows no redirects: what a call holds
+/// goes to the host that the pipeline names, and to no other.
+///
+/// # Errors
+/// When the system's certificates cannot be used.
+pub fn http_client() -> Result<reqwest::Client, OperatorError> {
+    let client = reqwest::Client::builder().pool_max_idle_per_host(usize::MAX);
+    let client = client.redirect(reqwest::redirect::Policy::none()).build();
+    client.map_err(|error| OperatorError::machine(format!("no HTTP client can be made: {error}")))
+}
+
 /// Looks a secret up by name.
 pub type SecretLookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
@@ -150,7 +161,7 @@ pub struct ContextParts {
     pub runtime: tokio::runtime::Handle,
     /// Where progress goes.
     pub progress: Arc<dyn ProgressSink>,
-    /// The shared HTTP client (connection pool).
+    /// The shared HTTP client (connection pool): [`http_client`].
     pub http: reqwest::Client,
     /// Where the node leaves its state while it computes.
     pub checkpoint: Arc<dyn CheckpointStore>,
@@ -293,7 +304,7 @@ impl Context {
         &self.1.redactor
     }
 
-    /// The shared HTTP client.
+    /// The shared HTTP client. It follows no redirects.
     #[must_use]
     pub fn http(&self) -> &reqwest::Client {
         &self.0.http

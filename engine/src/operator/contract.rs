@@ -14,6 +14,9 @@ use super::repeatability::Repeatability;
 use super::rows::Inputs;
 use super::sources::Source;
 
+/// What stands behind a destination's path in the path of its manifest, which is written beside it.
+pub const MANIFEST_ENDING: &str = ".manifest.json";
+
 /// What running an operator twice gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -129,7 +132,8 @@ pub trait Operator: Send + Sync + 'static {
     /// When what the params ask for is not there.
     fn open(params: &Self::Params, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError>;
 
-    /// Paths and URLs that [`Operator::deliver`] writes to, as the user gave them: no two nodes may share one.
+    /// Paths and URLs that [`Operator::deliver`] writes to, as the user gave them; each may have a manifest beside it
+    /// ([`MANIFEST_ENDING`]). The plan refuses places that overlap what the pipeline reads or another node writes.
     fn destinations(_params: &Self::Params) -> Vec<String> {
         Vec::new()
     }

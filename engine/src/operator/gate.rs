@@ -112,11 +112,14 @@ struct State {
     spoke: bool,
     /// Calls that were given up in a row because nothing could be reached.
     unreached: u32,
+    /// Calls in a row that were refused for what is the same in every call (its key, its address).
+    turned_away: u32,
     /// Why nothing is asked any more.
     closed: Option<String>,
 }
 
-/// After so many calls in a row that were given up because nothing could be reached, nothing more is asked.
+/// After so many calls in a row that were given up because nothing could be reached, or refused for what is the same in
+/// every call, nothing more is asked.
 const CLOSED_AFTER: u32 = 8;
 
 /// What the watch over an endpoint has to tell.
@@ -154,6 +157,7 @@ impl Gate {
             told: None,
             spoke: false,
             unreached: 0,
+            turned_away: 0,
             closed: None,
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
@@ -217,6 +221,22 @@ impl Gate {
                 format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}")
             });
         }
+    }
+
+    /// A call was refused for what is the same in every call.
+    pub(super) fn turned_away(&self, why: &str) {
+        let mut state = self.state();
+        state.turned_away += 1;
+        if state.turned_away >= CLOSED_AFTER {
+            let address = &self.address;
+            let said = || format!("{address} refused {CLOSED_AFTER} calls in a row: {why}");
+            state.closed.get_or_insert_with(said);
+        }
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&self) {
+        self.state().turned_away = 0;
     }
 
     /// Why nothing is asked any more, if so.

@@ -204,6 +204,12 @@ pub trait QueryKernel: Send + Sync {
     fn expects_once(&self) -> Option<&str> {
         None
     }
+
+    /// Whether the plan puts its rows into an order of their own at the end. Other results depend on the memory limit once
+    /// it was reached, and are recorded as not repeatable then.
+    fn restores_order(&self) -> bool {
+        false
+    }
 }
 
 /// Names of the tables registered for a query.

@@ -18,14 +18,17 @@ pub struct FileStat {
     pub(crate) mtime_ns: u128,
     pub(crate) inode: u64,
     pub(crate) ctime_ns: i128,
+    /// Two file systems may hold a file of the same inode and times.
+    #[serde(default)]
+    pub(crate) device: u64,
 }
 
 impl FileStat {
     pub(crate) fn of(file: &Path) -> std::io::Result<Self> {
         let metadata = std::fs::metadata(file)?;
         let mtime = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (_, inode) = device_and_inode(&metadata);
-        Ok(Self { size: metadata.len(), mtime_ns: mtime.as_nanos(), inode, ctime_ns: ctime_ns(&metadata) })
+        let (device, inode) = device_and_inode(&metadata);
+        Ok(Self { size: metadata.len(), mtime_ns: mtime.as_nanos(), inode, ctime_ns: ctime_ns(&metadata), device })
     }
 
     /// How long ago it changed; `None` where that lies in the future (another machine's clock).
@@ -74,18 +77,28 @@ pub(crate) struct Listing {
 pub(crate) enum Wanted {
     /// All.
     All,
+    /// All, named by their paths from the working directory, and folders without files: as a program sees them.
+    Seen,
     /// Visible ones whose names have one of these endings.
     Visible(&'static [&'static str]),
 }
 
 impl Wanted {
     fn folder(self, name: &str) -> bool {
-        matches!(self, Self::All) || !name.starts_with('.')
+        !matches!(self, Self::Visible(_)) || !name.starts_with('.')
+    }
+
+    /// The name of a file in the key.
+    fn name(self, path: &Path, directory: &Path) -> String {
+        match self {
+            Self::Seen => path.strip_prefix(directory).unwrap_or(path).to_string_lossy().into_owned(),
+            Self::All | Self::Visible(_) => file_name(path),
+        }
     }
 
     fn file(self, name: &str) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::Seen => true,
             Self::Visible(endings) => {
                 let lower = name.to_lowercase();
                 !name.starts_with('.') && endings.iter().any(|ending| lower.ends_with(ending))
@@ -103,6 +116,7 @@ pub(crate) fn files_of(
     let one = |name: String, path: PathBuf| Listing { files: vec![(name, path)], ..Listing::default() };
     match source {
         Source::Path(path) => list(path, Wanted::All, directory, stopped),
+        Source::Argument(path) => list(path, Wanted::Seen, directory, stopped),
         Source::Data { path, endings } => list(path, Wanted::Visible(endings), directory, stopped),
         Source::Optional(path) => match list(path, Wanted::All, directory, stopped) {
             Err(SourceProblem::NotFound { .. }) => Ok(Listing::default()),
@@ -112,7 +126,9 @@ pub(crate) fn files_of(
         Source::Fetched { address, .. } | Source::Awaited { address } => {
             Err(SourceProblem::NotFetched { address: address.clone() })
         }
-        Source::Program(path) => Ok(one(format!("program {}", file_name(path)), path.clone())),
+        Source::Program(path) | Source::Executable(path) => {
+            Ok(one(format!("program {}", file_name(path)), path.clone()))
+        }
         Source::Identity(_) => Ok(Listing::default()),
     }
 }
@@ -129,18 +145,22 @@ pub(crate) fn list(
     let unreadable =
         |error: &std::io::Error| SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() };
     match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => Walk::new(&path, wanted, stopped).all().map_err(|error| match error.kind() {
-            std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
-            _ => unreadable(&error),
-        }),
-        Ok(found) if found.is_file() => Ok(Listing { files: vec![(file_name(&path), path)], ..Listing::default() }),
+        Ok(found) if found.is_dir() => {
+            Walk::new(&path, wanted, directory, stopped).all().map_err(|error| match error.kind() {
+                std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
+                _ => unreadable(&error),
+            })
+        }
+        Ok(found) if found.is_file() => {
+            Ok(Listing { files: vec![(wanted.name(&path, directory), path)], ..Listing::default() })
+        }
         Ok(_) => Err(SourceProblem::NotAFile { path: written.to_owned() }),
-        Err(_) => matching(written, plain, directory),
+        Err(_) => matching(written, plain, wanted, directory),
     }
 }
 
 /// The files that a pattern matches, in path order. A leading dot is matched by a dot alone, as shells do it.
-fn matching(written: &str, plain: &str, directory: &Path) -> Result<Listing, SourceProblem> {
+fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Result<Listing, SourceProblem> {
     let not_found = || SourceProblem::NotFound { path: written.to_owned() };
     if !plain.contains(['*', '?', '[']) {
         return Err(not_found());
@@ -161,7 +181,8 @@ fn matching(written: &str, plain: &str, directory: &Path) -> Result<Listing, Sou
     if files.is_empty() {
         return Err(not_found());
     }
-    Ok(Listing { files: files.into_iter().map(|file| (file_name(&file), file)).collect(), ..Listing::default() })
+    let files = files.into_iter().map(|file| (wanted.name(&file, directory), file)).collect();
+    Ok(Listing { files, ..Listing::default() })
 }
 
 pub(crate) fn file_name(path: &Path) -> String {
@@ -171,6 +192,8 @@ pub(crate) fn file_name(path: &Path) -> String {
 /// A walk through a folder.
 struct Walk<'a> {
     root: &'a Path,
+    /// Names start here.
+    names: &'a Path,
     wanted: Wanted,
     stopped: &'a dyn Fn() -> bool,
     /// Folders by device and inode, with the name under which each was listed.
@@ -179,8 +202,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(root: &'a Path, wanted: Wanted, stopped: &'a dyn Fn() -> bool) -> Self {
-        Self { root, wanted, stopped, seen: BTreeMap::new(), listing: Listing::default() }
+    fn new(root: &'a Path, wanted: Wanted, directory: &'a Path, stopped: &'a dyn Fn() -> bool) -> Self {
+        let names = if matches!(wanted, Wanted::Seen) { directory } else { root };
+        Self { root, names, wanted, stopped, seen: BTreeMap::new(), listing: Listing::default() }
     }
 
     fn all(mut self) -> std::io::Result<Listing> {
@@ -194,7 +218,7 @@ impl<'a> Walk<'a> {
     }
 
     fn name(&self, path: &Path) -> String {
-        path.strip_prefix(self.root).unwrap_or(path).to_string_lossy().into_owned()
+        path.strip_prefix(self.names).unwrap_or(path).to_string_lossy().into_owned()
     }
 
     /// Lists a folder; gives the folders in it, so that the last one is the first to be listed.
@@ -210,10 +234,13 @@ impl<'a> Walk<'a> {
         if is_store(&folder) {
             return Ok(Vec::new());
         }
-        self.seen.insert(known, name);
         let mut entries =
             std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
         entries.sort();
+        if entries.is_empty() && matches!(self.wanted, Wanted::Seen) {
+            self.listing.notes.push((name.clone(), "an empty folder".to_owned()));
+        }
+        self.seen.insert(known, name);
         self.listing.folders.push(folder);
         let mut folders = Vec::new();
         for path in entries {
@@ -280,6 +307,27 @@ mod tests {
         assert_eq!(refused, SourceProblem::NotAFile { path: "socket".to_owned() });
         assert!(refused.to_string().contains("is not a regular file"), "{refused}");
         drop(socket);
+    }
+
+    #[test]
+    fn a_program_sees_paths_and_empty_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["a/empty", "g/one"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("a/x"), "1").unwrap();
+        std::fs::write(root.join("g/one/f.txt"), "1").unwrap();
+        let seen = |path: &str| files_of(&Source::Argument(path.to_owned()), root, &|| false).unwrap();
+        assert_eq!(names(&seen("a")), ["a/x"]);
+        assert_eq!(seen("./a").notes, [("a/empty".to_owned(), "an empty folder".to_owned())]);
+        assert_eq!((names(&seen("g/*/f.txt")), names(&seen("a/x"))), (vec!["g/one/f.txt"], vec!["a/x"]));
+        let whole = root.join("a/x").display().to_string();
+        assert_eq!(
+            files_of(&Source::Argument(whole.clone()), Path::new("/elsewhere"), &|| false).unwrap().files[0].0,
+            whole
+        );
+        assert_eq!(names(&files_of(&Source::Path("g/*/f.txt".into()), root, &|| false).unwrap()), ["f.txt"]);
     }
 
     #[test]

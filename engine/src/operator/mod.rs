@@ -21,9 +21,9 @@ mod user_info;
 
 pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
-    SecretLookup,
+    SecretLookup, http_client,
 };
-pub use contract::{Effect, Example, Operator};
+pub use contract::{Effect, Example, MANIFEST_ENDING, Operator};
 pub use error::{Blame, OperatorError, missing_credentials};
 pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{

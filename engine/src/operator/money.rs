@@ -28,7 +28,7 @@ impl Usage {
     /// Prompt and completion tokens.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.prompt_tokens + self.completion_tokens
+        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
     /// In units of the currency.
@@ -57,10 +57,10 @@ impl Usage {
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.prompt_tokens += other.prompt_tokens;
-        self.completion_tokens += other.completion_tokens;
-        self.cost_nanos += other.cost_nanos;
+        self.calls = self.calls.saturating_add(other.calls);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.cost_nanos = self.cost_nanos.saturating_add(other.cost_nanos);
     }
 }
 
@@ -206,7 +206,7 @@ impl Purse {
             self.closed.store(true, Ordering::SeqCst);
             return Err(limit);
         }
-        spent.calls += 1;
+        spent.calls = spent.calls.saturating_add(1);
         Ok(())
     }
 
@@ -233,6 +233,21 @@ mod tests {
         assert_eq!(usage.at(&prices).cost_nanos, 150_000_000 + 300_000_000 + 2_000_000);
         assert_eq!(Usage::default().at(&prices).cost_nanos, 0);
         assert_eq!(Prices { call: -1.0, ..Prices::default() }.fault(), Some("call"));
+    }
+
+    #[test]
+    fn a_server_that_counts_beyond_all_numbers_stops_no_run() {
+        let much = Usage {
+            calls: 1,
+            prompt_tokens: i64::MAX as u64,
+            completion_tokens: i64::MAX as u64,
+            cost_nanos: u64::MAX,
+        };
+        let mut sum = much;
+        sum += much;
+        sum += much;
+        assert_eq!((sum.calls, sum.tokens(), sum.cost_nanos), (3, u64::MAX, u64::MAX));
+        assert!(Budget { tokens: Some(1), ..Budget::default() }.used_up(&sum).is_some());
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl Admission {
         }
     }
 
+    /// The call was answered.
+    pub fn answered(&self) {
+        if let Some(gate) = &self.outside.gate {
+            gate.answered();
+        }
+    }
+
     /// Counts what the call cost.
     pub fn pay(&self, usage: &Usage) {
         self.outside.purse.pay(usage);
@@ -158,6 +165,7 @@ impl Context {
                 self.check_open()?;
                 match gate.begin(Instant::now()) {
                     Ok(call) => break call,
+                    Err(_) if self.is_draining() => return Err(interrupted()),
                     Err(wait) => self.patiently(tokio::time::sleep(wait.min(STEP))).await?,
                 }
             });
@@ -178,6 +186,13 @@ impl Context {
         }
     }
 
+    /// A call was refused for what is the same in every call: time after time, the rest is postponed likewise.
+    pub fn turned_away(&self, why: &str) {
+        if let Some(gate) = &self.outside().gate {
+            gate.turned_away(why);
+        }
+    }
+
     fn check_open(&self) -> Result<(), RowFailure> {
         let closed = self.outside().gate.as_ref().and_then(|gate| gate.closed());
         closed.map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
@@ -195,13 +210,21 @@ impl Context {
         let mut wait = std::pin::pin!(wait);
         loop {
             if self.is_cancelled() {
-                return Err(RowFailure::new(FailureKind::Cancelled, "interrupted"));
+                return Err(interrupted());
             }
             if let Ok(done) = tokio::time::timeout(STEP, wait.as_mut()).await {
                 return Ok(done);
             }
+            // What is answered of the row is kept: it need not wait for the rest.
+            if self.is_draining() {
+                return Err(interrupted());
+            }
         }
     }
+}
+
+fn interrupted() -> RowFailure {
+    RowFailure::new(FailureKind::Cancelled, "interrupted")
 }
 
 fn refused(limit: String) -> RowFailure {

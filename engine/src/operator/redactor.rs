@@ -14,8 +14,8 @@ const SHORTEST: usize = 6;
 const CREDENTIALS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "_KEY"];
 const SHORTEST_CREDENTIAL: usize = 8;
 
-/// The secrets of a run, each in the forms in which servers and programs repeat it: as it is, escaped in JSON or a URL,
-/// in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they learn.
+/// The secrets of a run, each in the forms in which servers and programs repeat it: as it is, escaped in JSON, HTML or a
+/// URL, in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they learn.
 #[derive(Clone, Default)]
 pub struct Redactor(Arc<RwLock<Vec<Form>>>);
 
@@ -102,8 +102,9 @@ impl std::fmt::Debug for Redactor {
 }
 
 fn forms_of(value: &str) -> Vec<String> {
-    let quoted = serde_json::Value::from(value).to_string();
-    let mut forms = vec![value.to_owned(), quoted[1..quoted.len() - 1].to_owned()];
+    let mut forms = vec![value.to_owned()];
+    forms.extend(in_json(value));
+    forms.extend(in_html(value));
     // Libraries keep other characters, and write hexadecimal digits in both cases.
     for kept in ["", "-_.~", "-_.~!*'()"] {
         forms.extend([in_url(value, kept, false), in_url(value, kept, true)]);
@@ -112,6 +113,47 @@ fn forms_of(value: &str) -> Vec<String> {
         forms.extend([STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|encoding| within_base64(value, before, &encoding)));
     }
     forms.retain(|form| form.len() >= SHORTEST);
+    forms
+}
+
+/// As the JSON libraries of common languages write it: some escape marks that mean something in HTML (Go, Ruby, Gson,
+/// .NET, PHP's `JSON_HEX_…`), some the slash (PHP), some what is not ASCII (Python, PHP, .NET), in digits of either case.
+fn in_json(value: &str) -> Vec<String> {
+    let mut forms = Vec::new();
+    for marks in ["", "<>&", "<>&'", "<>&'=", "<>&'\"", "<>&'\"+`"] {
+        for bits in 0..16 {
+            let [ascii, slash, upper_mark, upper] = [1, 2, 4, 8].map(|bit| bits & bit > 0);
+            let escape = |ch: char| match ch {
+                '/' if slash => "\\/".to_owned(),
+                _ if marks.contains(ch) => in_utf16(ch, upper_mark),
+                _ if ascii && !ch.is_ascii() => in_utf16(ch, upper),
+                _ => {
+                    let quoted = serde_json::Value::from(ch.to_string()).to_string();
+                    quoted[1..quoted.len() - 1].to_owned()
+                }
+            };
+            forms.push(value.chars().map(escape).collect());
+        }
+    }
+    forms
+}
+
+fn in_utf16(ch: char, upper: bool) -> String {
+    let unit = |unit: &u16| if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
+    ch.encode_utf16(&mut [0; 2]).iter().map(unit).collect()
+}
+
+/// As text in HTML; libraries differ in quotes, and some escape slashes or plus signs.
+fn in_html(value: &str) -> Vec<String> {
+    let quotes = [("&quot;", "&#39;"), ("&#34;", "&#39;"), ("&quot;", "&#x27;"), ("&quot;", "&#039;"), ("\"", "'")];
+    let mut forms = Vec::new();
+    for (double, single) in quotes {
+        for (slash, plus) in [("/", "+"), ("&#x2F;", "+"), ("/", "&#43;")] {
+            let text = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let text = text.replace('"', double).replace('\'', single);
+            forms.push(text.replace('/', slash).replace('+', plus));
+        }
+    }
     forms
 }
 
@@ -157,6 +199,25 @@ mod tests {
             assert!(struck.contains("[secret KEY]"), "{basic} {struck}");
             let rest: String = struck.split("[secret KEY]").collect();
             assert!(rest.len() < user.len() * 2 + 8, "{basic} {struck}");
+        }
+    }
+
+    #[test]
+    fn escaped_secrets_are_struck() {
+        let redactor = Redactor::default();
+        redactor.learn("KEY", "sk/<a>&'b'+\"é\\n😀");
+        let escaped = [
+            ("Python", r#"sk/<a>&'b'+\"\u00e9\\n\ud83d\ude00"#),
+            ("PHP", r#"sk\/<a>&'b'+\"\u00e9\\n\ud83d\ude00"#),
+            ("PHP, hexadecimal", r"sk\/\u003Ca\u003E\u0026\u0027b\u0027+\u0022\u00e9\\n\ud83d\ude00"),
+            ("Go", r#"sk/\u003ca\u003e\u0026'b'+\"é\\n😀"#),
+            (".NET", r"sk/\u003Ca\u003E\u0026\u0027b\u0027\u002B\u0022\u00E9\\n\uD83D\uDE00"),
+            ("HTML", r"sk/&lt;a&gt;&amp;&#39;b&#39;+&quot;é\n😀"),
+            ("HTML of Python", r"sk/&lt;a&gt;&amp;&#x27;b&#x27;+&quot;é\n😀"),
+            ("HTML of Go", r"sk/&lt;a&gt;&amp;&#39;b&#39;&#43;&#34;é\n😀"),
+        ];
+        for (library, text) in escaped {
+            assert_eq!(redactor.strike(&format!("a {text} b")), "a [secret KEY] b", "{library}");
         }
     }
 

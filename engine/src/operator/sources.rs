@@ -17,6 +17,9 @@ pub enum Source {
         /// In lower case, with their dots.
         endings: &'static [&'static str],
     },
+    /// A path, glob pattern or folder that a program is given. The program sees the path, so the names of its files in the
+    /// key begin with it, and empty folders count.
+    Argument(String),
     /// A local file that is read where there is one.
     Optional(String),
     /// A file that [`Operator::fetch`](super::Operator::fetch) brings from `address` to `path`, outside the store. Its
@@ -35,6 +38,8 @@ pub enum Source {
     },
     /// A program of the system: what it answers to `--version` enters the key, or its content where it does not answer.
     Program(PathBuf),
+    /// A program that is known by its content.
+    Executable(PathBuf),
     /// Text that identifies something that cannot be read here (a model id and commit); enters the key as it stands.
     Identity(String),
 }
@@ -44,9 +49,9 @@ impl Source {
     #[must_use]
     pub fn written(&self) -> String {
         match self {
-            Self::Path(path) | Self::Optional(path) | Self::Data { path, .. } => path.clone(),
+            Self::Path(path) | Self::Argument(path) | Self::Optional(path) | Self::Data { path, .. } => path.clone(),
             Self::Fetched { address, .. } | Self::Awaited { address } => address.clone(),
-            Self::Program(path) => path.display().to_string(),
+            Self::Program(path) | Self::Executable(path) => path.display().to_string(),
             Self::Identity(text) => text.clone(),
         }
     }
@@ -55,7 +60,7 @@ impl Source {
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
-            Self::Path(path) | Self::Data { path, .. } => Some(path),
+            Self::Path(path) | Self::Argument(path) | Self::Data { path, .. } => Some(path),
             _ => None,
         }
     }

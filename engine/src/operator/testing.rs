@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -94,12 +94,15 @@ pub struct Harness {
     pub retry: RetryPolicy,
     /// GPUs that operators may use.
     pub gpus: u32,
+    /// Memory limit in bytes.
+    pub memory: Option<u64>,
     /// Relative paths start here.
     pub directory: PathBuf,
     /// Secrets by name.
     pub secrets: BTreeMap<String, String>,
     /// Pieces of work that are known: none, unless given, so that all is computed.
     pub pieces: Arc<dyn Pieces>,
+    logged: Arc<Logged>,
 }
 
 impl Default for Harness {
@@ -123,10 +126,18 @@ impl Harness {
             concurrency: 8,
             retry: RetryPolicy { backoff: std::time::Duration::from_millis(10), ..RetryPolicy::default() },
             gpus: 0,
+            memory: None,
             directory: std::env::current_dir().expect("a working directory"),
             secrets: BTreeMap::new(),
             pieces: Arc::new(NoPieces),
+            logged: Arc::default(),
         }
+    }
+
+    /// What was logged so far.
+    #[must_use]
+    pub fn logged(&self) -> Vec<String> {
+        self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The harness's own folder.
@@ -156,14 +167,14 @@ impl Harness {
             scratch,
             directory: self.directory.clone(),
             threads: 2,
-            memory: None,
+            memory: self.memory,
             concurrency: self.concurrency,
             gpus: self.gpus,
             retry: self.retry,
             secrets: Arc::new(move |name| secrets.get(name).cloned()),
             runtime: self.runtime.handle().clone(),
-            progress: Arc::new(Silent),
-            http: reqwest::Client::new(),
+            progress: Arc::clone(&self.logged) as Arc<dyn ProgressSink>,
+            http: super::http_client().expect("an HTTP client"),
             checkpoint: Arc::new(SavedState(self.folder.path().join("checkpoint"))),
             pieces: Arc::clone(&self.pieces),
             sources,
@@ -333,11 +344,16 @@ pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
     inputs
 }
 
-struct Silent;
+/// Lines of the log, in order.
+#[derive(Default)]
+struct Logged(Mutex<Vec<String>>);
 
-impl ProgressSink for Silent {
+impl ProgressSink for Logged {
     fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
-    fn log(&self, _line: &str) {}
+
+    fn log(&self, line: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+    }
 }
 
 /// The state that a kernel saves lies in the harness's folder, for the next run in the same harness.

@@ -28,8 +28,11 @@ pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> R
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
     let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     check_currencies(&spec.nodes, &bound, &mut errors);
-    let destinations = bound.iter().map(|bound| bound.as_ref().map(|bound| bound.operator.destinations()));
-    check_destinations(&spec.nodes, destinations, directory, &mut errors);
+    let outside = bound.iter().map(|bound| match bound {
+        Some(bound) => (bound.sources.as_slice(), bound.operator.destinations()),
+        None => Default::default(),
+    });
+    check_destinations(&spec, &outside.collect::<Vec<_>>(), directory, &mut errors);
     let order = order(&spec.nodes, &by_id, &mut errors);
     if let Some(order) = order {
         let wired = wire(&spec.nodes, &bound, &by_id, &order, &mut errors);

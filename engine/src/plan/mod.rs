@@ -11,5 +11,6 @@ mod select;
 pub use bind::bind;
 pub use check::{meant_node, nearest, suggest};
 pub use graph::{Input, Node, Plan};
+pub use places::check_store;
 pub use schema::pipeline_schema;
 pub use select::{Selection, select, with_all_before};

@@ -1,12 +1,15 @@
-//! The checks of places outside the pipeline: files that are read are there, and no two nodes write to one place.
+//! The checks of places outside the pipeline: files that are read are there, and no node writes over what a run reads, over
+//! what another node writes, or over the store.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Component, Path, PathBuf};
 
+use glob::{MatchOptions, Pattern};
+
+use super::graph::Plan;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::Source;
-use crate::spec::{NodeSpec, Spanned};
+use crate::operator::{MANIFEST_ENDING, Source};
+use crate::spec::{NodeSpec, Spanned, Spec};
 
 /// Local files must be there when the plan is made: not found is found before anything runs.
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
@@ -39,46 +42,292 @@ pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
     None
 }
 
-/// Two nodes that write to one place would overwrite each other, and which one wins would depend on which ends last.
+fn span_of(node: &NodeSpec, text: &str) -> Span {
+    find_text(&node.with, text).unwrap_or(node.with.span)
+}
+
+/// Checks that no destination is, lies in, or contains a source of the pipeline, one of its files, or another destination.
+/// `bound` has the sources and destinations of every node.
 pub(super) fn check_destinations(
-    nodes: &[NodeSpec],
-    destinations: impl Iterator<Item = Option<Vec<String>>>,
+    spec: &Spec,
+    bound: &[(&[Source], Vec<String>)],
     directory: &Path,
     errors: &mut Vec<Diagnostic>,
 ) {
-    let mut first: BTreeMap<PathBuf, (&NodeSpec, Span)> = BTreeMap::new();
-    for (node, destinations) in nodes.iter().zip(destinations) {
-        for destination in destinations.into_iter().flatten() {
-            let span = find_text(&node.with, &destination).unwrap_or(node.with.span);
-            let (other, there) = match first.entry(place(&destination, directory)) {
-                Entry::Vacant(free) => {
-                    free.insert((node, span));
-                    continue;
-                }
-                Entry::Occupied(taken) => *taken.get(),
-            };
-            let message = format!("`{}` and `{}` both write to `{destination}`", other.id, node.id);
-            let error = Diagnostic::error("same-destination", message).at(span, "");
-            let error = if there == span { error } else { error.at(there, "the first one writes here") };
-            let matrix = "a node with a matrix has its values in its path: `out/${matrix.KEY}.jsonl`";
-            let variants = other.id.split('@').next() == node.id.split('@').next();
-            errors.push(error.help(if variants { matrix } else { "give one of them another path" }));
+    if bound.iter().all(|(_, destinations)| destinations.is_empty()) {
+        return;
+    }
+    let mut held = Held::default();
+    for file in &spec.files {
+        held.insert(&std::path::absolute(file).unwrap_or_else(|_| file.clone()), Holder::File(file));
+    }
+    for (node, (sources, _)) in spec.nodes.iter().zip(bound) {
+        sources.iter().for_each(|source| held.source(node, source, directory));
+    }
+    for (node, (_, destinations)) in spec.nodes.iter().zip(bound) {
+        for destination in destinations {
+            let span = span_of(node, destination);
+            let places = places(destination, directory);
+            errors.extend(not_a_file(node, destination, &places[0]).map(|error| error.at(span, "")));
+            if let Some(found) = places.iter().find_map(|place| held.overlap(place)) {
+                errors.push(found.conflict(node, destination, span));
+            }
+            for place in places {
+                held.by_place.entry(place).or_insert(Holder::Destination(node, span));
+            }
         }
     }
 }
 
-/// A path with nothing in it that could be left out; a URL as it is.
-fn place(destination: &str, directory: &Path) -> PathBuf {
-    if destination.contains("://") {
-        return PathBuf::from(destination);
-    }
-    let mut clean = PathBuf::new();
-    for part in directory.join(destination).components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(clean.pop()),
-            part => clean.push(part),
+/// Destinations that are, lie in, or contain the store (a folder or URL).
+#[must_use]
+pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnostic> {
+    let store = place(&store.to_string_lossy(), directory);
+    let inside = |place: &PathBuf| place.starts_with(&store) || store.starts_with(place);
+    let mut errors = Vec::new();
+    for node in plan.nodes() {
+        for destination in node.operator.destinations() {
+            if places(&destination, directory).iter().any(inside) {
+                let message = format!("`{}` writes to `{destination}`, where the store is", node.id());
+                let error = Diagnostic::error("overwrites-store", message).at(span_of(&node.spec, &destination), "");
+                errors.push(error.help(format!("give it a path outside {}", store.display())));
+            }
         }
     }
-    clean
+    errors
+}
+
+/// Who holds a place.
+#[derive(Clone, Copy)]
+enum Holder<'a> {
+    /// A file that the pipeline is written in.
+    File(&'a Path),
+    /// A node that reads it, as written there.
+    Source(&'a NodeSpec, &'a str),
+    /// A node that writes it.
+    Destination(&'a NodeSpec, Span),
+}
+
+/// A pattern of files that a node reads.
+struct Matching<'a> {
+    pattern: Pattern,
+    /// The part before the first wildcard.
+    fixed: PathBuf,
+    holder: Holder<'a>,
+}
+
+/// Places that are taken. Paths are ordered by their parts, so what lies in a folder stands right behind it.
+#[derive(Default)]
+struct Held<'a> {
+    by_place: BTreeMap<PathBuf, Holder<'a>>,
+    patterns: Vec<Matching<'a>>,
+}
+
+impl<'a> Held<'a> {
+    /// Takes a local path, and the file or folder that it links to.
+    fn insert(&mut self, path: &Path, holder: Holder<'a>) {
+        for place in [entry(path), real(path)] {
+            self.by_place.entry(place).or_insert(holder);
+        }
+    }
+
+    fn source(&mut self, node: &'a NodeSpec, source: &'a Source, directory: &Path) {
+        let (text, path) = match source {
+            Source::Path(text) | Source::Argument(text) | Source::Data { path: text, .. } | Source::Optional(text) => {
+                (text.as_str(), directory.join(local(text)))
+            }
+            Source::Fetched { path, address } => (address.as_str(), path.clone()),
+            Source::Program(path) | Source::Executable(path) => {
+                (path.to_str().unwrap_or_default(), directory.join(path))
+            }
+            Source::Awaited { .. } | Source::Identity(_) => return,
+        };
+        let holder = Holder::Source(node, text);
+        if is_url(text) && source.is_remote() {
+            self.by_place.entry(PathBuf::from(text)).or_insert(holder);
+        } else if let Some((fixed, pattern)) = pattern(text, &path) {
+            self.patterns.push(Matching { pattern, fixed, holder });
+        } else {
+            self.insert(&path, holder);
+        }
+    }
+
+    /// Who holds that place, a folder above it, or something in it.
+    fn overlap(&self, place: &Path) -> Option<Holder<'a>> {
+        let above = || place.ancestors().find_map(|above| self.by_place.get(above));
+        let below = || self.by_place.range(place.to_owned()..).next().filter(|(found, _)| found.starts_with(place));
+        let matching = || self.patterns.iter().find(|found| found.touches(place)).map(|found| &found.holder);
+        above().or_else(|| below().map(|(_, holder)| holder)).or_else(matching).copied()
+    }
+}
+
+impl Matching<'_> {
+    /// Is that place read by the pattern, or something in it?
+    fn touches(&self, place: &Path) -> bool {
+        let options =
+            MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..MatchOptions::new() };
+        let holds_a_match = || {
+            let found = glob::glob(self.pattern.as_str()).into_iter().flatten();
+            place.is_dir() && found.filter_map(Result::ok).any(|file| file.starts_with(place))
+        };
+        self.pattern.matches_path_with(place, options) || self.fixed.starts_with(place) || holds_a_match()
+    }
+}
+
+impl Holder<'_> {
+    /// Why `node` must not write there.
+    fn conflict(self, node: &NodeSpec, destination: &str, span: Span) -> Diagnostic {
+        let id = &node.id;
+        match self {
+            Self::File(file) => {
+                let message =
+                    format!("`{id}` writes to `{destination}`, but this pipeline is read from `{}`", file.display());
+                Diagnostic::error("overwrites-pipeline", message).at(span, "").help("give it another path")
+            }
+            Self::Source(other, text) => {
+                let message = format!("`{id}` writes to `{destination}`, but `{}` reads `{text}`", other.id);
+                let error = Diagnostic::error("overwrites-source", message).at(span, "");
+                let there = span_of(other, text);
+                let error = if there == other.with.span { error } else { error.at(there, "read here") };
+                error.help("give it another path: a run must not change what it reads")
+            }
+            Self::Destination(other, there) => {
+                let message = format!("`{}` and `{id}` both write to `{destination}`", other.id);
+                let error = Diagnostic::error("same-destination", message).at(span, "");
+                let error = if there == span { error } else { error.at(there, "the first one writes here") };
+                let matrix = "a node with a matrix has its values in its path: `out/${matrix.KEY}.jsonl`";
+                let apart = "give one of them another path; neither may lie in the other or be its `.manifest.json`";
+                let variants = other.id.split('@').next() == id.split('@').next();
+                error.help(if variants { matrix } else { apart })
+            }
+        }
+    }
+}
+
+/// A destination cannot be a pipe or device: it would block, or be replaced by a file.
+fn not_a_file(node: &NodeSpec, destination: &str, place: &Path) -> Option<Diagnostic> {
+    let found = std::fs::metadata(place).ok().filter(|_| !is_url(local(destination)))?;
+    let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);
+    let error = || Diagnostic::error("not-a-file", message).help("write to a regular file");
+    (!found.is_file() && !found.is_dir()).then(error)
+}
+
+fn local(text: &str) -> &str {
+    text.strip_prefix("file://").unwrap_or(text)
+}
+
+fn is_url(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// What a destination takes: its place and that of its manifest.
+fn places(destination: &str, directory: &Path) -> [PathBuf; 2] {
+    let place = place(destination, directory);
+    let mut manifest = place.clone().into_os_string();
+    manifest.push(MANIFEST_ENDING);
+    [place, manifest.into()]
+}
+
+/// The one form of a destination, however it is written. A link to a file is replaced, a link to a folder is followed.
+fn place(destination: &str, directory: &Path) -> PathBuf {
+    let plain = local(destination);
+    if is_url(plain) {
+        return PathBuf::from(plain).components().collect();
+    }
+    let path = directory.join(plain);
+    if path.is_dir() { real(&path) } else { entry(&path) }
+}
+
+/// The path with the links in its folders followed, but not one at its end.
+fn entry(path: &Path) -> PathBuf {
+    match (path.parent(), path.components().next_back()) {
+        (Some(folder), Some(Component::Normal(name))) => real(folder).join(name),
+        _ => real(path),
+    }
+}
+
+/// The path without links, `.` and `..`, as far as it exists.
+fn real(path: &Path) -> PathBuf {
+    // No system has longer ones.
+    if path.as_os_str().len() > 4096 {
+        return path.to_owned();
+    }
+    let (mut there, mut rest) = (path, Vec::new());
+    let mut found = loop {
+        match (there.canonicalize(), there.parent(), there.components().next_back()) {
+            (Ok(found), ..) => break found,
+            (_, Some(folder), Some(part)) => {
+                rest.push(part);
+                there = folder;
+            }
+            _ => break there.to_owned(),
+        }
+    };
+    for part in rest.into_iter().rev() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(found.pop()),
+            part => found.push(part),
+        }
+    }
+    found
+}
+
+/// The fixed part of a pattern of files, and the whole on top of its real place; `None`: it is no pattern.
+fn pattern(text: &str, path: &Path) -> Option<(PathBuf, Pattern)> {
+    let wild = |text: &str| text.contains(['*', '?', '[']);
+    if !wild(text) || path.exists() {
+        return None;
+    }
+    let is_fixed = |part: &Component<'_>| !part.as_os_str().to_str().is_some_and(wild);
+    let fixed = real(&path.components().take_while(is_fixed).collect::<PathBuf>());
+    let rest: PathBuf = path.components().skip_while(is_fixed).collect();
+    let whole = Path::new(&Pattern::escape(fixed.to_str()?)).join(rest);
+    Some((fixed.clone(), Pattern::new(whole.to_str()?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_path_is_one_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("data/sub")).unwrap();
+        let written = format!("file://{}/data/x", root.display());
+        for form in ["data/x", "./data/x", "data/./x", "data/sub/../x", "new/../data/x", "data/x/", &written] {
+            assert_eq!(place(form, &root), root.join("data/x"), "{form}");
+        }
+        assert_eq!(place("new/deep/../x", &root), root.join("new/x"));
+        assert_eq!(place("s3://b//x/", &root), Path::new("s3:/b/x"));
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink("data", root.join("link")).unwrap();
+            assert_eq!(place("link/x", &root), root.join("data/x"));
+            assert_eq!(place("link/sub/../../x", &root), root.join("x"));
+            std::os::unix::fs::symlink("data/sub", root.join("deep")).unwrap();
+            assert_eq!(place("deep/../x", &root), root.join("data/x"), "as the system reads it");
+        }
+    }
+
+    #[test]
+    fn patterns_take_what_they_match_and_the_folders_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("data/one")).unwrap();
+        std::fs::write(root.join("data/one/part.jsonl"), "").unwrap();
+        let touches = |text: &str, place: &str| {
+            let (fixed, pattern) = pattern(text, &root.join(text)).expect("a pattern");
+            let holder = Holder::File(Path::new(""));
+            Matching { pattern, fixed, holder }.touches(&root.join(place))
+        };
+        for place in ["data/one/part.jsonl", "data/two/part.jsonl", "data/one", "data", ""] {
+            assert!(touches("data/*/part.jsonl", place), "{place}");
+        }
+        for place in ["data/out.jsonl", "data/one/other.jsonl", "data/two", "out"] {
+            assert!(!touches("data/*/part.jsonl", place), "{place}");
+        }
+        assert!(pattern("data", &root.join("data")).is_none());
+    }
 }

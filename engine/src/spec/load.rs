@@ -54,6 +54,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     Some(Spec {
         name: root.name.unwrap_or(fallback),
         description: root.description,
+        files: shared.sources.paths().filter(|path| path.is_file()).map(Path::to_owned).collect(),
         secrets: secrets(&root.nodes, shared),
         nodes: root.nodes,
         params: root.params.map_or(serde_json::Value::Null, |params| params.to_json()),

@@ -15,6 +15,8 @@ pub struct Spec {
     pub name: String,
     /// What it is for.
     pub description: Option<String>,
+    /// The files that it was read from: its own, those included, those of `--params`.
+    pub files: Vec<PathBuf>,
     /// Its nodes, in the order written; a matrix is expanded in place.
     pub nodes: Vec<NodeSpec>,
     /// Params after overrides, every `${…}` resolved (secrets stay references).

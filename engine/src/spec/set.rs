@@ -50,7 +50,10 @@ pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, s
         match slot(params, &key.text, path.len() > 1) {
             Some(old) if merges(old, &value) => lay(old, value, path, shared),
             Some(old) => *old = value,
-            None => shared.report(undeclared(params, path, key.span)),
+            None => {
+                let fault = undeclared(params, path, key.span, shared);
+                shared.report(fault);
+            }
         }
         path.pop();
     }
@@ -85,12 +88,28 @@ fn slot<'p>(params: &'p mut Spanned, name: &str, below: bool) -> Option<&'p mut 
     }
 }
 
-fn undeclared(around: &Spanned, path: &[String], span: Span) -> Diagnostic {
+fn undeclared(around: &Spanned, path: &[String], span: Span, shared: &Shared<'_>) -> Diagnostic {
     let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
-    match param_advice(around, path, path.len() - 1) {
+    let depth = path.len() - 1;
+    let keys: Vec<_> = around.entries().iter().map(|(key, _)| key.text.as_str()).collect();
+    let is_slip = suggest::closest(&path[depth], keys.iter().copied()).is_some();
+    let help = match &around.value {
+        Value::Map(_) if !is_slip => Some(declare(around, &path[..depth], &keys, shared)),
+        _ => param_advice(around, path, depth),
+    };
+    match help {
         Some(help) => fault.help(help),
         None => fault,
     }
+}
+
+/// Overrides change params; only the pipeline declares them.
+fn declare(around: &Spanned, path: &[String], keys: &[&str], shared: &Shared<'_>) -> String {
+    let place = std::iter::once("params").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(".");
+    let file = shared.sources.get(around.span.file).map(|(path, _)| path.display().to_string());
+    let file = file.filter(|file| !file.starts_with("--")).map_or_else(String::new, |file| format!(" in {file}"));
+    let known = suggest::listing(keys).map_or_else(String::new, |known| format!("; {known}"));
+    format!("declare it under `{place}`{file}{known}")
 }
 
 fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
@@ -110,7 +129,7 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shar
     let mut here = params;
     for depth in 0..path.len() {
         if slot(here, &path[depth], depth > 0).is_none() {
-            let fault = undeclared(here, &path[..=depth], span);
+            let fault = undeclared(here, &path[..=depth], span, shared);
             shared.report(match choice_advice(here, path, depth) {
                 Some(help) => fault.help(help),
                 None => fault,

@@ -82,6 +82,24 @@ fn another_choice_replaces_and_the_same_one_merges() {
 }
 
 #[test]
+fn a_param_that_was_not_declared_says_where_to_declare_it() {
+    let text = "params: {teacher: {base_url: u, model: m}}\nnodes: {a: {op: x}}\n";
+    let told = |name: &str| {
+        let found = load_text(Path::new("p.yaml"), text, &set(&[name]), &mut SourceMap::new()).unwrap_err();
+        format!("{} | {}", found[0].message, found[0].help.clone().unwrap_or_default())
+    };
+    assert_eq!(
+        told("teacher.temperature=0.3"),
+        "there is no param `teacher.temperature` | declare it under `params.teacher` in p.yaml; there is `base_url`, `model`"
+    );
+    assert_eq!(
+        told("samples=2"),
+        "there is no param `samples` | declare it under `params` in p.yaml; there is `teacher`"
+    );
+    assert_eq!(told("teacher.modell=x"), "there is no param `teacher.modell` | did you mean `teacher.model`?");
+}
+
+#[test]
 fn included_nodes_take_params_and_a_prefix() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("part")).unwrap();

@@ -21,9 +21,8 @@ use crate::operator::{KeptCall, Usage};
 pub struct Calls {
     store: Store,
     base: Digest,
-    recall: bool,
     rebuy: bool,
-    /// Calls that processes of this machine have under way; of a run that recalls what is known.
+    /// Calls that processes of this machine have under way; of a run.
     asking: Option<Asking>,
     state: Mutex<State>,
     /// A call has come to its end.
@@ -33,6 +32,8 @@ pub struct Calls {
 #[derive(Debug, Default)]
 struct State {
     memo: Option<Memo>,
+    /// The newest stamp when the memo was opened first.
+    newest_before: Option<u64>,
     /// Calls under way.
     asking: BTreeSet<RowKey>,
     /// Why an answer could not be kept.
@@ -52,18 +53,18 @@ pub enum CallState {
 }
 
 impl Calls {
-    /// The calls of that base ([`crate::fingerprint::calls_base`]); those of earlier runs only with `recall`.
+    /// The calls of that base ([`crate::fingerprint::calls_base`]).
     #[must_use]
-    pub fn new(store: &Store, base: &Digest, recall: bool) -> Self {
+    pub fn new(store: &Store, base: &Digest) -> Self {
         let (store, state) = (store.clone(), Mutex::default());
-        Self { store, base: *base, recall, rebuy: false, asking: None, state, ended: Notify::new() }
+        Self { store, base: *base, rebuy: false, asking: None, state, ended: Notify::new() }
     }
 
     /// For a run, which asks what is not known, and what no other process asks. With `rebuy` it may pay again for
     /// answers that are damaged, however many.
     #[must_use]
     pub fn asking(self, rebuy: bool) -> Self {
-        let asking = self.recall.then(|| Asking::open(&self.store, &self.base));
+        let asking = Some(Asking::open(&self.store, &self.base));
         Self { rebuy, asking, ..self }
     }
 
@@ -89,15 +90,13 @@ impl Calls {
             Some(memo) => memo,
             None => self.open()?,
         };
+        state.newest_before.get_or_insert(memo.newest());
         let done = work(&mut state, &mut memo);
         state.memo = Some(memo);
         done
     }
 
     fn open(&self) -> Result<Memo, StoreError> {
-        if !self.recall {
-            return Ok(Memo::empty(&self.store, &self.base));
-        }
         self.store.tidy_memo(&self.base);
         Memo::open(&self.store, &self.base)
     }
@@ -129,12 +128,23 @@ impl Calls {
         Ok(())
     }
 
-    /// Begins a call, unless a kept answer is accepted or it is under way.
+    /// The newest stamp of before this run.
     ///
     /// # Errors
     /// When the memo cannot be read.
-    pub fn begin(&self, key: &RowKey, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
-        let look = |memo: &Memo| memo.payloads(key).filter_map(|payload| read(&payload)).find(|call| accept(call));
+    pub fn newest_before(&self) -> Result<u64, StoreError> {
+        self.with(|state, _| Ok(state.newest_before.unwrap_or_default()))
+    }
+
+    /// Begins a call, unless an answer that was kept since then is accepted, or it is under way.
+    ///
+    /// # Errors
+    /// When the memo cannot be read.
+    pub fn begin(&self, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
+        let look = |memo: &Memo| {
+            let mut kept = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
+            kept.find(|call| accept(call))
+        };
         self.with(|state, memo| {
             if let Some(call) = look(memo) {
                 return Ok(CallState::Known(call));
@@ -193,6 +203,12 @@ impl Calls {
     /// Something went wrong that is told by [`Self::check`].
     pub fn fail(&self, error: StoreError) {
         self.state().failure.get_or_insert(error);
+    }
+
+    /// Could an answer not be kept? Then no other call is made.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.state().failure.is_some()
     }
 
     /// Were all answers kept?

@@ -69,7 +69,7 @@ impl Store {
             let scanned = scan(file, length, |found| {
                 // Two records that agree in key and payload are one.
                 if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload()))) {
-                    written = record(&found.key, found.payload())
+                    written = record(found.stamp, &found.key, found.payload())
                         .and_then(|record| merged.write_all(&record).map_err(StoreError::io("write", &temporary)));
                 }
             });
@@ -204,7 +204,7 @@ mod tests {
         let path = names(&store, &base).remove(0);
         let whole = fs::read(&path).unwrap();
         let known = || Memo::open(&store, &base).unwrap().len();
-        for (length, rows) in [(whole.len(), 3), (whole.len() - 1, 2), (150, 1), (20, 0), (0, 0)] {
+        for (length, rows) in [(whole.len(), 3), (whole.len() - 1, 2), (160, 1), (20, 0), (0, 0)] {
             fs::write(&path, &whole[..length]).unwrap();
             assert_eq!(known(), rows, "{length} bytes");
         }
@@ -214,7 +214,7 @@ mod tests {
         for place in 0..whole.len() {
             flipped[place] ^= 1;
             fs::write(&path, &flipped).unwrap();
-            let expected = if (300..304).contains(&place) { (3, 0) } else { (2, 1) };
+            let expected = if (316..320).contains(&place) { (3, 0) } else { (2, 1) };
             assert_eq!(
                 (known(), lost()),
                 expected,
@@ -249,12 +249,40 @@ mod tests {
         let (_folder, store, base) = store();
         let folder = store.memo_folder(&base);
         fs::create_dir_all(&folder).unwrap();
-        // As `record` wrote them: without the mark.
-        let old = |number| record(&key(number).0, b"payload").unwrap()[4..].to_vec();
-        let new = record(&key(3).0, b"payload").unwrap();
-        fs::write(folder.join("1-0-0.rows"), [old(1), old(2), new].concat()).unwrap();
+        let first = |number| {
+            let (length, body) = (7_u32.to_le_bytes(), [key(number).0.as_bytes(), b"payload".as_slice()].concat());
+            [&length, &hash_bytes(&body).as_bytes()[..8], &body].concat()
+        };
+        let second = |number| [b"srm\xff".as_slice(), &first(number)].concat();
+        let new = record(5, &key(3).0, b"payload").unwrap();
+        fs::write(folder.join("1-0-0.rows"), [first(1), first(2), second(4), new, second(5)].concat()).unwrap();
         let memo = Memo::open(&store, &base).unwrap();
-        assert_eq!((memo.len(), memo.damage().lost), (3, 0));
+        assert_eq!((memo.len(), memo.damage().lost, memo.newest()), (5, 0, 5));
+    }
+
+    #[test]
+    fn of_two_records_the_newer_one_counts_wherever_it_lies() {
+        let (_folder, store, base) = store();
+        let folder = store.memo_folder(&base);
+        fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, stamp, payload: &[u8]| {
+            fs::write(folder.join(name), record(stamp, &key(1).0, payload).unwrap()).unwrap();
+        };
+        write("9-0-0.rows", 20, b"new");
+        write("8-0-0.rows", 30, b"newest");
+        write("7-0-0.rows", 10, b"old");
+        let found = |since| {
+            let memo = Memo::open(&store, &base).unwrap().since(since);
+            memo.payloads(&key(1)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0), [b"newest".to_vec(), b"new".to_vec(), b"old".to_vec()]);
+        assert_eq!((found(11).len(), found(31).len()), (2, 0));
+        assert!(!Memo::open(&store, &base).unwrap().since(31).contains(&key(1)));
+        let mut memo = Memo::open(&store, &base).unwrap();
+        memo.keep(&key(1), b"now").unwrap();
+        let all = store.merge_memo(&base).unwrap();
+        assert_eq!(all, None, "no rows");
+        assert_eq!(found(0)[0], b"now");
     }
 
     #[test]

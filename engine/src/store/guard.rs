@@ -6,12 +6,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::error::StoreError;
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::layout::Store;
+use super::process::machine;
 
 /// Held until it is dropped: then the file goes.
 #[derive(Debug)]
@@ -30,15 +30,6 @@ impl Guard {
 
 fn is_held_by(path: &Path, holder: &str) -> bool {
     read(path).is_some_and(|(_, found)| found.is_some_and(|found| found.holder == holder))
-}
-
-/// What keeps this running system apart from all others.
-fn machine() -> &'static str {
-    static MACHINE: OnceLock<String> = OnceLock::new();
-    MACHINE.get_or_init(|| {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned());
-        boot.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()))
-    })
 }
 
 fn read(path: &Path) -> Option<(String, Option<Claim>)> {

@@ -11,12 +11,13 @@ use super::error::StoreError;
 use super::layout::Store;
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
-use super::memo::{Memo, segment_keys};
+use super::memo::{Memo, now, segment_keys};
 use super::remote::Pending;
 use super::results::read_record;
-use super::runs::{NodeRun, RunRecord};
+use super::runs::{IMPORTED, NodeRun, RunRecord};
 use super::seal::{Seal, look};
-use crate::fingerprint::{Digest, NodeKey, encode, hash_bytes, hash_file};
+use super::segment::{record, scan_bytes};
+use crate::fingerprint::{Digest, NodeKey, RowKey, encode, hash_bytes, hash_file};
 
 /// What came of taking one thing in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,20 +107,21 @@ impl Intake {
         read_record(&text).filter(told)
     }
 
-    /// Is this run told whole?
+    /// The record of this run, if all of its files are whole.
     #[must_use]
-    pub fn holds_run(&self, id: &str) -> bool {
+    pub fn run(&self, id: &str) -> Option<RunRecord> {
         let folder = self.path("runs").join(id);
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let record = serde_json::from_str::<RunRecord>(&text("run.json"));
+        let record = serde_json::from_str::<RunRecord>(&text("run.json")).ok()?;
         let events = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
         let sealed = |name: &str| text(name).lines().all(|line| look(line) != Seal::Broken);
-        record.is_ok_and(|record| record.id == id)
+        let whole = record.id == id
             && look(&text("run.json")) != Seal::Broken
             && sealed("nodes.jsonl")
             && sealed("events.jsonl")
             && text("nodes.jsonl").lines().all(|line| serde_json::from_str::<NodeRun>(line).is_ok())
-            && text("events.jsonl").lines().all(events)
+            && text("events.jsonl").lines().all(events);
+        whole.then_some(record)
     }
 
     /// How many rows this segment holds, if every byte of it is right.
@@ -166,24 +168,37 @@ impl Intake {
         Ok(Admission::New)
     }
 
-    /// Adds a segment that was checked to the memo; gives how many of its rows were not known.
+    /// Adds the rows of a segment that was checked to the memo, without those that are known: what was paid for here
+    /// stays. Gives how many were not known.
     ///
     /// # Errors
     /// When the memo cannot be read or written.
     pub fn admit_memo(&self, base: &Digest, segment: &Digest) -> Result<usize, StoreError> {
-        let place = memo_place(base, segment);
-        let path = self.path(&place);
+        let path = self.path(&memo_place(base, segment));
         let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
-        let known = Memo::open(&self.store, base)?;
-        let keys: BTreeSet<_> = segment_keys(&bytes).unwrap_or_default().into_iter().collect();
-        let new = keys.iter().filter(|key| !known.contains(key)).count();
-        if new > 0 {
-            self.store.publish(&path, &self.store.root().join(&place))?;
+        let (known, time) = (Memo::open(&self.store, base)?, now());
+        let (mut new, mut records) = (BTreeSet::new(), Ok(Vec::new()));
+        scan_bytes(&bytes, |found| {
+            if let Ok(all) = &mut records
+                && !known.contains(&RowKey(found.key))
+            {
+                new.insert(found.key);
+                // A stamp from the future would win against all that is paid for here later.
+                match record(found.stamp.min(time), &found.key, found.payload()) {
+                    Ok(one) => all.extend(one),
+                    Err(error) => records = Err(error),
+                }
+            }
+        });
+        let records = records?;
+        if !new.is_empty() {
+            let place = memo_place(base, &hash_bytes(&records));
+            self.store.write_file(&self.store.root().join(place), &records)?;
         }
-        Ok(new)
+        Ok(new.len())
     }
 
-    /// Puts the record of a run that was checked into the store.
+    /// Puts the record of a run that was checked into the store, with a mark that it was imported.
     ///
     /// # Errors
     /// When it cannot be moved.
@@ -192,8 +207,11 @@ impl Intake {
         if target.exists() {
             return Ok(Admission::Known);
         }
+        let folder = self.path("runs").join(id);
+        let mark = folder.join(IMPORTED);
+        fs::write(&mark, "").map_err(StoreError::io("write", &mark))?;
         self.store.note_pending(&Pending::Run(id.to_owned()))?;
-        self.store.publish(&self.path("runs").join(id), &target)?;
+        self.store.publish(&folder, &target)?;
         Ok(Admission::New)
     }
 }
@@ -225,4 +243,37 @@ pub fn record_place(key: &NodeKey, folder: &str) -> String {
 pub fn memo_place(base: &Digest, segment: &Digest) -> String {
     let hex = base.hex();
     format!("memo/{}/{hex}/{segment}.rows", &hex[..2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::Usage;
+
+    #[test]
+    fn imported_rows_replace_none_that_are_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let base = hash_bytes(b"base");
+        let (known, new) = (RowKey(hash_bytes(b"known")), RowKey(hash_bytes(b"new")));
+        let answer = |text: &str| [serde_json::to_vec(&Usage::default()).unwrap(), text.into()].join(&b'\n');
+        let payloads = |key: &RowKey| Memo::open(&store, &base).unwrap().payloads(key).collect::<Vec<_>>();
+        let keep = |key: &RowKey, text: &str| Memo::open(&store, &base).unwrap().keep(key, &answer(text)).unwrap();
+        keep(&known, "here");
+
+        // Both answers claim to be the newest ones for good.
+        let theirs = [&known, &new].map(|key| record(u64::MAX, &key.0, &answer("there")).unwrap()).concat();
+        let digest = hash_bytes(&theirs);
+        let admit = || {
+            let intake = store.intake().unwrap();
+            let place = memo_place(&base, &digest);
+            intake.add(&place, &mut theirs.as_slice(), u64::MAX).unwrap();
+            assert_eq!(intake.memo_rows(&base, &digest), Some(2));
+            intake.admit_memo(&base, &digest).unwrap()
+        };
+        assert_eq!((admit(), admit()), (1, 0));
+        assert_eq!((payloads(&known), payloads(&new)), (vec![answer("here")], vec![answer("there")]));
+        keep(&new, "later");
+        assert_eq!(payloads(&new)[0], answer("later"));
+    }
 }

@@ -45,11 +45,12 @@ impl Stock {
 
 pub(super) struct Run {
     pub(super) id: String,
+    imported: bool,
     record: Option<RunRecord>,
     nodes: Vec<NodeRun>,
 }
 
-/// All runs, newest first, and what they say of keys.
+/// All runs, newest first and imported ones last, and what they say of keys.
 pub(super) struct Ledger {
     pub(super) runs: Vec<Run>,
     pub(super) names: BTreeMap<NodeKey, String>,
@@ -58,8 +59,11 @@ pub(super) struct Ledger {
 
 impl Ledger {
     fn read(store: &Store) -> Self {
-        let read = |id: String| Run { record: store.run(&id), nodes: store.run_nodes(&id), id };
-        let runs: Vec<Run> = store.run_ids().into_iter().rev().map(read).collect();
+        let read = |id: String| {
+            let (record, nodes) = (store.run(&id), store.run_nodes(&id));
+            Run { imported: store.is_imported(&id), record, nodes, id }
+        };
+        let runs: Vec<Run> = store.newest_runs().into_iter().map(read).collect();
         let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
         for run in &runs {
             let Some(record) = &run.record else { continue };
@@ -79,15 +83,17 @@ impl Ledger {
 
     /// The runs whose results stay.
     fn kept(&self, newest: usize, since: f64, alive: f64) -> BTreeSet<String> {
-        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut went_well: BTreeSet<&str> = BTreeSet::new();
+        // Imported runs take no place of a run of this store.
+        let mut count: BTreeMap<(&str, bool), usize> = BTreeMap::new();
+        let mut went_well: BTreeSet<(&str, bool)> = BTreeSet::new();
         let mut kept = BTreeSet::new();
         for run in &self.runs {
             // A run whose record is torn may be anything: it stays.
             let stays = run.record.as_ref().is_none_or(|record| {
-                let number = count.entry(&record.pipeline).or_default();
+                let pipeline = (record.pipeline.as_str(), run.imported);
+                let number = count.entry(pipeline).or_default();
                 *number += 1;
-                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(&record.pipeline);
+                let first_good = matches!(record.exit, Some(0 | 3)) && went_well.insert(pipeline);
                 let running = record.finished.is_none() && record.started > alive;
                 *number <= newest.max(1) || first_good || running || record.started > since
             });
@@ -132,5 +138,27 @@ impl Roots {
             roots.known.extend(outputs);
         }
         roots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn imported_runs_are_counted_apart() {
+        let run = |id: &str, imported| {
+            let record = json!({
+                "id": id, "pipeline": "p", "file": "p.yaml", "params": null, "started": 1.0, "finished": 2.0, "exit": 0,
+                "nodes": 0
+            });
+            Run { id: id.to_owned(), imported, record: serde_json::from_value(record).ok(), nodes: Vec::new() }
+        };
+        let runs = vec![run("3", false), run("2", false), run("9", true), run("8", true)];
+        assert!(runs.iter().all(|run| run.record.is_some()));
+        let ledger = Ledger { runs, names: BTreeMap::new(), used: BTreeMap::new() };
+        assert_eq!(ledger.kept(1, 5.0, f64::INFINITY), ["3", "9"].map(str::to_owned).into());
     }
 }

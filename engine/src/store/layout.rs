@@ -13,19 +13,19 @@
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
 //!   pending/, remote.json        of the cache of a shared store: what is still to be sent, and to which store
 //!   schedule/<name>/             what the daemon of `schedule` keeps
-//!   tmp/                         unfinished work
-//!   sources.json                 digests of outside files by (size, mtime, inode)
+//!   tmp/                         unfinished work, named by its owner; <owner>.lock is locked while that process lives
+//!   sources.json                 digests of outside files by (size, mtime, ctime, inode, device)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::process::{self, Owner};
 use super::remote::Remote;
 use crate::fingerprint::{NodeKey, StatRecord};
 
@@ -41,7 +41,8 @@ const FORMAT: &str = "format";
 #[derive(Clone, Debug)]
 pub struct Store {
     root: Arc<PathBuf>,
-    serial: Arc<AtomicU64>,
+    /// The name under which this process writes here.
+    owner: Arc<Owner>,
     /// Artifacts whose files were read and are what was written.
     intact: Arc<Mutex<BTreeSet<ArtifactId>>>,
     /// What it is the cache of, if it is one.
@@ -69,7 +70,7 @@ impl Store {
             store.write_file(&store.root.join(".gitignore"), b"*\n")?;
             store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
         }
-        store.sweep();
+        process::sweep(&store.root.join("tmp"));
         Ok(store)
     }
 
@@ -79,7 +80,7 @@ impl Store {
     /// When it has another format, or the place cannot be read.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-        let store = Self { root: Arc::new(whole), serial: Arc::default(), intact: Arc::default(), remote: None };
+        let store = Self { root: Arc::new(whole), owner: Arc::new(Owner::new()), intact: Arc::default(), remote: None };
         let path = store.root.join(FORMAT);
         match fs::read_to_string(&path) {
             Ok(found) if found.trim() != STORE_FORMAT.to_string() => {
@@ -97,22 +98,6 @@ impl Store {
         self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists())
     }
 
-    /// Removes what dead processes left under `tmp/`.
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.root.join("tmp")) else { return };
-        for entry in entries.filter_map(Result::ok) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let owner = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-            if owner.is_none_or(|pid| pid != std::process::id() && !is_alive(pid)) {
-                let path = entry.path();
-                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-                if let Err(error) = removed {
-                    tracing::debug!("left {} behind: {error}", path.display());
-                }
-            }
-        }
-    }
-
     /// Notes that all files of an artifact are what was written.
     pub(super) fn note_intact(&self, id: ArtifactId) {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
@@ -128,17 +113,26 @@ impl Store {
         &self.root
     }
 
-    /// A path under `tmp/` that nobody else uses.
+    /// A path under `tmp/` that no other process uses, on whatever machine.
     #[must_use]
     pub fn temporary(&self) -> PathBuf {
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.root.join("tmp").join(format!("{}-{serial}", std::process::id()))
+        self.owner.path_in(&self.root.join("tmp"))
     }
 
-    /// A name that nobody else who is alive on this machine has.
+    /// A name that no other process has, on whatever machine.
     pub(super) fn process_name(&self) -> String {
         let path = self.temporary();
         path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// The name that [`Store::is_alive`] knows this process by.
+    pub(super) fn owner(&self) -> &str {
+        self.owner.name()
+    }
+
+    /// Does another process of that name use the store now?
+    pub(super) fn is_alive(&self, owner: &str) -> bool {
+        owner != self.owner() && process::is_alive(&self.root.join("tmp"), owner)
     }
 
     /// Puts a task for another process under `tmp/`.
@@ -273,16 +267,6 @@ fn sync_folder(path: &Path) -> Result<(), StoreError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(StoreError::io("flush", path))
 }
 
-#[cfg(target_os = "linux")]
-pub(super) fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn is_alive(_pid: u32) -> bool {
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,6 +283,22 @@ mod tests {
         for refused in [Store::look(&root), Store::open(&root)] {
             assert!(refused.unwrap_err().to_string().contains("has format 99"));
         }
+    }
+
+    /// Two processes with one id, as in two containers.
+    #[test]
+    fn no_two_stores_use_the_same_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (Store::open(folder.path()).unwrap(), Store::open(folder.path()).unwrap());
+        assert!(one.temporary() != other.temporary() && one.process_name() != other.process_name());
+        assert_eq!(one.owner(), one.clone().owner(), "clones are one process");
+        let task = one.keep_task(b"a task").unwrap();
+        assert!(other.is_alive(one.owner()) && !one.is_alive(one.owner()));
+        drop(Store::open(folder.path()).unwrap());
+        assert!(task.exists(), "the files of the living stay");
+        drop(one);
+        drop(Store::open(folder.path()).unwrap());
+        assert!(!task.exists(), "those of the dead go");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::artifact::{ArtifactId, ArtifactType};
+use super::artifact::{Artifact, ArtifactId, ArtifactType};
 use super::columns::ColumnLineage;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::operator::{Computed, Usage};
@@ -23,6 +23,14 @@ pub struct OutputRecord {
     pub rows: u64,
     /// Bytes on disk.
     pub bytes: u64,
+}
+
+impl OutputRecord {
+    /// Does it say of its artifact what the artifact's description says?
+    #[must_use]
+    pub fn fits(&self, artifact: &Artifact) -> bool {
+        self.artifact_type == artifact.artifact_type && (self.rows, self.bytes) == (artifact.rows(), artifact.bytes())
+    }
 }
 
 /// A file outside the store that a node read.

@@ -13,7 +13,7 @@ use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
 use super::row_codec::{Head, RowCodec};
-use super::segment::{OwnSegment, Source, list, open_all, record, scan_bytes};
+use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
 
@@ -32,6 +32,7 @@ struct Place {
     file: u32,
     length: u32,
     start: u64,
+    stamp: u64,
 }
 
 /// What is damaged in a memo.
@@ -65,8 +66,9 @@ impl MemoDamage {
 #[derive(Debug)]
 pub struct Memo {
     folder: PathBuf,
+    /// The newest payload of each key.
     known: BTreeMap<RowKey, Place>,
-    /// Further payloads of keys that have several.
+    /// Older payloads of keys that have several.
     more: BTreeMap<RowKey, Vec<Place>>,
     files: Vec<Source>,
     /// Segments of the folder that were read: their place among the files, and how far they were read.
@@ -74,6 +76,10 @@ pub struct Memo {
     /// When the folder last changed, once that is long enough ago for the next change to show.
     listed: Option<SystemTime>,
     damage: MemoDamage,
+    /// Earlier records do not count.
+    since: u64,
+    /// The newest stamp.
+    newest: u64,
     own: OwnSegment,
     /// The segment that is written, and its place among the files.
     own_file: Option<(PathBuf, u32)>,
@@ -108,6 +114,8 @@ impl Memo {
             read: BTreeMap::new(),
             listed: None,
             damage: MemoDamage::default(),
+            since: 0,
+            newest: 0,
             own,
             own_file: None,
             codec: Mutex::default(),
@@ -115,13 +123,24 @@ impl Memo {
         }
     }
 
+    /// Only what has that stamp or a later one counts.
+    #[must_use]
+    pub fn since(self, since: u64) -> Self {
+        Self { since, ..self }
+    }
+
+    /// The newest stamp; 0 where nothing is known.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
     fn load(&mut self) -> Result<(), StoreError> {
         for (path, source) in open_all(&self.folder, &SEGMENTS)? {
             let file = self.add_file(source);
-            let (known, more) = (&mut self.known, &mut self.more);
+            let (known, more, newest) = (&mut self.known, &mut self.more, &mut self.newest);
             let read = self.files[file as usize].scan(|found| {
-                let place = Place { file, length: found.payload().len() as u32, start: found.start };
-                learn(known, more, RowKey(found.key), place);
+                *newest = found.stamp.max(*newest);
+                learn(known, more, RowKey(found.key), Place::of(file, found));
             });
             let scanned = read.map_err(StoreError::io("read", &path))?;
             self.damage.whole += scanned.records;
@@ -140,11 +159,11 @@ impl Memo {
     /// When a segment cannot be read.
     pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
         self.add_new_segments()?;
-        let (known, more) = (&mut self.known, &mut self.more);
+        let (known, more, newest) = (&mut self.known, &mut self.more, &mut self.newest);
         for (path, (file, end)) in &mut self.read {
             let read = self.files[*file as usize].scan_new(*end, |found| {
-                let place = Place { file: *file, length: found.payload().len() as u32, start: found.start };
-                learn(known, more, RowKey(found.key), place);
+                *newest = found.stamp.max(*newest);
+                learn(known, more, RowKey(found.key), Place::of(*file, found));
             });
             *end = read.map_err(StoreError::io("read", path))?;
         }
@@ -206,6 +225,10 @@ impl Memo {
         (usage.calls > 0).then_some((rows, usage))
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &RowKey> {
+        self.known.keys()
+    }
+
     /// Is nothing known?
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -215,7 +238,7 @@ impl Memo {
     /// Is that row known?
     #[must_use]
     pub fn contains(&self, key: &RowKey) -> bool {
-        self.known.contains_key(key)
+        self.known.get(key).is_some_and(|place| place.stamp >= self.since)
     }
 
     /// The kept results of a row, one if all is well. One that cannot be read counts as unknown.
@@ -226,10 +249,18 @@ impl Memo {
         })
     }
 
-    /// All that is kept under a key.
+    /// All that is kept under a key, the newest first.
     pub(super) fn payloads(&self, key: &RowKey) -> impl Iterator<Item = Vec<u8>> {
+        self.stamped(key, self.since).map(|(_, payload)| payload)
+    }
+
+    /// What is kept under a key since then, with its stamps, the newest first.
+    pub(super) fn stamped(&self, key: &RowKey, since: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
         let places = self.known.get(key).into_iter().chain(self.more.get(key).into_iter().flatten());
-        places.filter_map(|place| self.files[place.file as usize].read_at(place.start, place.length as usize))
+        places.filter(move |place| place.stamp >= since).filter_map(|place| {
+            let payload = self.files[place.file as usize].read_at(place.start, place.length as usize)?;
+            Some((place.stamp, payload))
+        })
     }
 
     /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.
@@ -244,13 +275,15 @@ impl Memo {
 
     /// Keeps bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
-        let start = self.own.append(&key.0, payload)?;
+        let stamp = now().max(self.newest.saturating_add(1));
+        self.newest = stamp;
+        let start = self.own.append(stamp, &key.0, payload)?;
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
         let file = match &self.own_file {
             Some((known, file)) if *known == path => *file,
             _ => self.begin(path)?,
         };
-        let place = Place { file, length: payload.len() as u32, start };
+        let place = Place { file, length: payload.len() as u32, start, stamp };
         learn(&mut self.known, &mut self.more, *key, place);
         Ok(())
     }
@@ -282,10 +315,26 @@ impl Memo {
     }
 }
 
+impl Place {
+    fn of(file: u32, found: &Found<'_>) -> Self {
+        Self { file, length: found.payload().len() as u32, start: found.start, stamp: found.stamp }
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
 fn learn(known: &mut BTreeMap<RowKey, Place>, more: &mut BTreeMap<RowKey, Vec<Place>>, key: RowKey, place: Place) {
     match known.entry(key) {
         Entry::Vacant(entry) => drop(entry.insert(place)),
-        Entry::Occupied(_) => more.entry(key).or_default().push(place),
+        Entry::Occupied(mut newest) => {
+            let older = if newest.get().stamp < place.stamp { newest.insert(place) } else { place };
+            let others = more.entry(key).or_default();
+            let at = others.partition_point(|other| other.stamp >= older.stamp);
+            others.insert(at, older);
+        }
     }
 }
 
@@ -310,8 +359,9 @@ impl Store {
         let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
         let mut rows = 0;
         for key in memo.known.keys() {
-            if let Some(payload) = memo.payloads(key).find(|payload| is_whole(&mut codec, payload)) {
-                file.write_all(&record(&key.0, &payload)?).map_err(StoreError::io("write", &path))?;
+            let newest = memo.stamped(key, 0).find(|(_, payload)| is_whole(&mut codec, payload));
+            if let Some((stamp, payload)) = newest {
+                file.write_all(&record(stamp, &key.0, &payload)?).map_err(StoreError::io("write", &path))?;
                 rows += 1;
             }
         }

@@ -1,5 +1,6 @@
 //! Opens artifacts, and tells whether their files are still what was written.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,9 +9,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use rayon::prelude::*;
 use searchmill_schemas::RecordKind;
 
-use super::artifact::{Artifact, ArtifactId, Part};
+use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::error::StoreError;
 use super::layout::Store;
+use super::manifest::OutputRecord;
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
 
@@ -41,6 +43,28 @@ fn renew(folder: &Path) {
     if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
         tracing::debug!("{} is read again the next time: {error}", folder.display());
     }
+}
+
+/// Entries of an artifact's folder that are not its own: files that the description does not name, and links and other
+/// special files whatever their name. Links are not followed.
+fn strangers(folder: &Path, artifact: &Artifact) -> Vec<String> {
+    let named = artifact.parts.iter().map(|part| part.name.as_str());
+    let known: BTreeSet<&str> = named.chain([DESCRIPTION]).collect();
+    let mut found = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(current) = pending.pop() {
+        for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
+            let path = entry.path();
+            let name = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => pending.push(path),
+                Ok(kind) if kind.is_file() && known.contains(name.as_str()) => {}
+                _ => found.push(name),
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 fn is_whole(folder: &Path, part: &Part) -> bool {
@@ -102,6 +126,32 @@ impl Store {
     }
 
     pub(super) fn check_here(&self, id: &ArtifactId) -> Result<(), Damage> {
+        self.look_here(id).map(drop)
+    }
+
+    /// Checks an output's artifact as [`Store::check`] does, and that its description says what the record says of it.
+    ///
+    /// # Errors
+    /// What is wrong; a record that does not fit its artifact is damaged.
+    pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
+        let artifact = if let Ok(artifact) = self.look_here(&output.id) {
+            Some(artifact)
+        } else {
+            self.check(&output.id)?;
+            self.artifact(&output.id)
+        };
+        if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
+    }
+
+    /// Entries of an artifact's folder that its description does not name, and those that are no regular files.
+    #[must_use]
+    pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
+        strangers(&self.artifact_folder(id), artifact)
+    }
+
+    /// The description of an artifact whose files lie here, as far as sizes and times tell. Whoever is handed a folder
+    /// may read all of it, so nothing else may lie there; of a table, only the parts are ever opened.
+    fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
         let Some(artifact) = self.artifact_here(id) else {
             return Err(if folder.exists() { Damage::Corrupt } else { Damage::Missing });
@@ -110,26 +160,31 @@ impl Store {
         let mut read = false;
         for part in &artifact.parts {
             let path = folder.join(&part.name);
-            match fs::metadata(&path) {
-                Ok(metadata) if metadata.len() != part.bytes => return Err(Damage::Corrupt),
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if !metadata.is_file() || metadata.len() != part.bytes => return Err(Damage::Corrupt),
                 Ok(metadata) if is_older(&metadata, described) => {}
                 Ok(_) if hash_file(&path).ok() == Some(part.digest) => read = true,
                 Ok(_) => return Err(Damage::Corrupt),
                 Err(_) => return Err(Damage::Missing),
             }
         }
+        let is_tree = matches!(artifact.artifact_type, ArtifactType::Tree { .. });
+        if is_tree && !strangers(&folder, &artifact).is_empty() {
+            return Err(Damage::Corrupt);
+        }
         if read {
             renew(&folder);
         }
-        Ok(())
+        Ok(artifact)
     }
 
     /// Is a part of an artifact here as it was written? Read only if it was changed after the artifact was described.
     pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
         let folder = self.artifact_folder(id);
         let path = folder.join(&part.name);
-        fs::metadata(&path).is_ok_and(|metadata| {
-            metadata.len() == part.bytes
+        fs::symlink_metadata(&path).is_ok_and(|metadata| {
+            metadata.is_file()
+                && metadata.len() == part.bytes
                 && (is_older(&metadata, described(&folder)) || hash_file(&path).ok() == Some(part.digest))
         })
     }
@@ -211,18 +266,23 @@ impl Store {
     /// An artifact as the input of a kernel.
     ///
     /// # Errors
-    /// When it is gone or of a kind that this build does not know.
+    /// When it is gone, of a kind that this build does not know, or a folder that is not what was written.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
         let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
+        let damaged = |damage: Damage| {
+            StoreError::Location(format!("the artifact {} is damaged in the store: {damage:?}", id.digest().short()))
+        };
         if let (Err(damage), true) = (self.fetch(id)?, self.is_shared()) {
-            let short = id.digest().short();
-            return Err(StoreError::Location(format!("the artifact {short} is damaged in the store: {damage:?}")));
+            return Err(damaged(damage));
         }
         let artifact = self.artifact_here(id).ok_or_else(gone)?;
         let folder = self.artifact_folder(id);
         match artifact.artifact_type.port_type().ok_or_else(gone)? {
             PortType::Rows(kind) => self.open_rows(id, &artifact, kind).map(InputArtifact::Rows),
-            PortType::Tree(kind) => Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() })),
+            PortType::Tree(kind) => {
+                self.check_here(id).map_err(damaged)?;
+                Ok(InputArtifact::Tree(TreeInput { kind, path: folder, digest: id.to_string() }))
+            }
         }
     }
 

@@ -13,7 +13,27 @@ use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
-use crate::fingerprint::{NodeKey, Reason};
+use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
+
+/// Lies beside the records of a run that was imported.
+pub(super) const IMPORTED: &str = "imported";
+
+/// The moment (Unix time, seconds) in a run's id; `None` when it is no such id. Ids are `20261120-131502-1a2bf00d`: date,
+/// time, a fraction of 1/65,536 seconds, and a random number.
+#[must_use]
+pub fn run_time(id: &str) -> Option<f64> {
+    let fits = |(place, byte): (usize, u8)| match place {
+        8 | 15 => byte == b'-',
+        0..15 => byte.is_ascii_digit(),
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    if id.len() != 24 || !id.bytes().enumerate().all(fits) {
+        return None;
+    }
+    let moment = chrono::NaiveDateTime::parse_from_str(&id[..15], "%Y%m%d-%H%M%S").ok()?;
+    let fraction = u32::from_str_radix(&id[16..20], 16).ok()?;
+    Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
+}
 
 /// A run as it was asked for, and how it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +63,22 @@ pub struct RunRecord {
     pub exit: Option<i32>,
     /// Nodes in the plan.
     pub nodes: usize,
+    /// What was recorded of them when the run ended; missing in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<LedgerSeal>,
 }
+
+/// What `nodes.jsonl` of a run holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerSeal {
+    /// Lines.
+    pub lines: usize,
+    /// Digest of all bytes.
+    pub digest: Digest,
+}
+
+/// The files of a run.
+const FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
 
 /// How a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +176,8 @@ pub struct RunWriter {
     nodes: BufWriter<File>,
     events: BufWriter<File>,
     store: Store,
+    /// Did a node begin to run?
+    computed: bool,
 }
 
 impl Store {
@@ -154,7 +191,7 @@ impl Store {
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let nodes = BufWriter::new(append(&folder.join("nodes.jsonl"))?);
         let events = BufWriter::new(append(&folder.join("events.jsonl"))?);
-        let writer = RunWriter { folder, nodes, events, store: self.clone() };
+        let writer = RunWriter { folder, nodes, events, store: self.clone(), computed: false };
         writer.write_record(record)?;
         Ok(writer)
     }
@@ -166,6 +203,20 @@ impl Store {
         let mut ids: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         ids.sort();
         ids
+    }
+
+    /// Was the run imported? Then it shows what was done elsewhere, and decides nothing here.
+    #[must_use]
+    pub fn is_imported(&self, id: &str) -> bool {
+        self.run_folder(id).join(IMPORTED).exists()
+    }
+
+    /// Ids of all runs, newest first; imported ones come after all others.
+    #[must_use]
+    pub fn newest_runs(&self) -> Vec<String> {
+        let newest = self.run_ids().into_iter().rev();
+        let (imported, own): (Vec<_>, Vec<_>) = newest.partition(|id| self.is_imported(id));
+        [own, imported].concat()
     }
 
     fn run_text(&self, id: &str, file: &str) -> String {
@@ -202,7 +253,7 @@ impl Store {
     /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
     #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
-        let files = ["run.json", "nodes.jsonl", "events.jsonl"].map(|file| (file, self.run_text(id, file)));
+        let files = FILES.map(|file| (file, self.run_text(id, file)));
         let lines_of = |file: &str, text: &str| -> Vec<String> {
             if file == "run.json" && !text.is_empty() {
                 vec![text.to_owned()]
@@ -226,10 +277,26 @@ impl Store {
         found
     }
 
-    /// The newest run of a pipeline that got as far as recording nodes.
+    /// Files of a run that are gone.
+    #[must_use]
+    pub fn missing_run_files(&self, id: &str) -> Vec<&'static str> {
+        FILES.into_iter().filter(|file| !self.run_folder(id).join(file).is_file()).collect()
+    }
+
+    /// What `nodes.jsonl` of a run holds now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn ledger_seal(&self, id: &str) -> Result<LedgerSeal, StoreError> {
+        let path = self.run_folder(id).join("nodes.jsonl");
+        let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+        Ok(LedgerSeal { lines: bytes.split_inclusive(|byte| *byte == b'\n').count(), digest: hash_bytes(&bytes) })
+    }
+
+    /// The newest run of a pipeline that got as far as recording nodes; imported ones do not count.
     #[must_use]
     pub fn last_run(&self, pipeline: &str) -> Option<(RunRecord, Vec<NodeRun>)> {
-        self.run_ids().iter().rev().find_map(|id| {
+        self.run_ids().iter().rev().filter(|id| !self.is_imported(id)).find_map(|id| {
             let record = self.run(id).filter(|record| record.pipeline == pipeline)?;
             let nodes = self.run_nodes(id);
             (!nodes.is_empty()).then_some((record, nodes))
@@ -260,6 +327,7 @@ impl RunWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn node(&mut self, node: &NodeRun) -> Result<(), StoreError> {
+        self.computed |= node.outcome == NodeOutcome::Begun;
         line(&mut self.nodes, node, &self.folder)
     }
 
@@ -279,13 +347,18 @@ impl RunWriter {
         self.nodes.flush().and_then(|()| self.events.flush()).map_err(StoreError::io("write", &self.folder))
     }
 
-    /// Writes the final record.
+    /// Writes the final record, and in it what the nodes' file holds. Where something was computed, that file is on disk
+    /// first: after a power cut the record never promises lines that are gone.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn finish(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         self.flush()?;
-        self.write_record(record)
+        if self.computed {
+            self.nodes.get_ref().sync_data().map_err(StoreError::io("flush", &self.folder))?;
+        }
+        let ledger = self.store.ledger_seal(&record.id).ok();
+        self.write_record(&RunRecord { ledger, ..record.clone() })
     }
 
     fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
@@ -309,7 +382,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fingerprint::hash_bytes;
+
+    #[test]
+    fn ids_of_runs_have_one_form() {
+        assert_eq!(run_time("20261120-131502-8000f00d"), Some(1_795_180_502.5));
+        for odd in [
+            "",
+            "latest",
+            "20261120-131502-8000f00",
+            "20261120-131502-8000f00d0",
+            "20261120-131502-8000F00D",
+            "20261120-131502_8000f00d",
+            "20261320-131502-8000f00d",
+            "zzzzzzzz-zzzzzz-zzzzzzzz",
+            "../../../../../etc/passw",
+        ] {
+            assert_eq!(run_time(odd), None, "{odd}");
+        }
+    }
 
     #[test]
     fn a_node_has_one_record_with_what_its_key_was_made_of() {

@@ -1,9 +1,10 @@
 //! Segments: append-only logs of keyed records, one a process, so that nothing paid for is lost and concurrent runs need
 //! no lock.
 //!
-//! A record is `mark (4 bytes) · length (u32) · BLAKE3 of key and payload, 8 bytes · key (32 bytes) · payload`,
-//! little-endian. A damaged record costs itself alone: reading goes on at the next mark that begins a whole record. Records
-//! of the first format have no mark; they are read where they follow a whole record.
+//! A record is `mark (4 bytes) · length (u32) · BLAKE3 of what follows, 8 bytes · stamp (u64) · key (32 bytes) · payload`,
+//! little-endian. The stamp says which of two records of a key is newer: nanoseconds since 1970, more than that where a
+//! clock was set back. A damaged record costs itself alone: reading goes on at the next mark that begins a whole record.
+//! Earlier formats have no stamp, and the first one has no mark: its records are read where they follow a whole record.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
@@ -14,12 +15,15 @@ use super::error::StoreError;
 use crate::fingerprint::{Digest, hash_bytes};
 
 /// What a record begins with: as the length of a record of the first format it would be 4 GB.
-const MARK: [u8; 4] = *b"srm\xff";
-/// Bytes before the payload of a record: mark, length, sum, key.
-pub(super) const HEADER: usize = MARK.len() + UNMARKED;
+const MARK: [u8; 4] = *b"srm\xc3";
+/// The mark of records without a stamp.
+const UNSTAMPED: [u8; 4] = *b"srm\xff";
+/// Bytes before the payload of a record: mark, length, sum, stamp, key.
+pub(super) const HEADER: usize = MARK.len() + 4 + SUM + STAMP + KEY;
 /// The same in the first format.
 const UNMARKED: usize = 4 + SUM + KEY;
 const SUM: usize = 8;
+const STAMP: usize = 8;
 const KEY: usize = 32;
 /// No record of the first format was longer: a greater number is a damaged mark.
 const LONGEST: u32 = 1 << 30;
@@ -33,27 +37,31 @@ const HELD: usize = 128;
 const LISTINGS: usize = 50;
 
 /// The bytes of a record.
-pub(super) fn record(key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
+pub(super) fn record(stamp: u64, key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
     let length = u32::try_from(payload.len()).map_err(|error| StoreError::Location(error.to_string()))?;
     let mut record = Vec::with_capacity(HEADER + payload.len());
     record.extend(MARK);
     record.extend(length.to_le_bytes());
     record.extend([0; SUM]);
+    record.extend(stamp.to_le_bytes());
     record.extend(key.as_bytes());
     record.extend(payload);
-    let sum = checksum(&record[HEADER - KEY..]);
-    record[HEADER - KEY - SUM..HEADER - KEY].copy_from_slice(&sum);
+    let summed = MARK.len() + 4 + SUM;
+    let sum = checksum(&record[summed..]);
+    record[summed - SUM..summed].copy_from_slice(&sum);
     Ok(record)
 }
 
-fn checksum(key_and_payload: &[u8]) -> [u8; SUM] {
+fn checksum(summed: &[u8]) -> [u8; SUM] {
     let mut sum = [0; SUM];
-    sum.copy_from_slice(&hash_bytes(key_and_payload).as_bytes()[..SUM]);
+    sum.copy_from_slice(&hash_bytes(summed).as_bytes()[..SUM]);
     sum
 }
 
-/// One record as it is read: its key, where its payload begins in the file, and its payload.
+/// One record as it is read: its stamp (0 where it has none), its key, where its payload begins in the file, and its
+/// payload.
 pub(super) struct Found<'r> {
+    pub(super) stamp: u64,
     pub(super) key: Digest,
     pub(super) start: u64,
     payload: &'r [u8],
@@ -111,7 +119,9 @@ fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl Fn
             Spot::Whole(header) => {
                 done.lose(at - done.end);
                 let key = Digest::from_bytes(record[header - KEY..header].try_into().unwrap_or([0; KEY]));
-                each(&Found { key, start: at + header as u64, payload: &record[header..] });
+                let stamp = record[header - KEY - STAMP..header - KEY].try_into().map_or(0, u64::from_le_bytes);
+                let stamp = if header == HEADER { stamp } else { 0 };
+                each(&Found { stamp, key, start: at + header as u64, payload: &record[header..] });
                 at += record.len() as u64;
                 done.end = at;
                 done.records += 1;
@@ -149,14 +159,13 @@ fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Spot {
 fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Option<Spot> {
     record.resize(UNMARKED, 0);
     reader.read_exact(record).ok()?;
-    let header = if record[..MARK.len()] == MARK {
-        record.resize(HEADER, 0);
-        reader.read_exact(&mut record[UNMARKED..]).ok()?;
-        HEADER
-    } else {
-        UNMARKED
+    let (header, at) = match <[u8; 4]>::try_from(&record[..MARK.len()]).ok()? {
+        MARK => (HEADER, MARK.len() + 4),
+        UNSTAMPED => (MARK.len() + UNMARKED, MARK.len() + 4),
+        _ => (UNMARKED, 4),
     };
-    let at = header - KEY - SUM;
+    record.resize(header, 0);
+    reader.read_exact(&mut record[UNMARKED..]).ok()?;
     let said = u32::from_le_bytes(record[at - 4..at].try_into().ok()?);
     let most = left.checked_sub(header as u64)?;
     // Too long for the file: cut short at its end, or the length is what is damaged.
@@ -166,7 +175,7 @@ fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Optio
     }
     record.resize(header + length as usize, 0);
     reader.read_exact(&mut record[header..]).ok()?;
-    let right = checksum(&record[header - KEY..]) == record[at..at + SUM];
+    let right = checksum(&record[at + SUM..]) == record[at..at + SUM];
     Some(if right { Spot::Whole(header) } else { Spot::Wrong { damaged: u64::from(said) <= most && length == most } })
 }
 
@@ -177,7 +186,9 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
     loop {
         let before = window.len();
         reader.by_ref().take(1 << 18).read_to_end(&mut window).ok()?;
-        if let Some(found) = memchr::memmem::find(&window, &MARK) {
+        let marks = memchr::memmem::find_iter(&window, &MARK[..3]);
+        let is_mark = |place: &usize| matches!(window.get(*place + 3), Some(0xc3 | 0xff));
+        if let Some(found) = marks.into_iter().find(is_mark) {
             let mark = at + found as u64;
             reader.seek(SeekFrom::Start(mark)).ok()?;
             return Some(mark);
@@ -298,8 +309,8 @@ impl OwnSegment {
 
     /// Adds a record: it is on its way to disk when this returns, and survives the death of the process. Gives where its
     /// payload begins in the file at [`Self::path`].
-    pub(super) fn append(&mut self, key: &Digest, payload: &[u8]) -> Result<u64, StoreError> {
-        let record = record(key, payload)?;
+    pub(super) fn append(&mut self, stamp: u64, key: &Digest, payload: &[u8]) -> Result<u64, StoreError> {
+        let record = record(stamp, key, payload)?;
         loop {
             let open = match &mut self.open {
                 Some(open) => open,

@@ -391,8 +391,13 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
     let mut names = Vec::new();
     let mut pending = vec![folder.to_owned()];
     while let Some(current) = pending.pop() {
-        for entry in fs::read_dir(&current).map_err(StoreError::io("read", &current))? {
-            let path = entry.map_err(StoreError::io("read", &current))?.path();
+        // Listed before anything changes there.
+        let entries = fs::read_dir(&current).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        for entry in entries.map_err(StoreError::io("read", &current))? {
+            let path = entry.path();
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_file()) {
+                resolve_link(&path)?;
+            }
             if path.is_dir() {
                 pending.push(path);
             } else {
@@ -409,6 +414,18 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
     }
     names.sort();
     names.into_iter().map(|name| file_part(folder, name, 0)).collect()
+}
+
+/// Puts the file that a link leads to in the link's place: an artifact holds regular files alone.
+fn resolve_link(path: &Path) -> Result<(), OperatorError> {
+    if !path.is_file() {
+        let message = format!("the output folder holds what is neither file nor folder: {}", path.display());
+        return Err(OperatorError::data(message).with_help("write files and folders, or links to files"));
+    }
+    let mut copy = path.to_owned().into_os_string();
+    copy.push(".copy");
+    fs::copy(path, &copy).and_then(|_| fs::rename(&copy, path)).map_err(StoreError::io("copy", path))?;
+    Ok(())
 }
 
 fn write_description(folder: &Path, artifact: &Artifact) -> Result<(), OperatorError> {
@@ -501,6 +518,33 @@ mod tests {
         let id = large.commit().unwrap().outputs["rows"].id;
         let rows: Vec<u64> = store.artifact(&id).unwrap().parts.iter().map(|part| part.rows).collect();
         assert_eq!(rows, [2048, 2048, 904]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_a_folder_becomes_the_file_that_it_leads_to() {
+        use crate::operator::TreeKind;
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let made = |target: &str| {
+            let ports = IndexMap::from([("files".to_owned(), PortType::Tree(TreeKind::Files))]);
+            let mut sink = StoreSink::new(&store, ports);
+            let tree = sink.tree("files").unwrap();
+            fs::write(tree.join("one"), "content").unwrap();
+            symlink(target, tree.join("two")).unwrap();
+            sink.commit()
+        };
+        let id = made("one").unwrap().outputs["files"].id;
+        assert_eq!(store.check(&id), Ok(()));
+        assert!(fs::symlink_metadata(store.artifact_folder(&id).join("two")).unwrap().is_file());
+        for nowhere in [".", "nothing"] {
+            assert!(made(nowhere).unwrap_err().message.contains("neither file nor folder"), "{nowhere}");
+        }
+        // What appears in the folder later is damage.
+        fs::write(store.artifact_folder(&id).join("three"), "more").unwrap();
+        assert_eq!(store.check(&id), Err(super::super::Damage::Corrupt));
+        assert!(store.open_input(&id).is_err());
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::{Context, OperatorError};
 
+use crate::source::hub::downloads;
+
 /// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HubModel {
@@ -81,7 +83,7 @@ impl Hub {
             format!("{}/api/models/{}/revision/{}", self.endpoint(), model.id, model.revision.replace('/', "%2F"));
         context.progress().log(&format!("asking {url} for the commit"));
         let said = context.block_on(async {
-            let response = self.get(&url, context).send().await.and_then(reqwest::Response::error_for_status);
+            let response = self.get(&url)?.send().await.and_then(reqwest::Response::error_for_status);
             response
                 .map_err(|error| cannot_fetch(&url, &error))?
                 .bytes()
@@ -168,18 +170,18 @@ impl Hub {
         Err(OperatorError::machine(message).with_help("run once without it, or give the path of a local folder"))
     }
 
-    fn get(&self, url: &str, context: &Context) -> reqwest::RequestBuilder {
-        let request = context.http().get(url);
-        match &self.token {
+    fn get(&self, url: &str) -> Result<reqwest::RequestBuilder, OperatorError> {
+        let request = downloads().map_err(|error| cannot_fetch(url, &error))?.get(url);
+        Ok(match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
-        }
+        })
     }
 
     /// Fetches a URL into a file, which appears only when it is complete. Gives whether the Hub has it.
     async fn fetch(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
         let failed = |error: reqwest::Error| cannot_fetch(url, &error);
-        let response = self.get(url, context).send().await.map_err(failed)?;
+        let response = self.get(url)?.send().await.map_err(failed)?;
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
         if response.status() == reqwest::StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
             return Ok(false);

@@ -1,17 +1,20 @@
-//! What of a command enters the key: the program, and the files and folders that its words name.
+//! What of a command enters the key: the programs, and the files and folders that its words name.
 //!
-//! One rule for all programs. A program of the pipeline's own (a path outside the folders of `PATH`) is known by its content,
-//! a script of the system too; other programs of the system by what they answer to `--version`, or by a `version` that the
-//! params state. A script's own interpreter counts as well. Every word, what stands behind a `=`, and every word inside a
-//! shell's script that names a file, folder or pattern with files is a source. Relative paths start at the pipeline's working
-//! directory, as the program does.
+//! One rule for all programs. Scripts and programs of one's own are known by their content; programs in folders of the system,
+//! and interpreters, by what they answer to `--version`, or by a `version` that the params state. A script's own interpreter
+//! counts as well. Every word, what stands behind a `=`, every word inside a word (the script of `sh -c`), and the modules of
+//! `-m` are sources where they name a file, a folder or a pattern with files, or a program of one's own on `PATH`. Relative
+//! paths start at the pipeline's working directory, as the program does.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
 
 use searchmill_engine::operator::Source;
+
+use super::words::{modules, path, plain, texts};
 
 /// A command as the params name it.
 #[derive(Clone, Copy, Debug)]
@@ -30,70 +33,130 @@ impl Command<'_> {
     /// All that identifies the command.
     pub(crate) fn sources(&self, directory: &Path) -> Vec<Source> {
         let path = std::env::var_os("PATH").unwrap_or_default();
+        self.found(&Places { directory, path: &path }).into_iter().collect()
+    }
+
+    fn found(&self, places: &Places<'_>) -> BTreeSet<Source> {
         let mut found: BTreeSet<Source> = BTreeSet::new();
-        let (first, rest) = self.program.split_at(self.program.len().min(1));
+        let words: Vec<&str> = self.program.iter().chain(self.arguments).map(String::as_str).collect();
+        let (first, rest) = words.split_at(words.len().min(1));
         for word in first {
-            self.program(word, directory, &path, &mut found);
+            self.program(word, places, &mut found);
         }
-        let is_env = first.first().is_some_and(|word| word == "env" || word.ends_with("/env"));
-        let words: Vec<&String> = rest.iter().chain(self.arguments).collect();
-        if let Some(word) = words.iter().find(|word| !word.contains('=') && !word.starts_with('-')).filter(|_| is_env) {
-            self.program(word, directory, &path, &mut found);
+        let starts_another = first.iter().any(|word| STARTERS.contains(&word.rsplit('/').next().unwrap_or_default()));
+        let is_program = |word: &&&str| !word.contains('=') && !word.starts_with('-') && places.located(word).is_some();
+        if let Some(word) = rest.iter().find(is_program).filter(|_| starts_another) {
+            self.program(word, places, &mut found);
         }
-        let named = named(words.into_iter().map(String::as_str), directory);
-        found.extend(named.into_iter().filter(|source| !self.writes_to(source, directory)));
-        found.into_iter().collect()
+        // The program itself stands before its arguments for what it reads (`sh -c`), and is no argument.
+        let named = named(words.iter().copied(), places.directory).into_iter();
+        let own = |source: &Source| first.iter().any(|word| source.written() == *word);
+        found.extend(named.filter(|source| !own(source) && !self.writes_to(source, places.directory)));
+        if self.version.is_none() {
+            found.extend(texts(&words).into_iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
+        }
+        found
     }
 
+    /// Is it among what the program writes? A folder that holds the working directory says nothing about what is read.
     fn writes_to(&self, source: &Source, directory: &Path) -> bool {
-        let plain = |path: &str| directory.join(path).components().collect::<PathBuf>();
-        let place = plain(&source.written());
-        self.writes.iter().any(|written| place.starts_with(plain(written)))
+        let directory = plain(directory);
+        let place = plain(&directory.join(source.written()));
+        let mut written = self.writes.iter().map(|written| plain(&directory.join(written)));
+        written.any(|written| place.starts_with(&written) && !directory.starts_with(&written))
     }
 
-    fn program(&self, word: &str, directory: &Path, path: &OsString, found: &mut BTreeSet<Source>) {
-        let Some(place) = located(word, directory, path) else {
+    fn program(&self, word: &str, places: &Places<'_>, found: &mut BTreeSet<Source>) {
+        let Some(place) = places.located(word) else {
             // It cannot be started either.
             found.insert(Source::Identity(format!("program {word}")));
             return;
         };
-        if !is_of_system(&place, path) {
-            found.insert(Source::Path(word.to_owned()));
+        if !places.on_path(&place) {
+            found.insert(Source::Executable(place.clone()));
         } else if self.version.is_some() {
             return;
-        } else if is_script(&place) && !is_interpreter(&place) {
-            found.insert(Source::Path(place.display().to_string()));
         } else {
-            found.insert(Source::Program(place.clone()));
+            found.insert(known(place.clone()));
         }
         if let Some(interpreter) = interpreter(&place).filter(|_| self.version.is_none())
-            && let Some(place) = located(&interpreter, directory, path)
+            && let Some(place) = places.located(&interpreter)
         {
-            found.insert(Source::Program(place));
+            found.insert(known(place));
         }
     }
 }
+
+/// What is wrong with a list of what a program writes, with the place of each: a folder that holds the working directory
+/// would take every word out of the key.
+pub(super) fn wrong_writes(writes: &[String]) -> impl Iterator<Item = usize> + '_ {
+    let holds =
+        |written: &str| !plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
+    writes.iter().enumerate().filter(move |(_, written)| holds(written)).map(|(place, _)| place)
+}
+
+/// Programs that start the program which their words name.
+const STARTERS: [&str; 7] = ["env", "timeout", "nice", "nohup", "stdbuf", "time", "xargs"];
 
 /// Names of interpreters: what they are is their version, even where a small script stands before them.
 const INTERPRETERS: [&str; 12] =
     ["python", "pypy", "node", "ruby", "perl", "julia", "Rscript", "java", "deno", "bun", "php", "lua"];
 
+/// Is it one of these, with or without a version (`python3.12`)? Not `lua-filter`.
 fn is_interpreter(place: &Path) -> bool {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
-    INTERPRETERS.iter().any(|known| name.starts_with(known))
+    INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'))
 }
 
-/// Where a program lies: a path from the working directory, or the first of that name on `PATH`.
-fn located(word: &str, directory: &Path, path: &OsString) -> Option<PathBuf> {
-    if word.contains('/') {
-        return Some(directory.join(word)).filter(|place| place.is_file());
+/// Folders whose programs come with the system. `/usr/local` is where people put their own.
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/opt", "/nix", "/snap", "/run/current-system", "/System", "/Library"];
+
+/// Only programs of the system and interpreters are asked for their version: another one may take that for its work.
+fn known(place: PathBuf) -> Source {
+    let of_system = SYSTEM.iter().any(|folder| place.starts_with(folder)) && !place.starts_with("/usr/local");
+    if is_interpreter(&place) || of_system && !is_script(&place) {
+        Source::Program(place)
+    } else {
+        Source::Executable(place)
     }
-    std::env::split_paths(path).map(|folder| folder.join(word)).find(|place| place.is_file())
 }
 
-fn is_of_system(place: &Path, path: &OsString) -> bool {
-    let folder = place.parent().unwrap_or(Path::new(""));
-    std::env::split_paths(path).any(|known| known.is_absolute() && known == folder)
+/// Where programs are looked for.
+struct Places<'a> {
+    directory: &'a Path,
+    path: &'a OsStr,
+}
+
+impl Places<'_> {
+    /// Where a program lies: a path from the working directory, or the first of that name on `PATH`.
+    fn located(&self, word: &str) -> Option<PathBuf> {
+        if word.contains('/') {
+            return Some(self.directory.join(word)).filter(|place| place.is_file());
+        }
+        self.folders().map(|folder| folder.join(word)).find(|place| is_executable(place))
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        std::env::split_paths(self.path).map(|folder| self.directory.join(folder))
+    }
+
+    fn on_path(&self, place: &Path) -> bool {
+        self.folders().any(|folder| Some(folder.as_path()) == place.parent())
+    }
+
+    /// The program on `PATH` of that name, if it is known by its content.
+    fn own_tool(&self, name: &str) -> Option<PathBuf> {
+        if name.contains('/') || name.starts_with(['-', '.']) {
+            return None;
+        }
+        let place = self.located(name)?;
+        matches!(known(place.clone()), Source::Executable(_)).then_some(place)
+    }
+}
+
+fn is_executable(place: &Path) -> bool {
+    std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// The first line of a script, without its mark.
@@ -122,36 +185,12 @@ fn interpreter(place: &Path) -> Option<String> {
 
 /// The files and folders that words name.
 pub(crate) fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<Source> {
-    let mut found = BTreeSet::new();
-    for word in words {
-        let after = word.split_once('=').map(|(_, value)| value);
-        for part in std::iter::once(word).chain(after).chain(parts(word)) {
-            if names_files(part, directory) {
-                found.insert(Source::Path(part.to_owned()));
-            }
-        }
-    }
-    found.into_iter().collect()
-}
-
-/// The words inside a word, but for those that a shell writes to (`> log.txt`).
-fn parts(word: &str) -> Vec<&str> {
-    let (mut found, mut rest, mut written) = (Vec::new(), word, false);
-    let ends = |ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch);
-    while !rest.is_empty() {
-        let end = rest.find(ends).unwrap_or(rest.len());
-        if end > 0 {
-            if !written {
-                found.push(&rest[..end]);
-            }
-            written = false;
-        }
-        let Some(mark) = rest[end..].chars().next() else { break };
-        // Quotes, spaces and a second mark may stand before what is written to.
-        written = mark == '>' || written && (mark.is_whitespace() || "'\"|&".contains(mark));
-        rest = &rest[end + mark.len_utf8()..];
-    }
-    found
+    let words: Vec<&str> = words.collect();
+    let texts = texts(&words);
+    let mut candidates: BTreeSet<String> = texts.iter().map(|text| path(text)).collect();
+    candidates.extend(modules(&texts));
+    candidates.retain(|candidate| names_files(candidate, directory));
+    candidates.into_iter().map(Source::Argument).collect()
 }
 
 /// Does a word name a regular file, a folder, or a pattern that files match? Folders in which the working directory lies are
@@ -169,7 +208,7 @@ fn names_files(word: &str, directory: &Path) -> bool {
 }
 
 fn matches_files(word: &str, directory: &Path) -> bool {
-    if !word.contains(['*', '?']) {
+    if !word.contains(['*', '?', '[']) {
         return false;
     }
     let folder = glob::Pattern::escape(&directory.to_string_lossy());
@@ -201,8 +240,6 @@ pub(crate) fn unseen(command: &Command<'_>, environment: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn words(words: &[&str]) -> Vec<String> {
@@ -228,9 +265,15 @@ mod tests {
         let of = |given: &[&str]| shown(&named(given.iter().copied(), folder.path()));
         assert_eq!(of(&["--config=config.yaml", "--fast", "nothing"]), ["config.yaml"]);
         assert_eq!(of(&["--data", "data", "."]), ["data"], "the working directory holds the store");
-        assert_eq!(of(&["-c", "cat 'data/a.txt'; sort <config.yaml|head"]), ["config.yaml", "data/a.txt"]);
+        assert_eq!(of(&["sh", "-c", "cat 'data/a.txt'; sort <config.yaml|head"]), ["config.yaml", "data/a.txt"]);
         assert_eq!(of(&["cat data/*.txt"]), ["data/*.txt"]);
-        assert_eq!(of(&["cat x.py > 'config.yaml'; echo >>trainer.sh 2>&1; cat data/a.txt"]), ["data/a.txt", "x.py"]);
+        assert_eq!(of(&["cat data/[ab].txt"]), ["data/[ab].txt"]);
+        let script = "cat x.py > 'config.yaml'; echo >>trainer.sh 2>&1; cat data/a.txt";
+        assert_eq!(of(&["sh", "-c", script]), ["data/a.txt", "x.py"]);
+        std::fs::write(folder.path().join("my file.txt"), "").unwrap();
+        assert_eq!(of(&["sh", "-c", "grep -q '>' config.yaml; cat 'my file.txt'"]), ["config.yaml", "my file.txt"]);
+        assert_eq!(of(&["python3", "-m", "x"]), ["x.py"]);
+        assert_eq!(of(&["sh", "-c", "python3 -m data.main"]), ["data"], "a package");
         assert_eq!(of(&["..", "/", "/dev/null"]), [""; 0]);
         assert_eq!(of(&["--sets=config.yaml,data/a.txt"]), ["config.yaml", "data/a.txt"]);
     }
@@ -243,18 +286,48 @@ mod tests {
             Command { program: &program, arguments: &arguments, version, writes: &[] }.sources(folder.path())
         };
         let own = of(&["./trainer.sh"], None);
-        assert!(
-            own.contains(&Source::Path("./trainer.sh".to_owned())) && own.contains(&Source::Path("x.py".to_owned()))
-        );
+        let script = Source::Executable(folder.path().join("./trainer.sh"));
+        assert!(own.contains(&script) && own.contains(&Source::Argument("x.py".to_owned())), "{own:?}");
         assert!(own.iter().any(|source| matches!(source, Source::Program(path) if path.ends_with("sh"))), "{own:?}");
         assert!(
             of(&["cat"], None).iter().any(|source| matches!(source, Source::Program(path) if path.ends_with("cat")))
         );
         assert_eq!(shown(&of(&["cat"], Some("9.4"))), ["x.py"], "the params state the version");
-        assert_eq!(shown(&of(&["./trainer.sh"], Some("1"))), ["./trainer.sh", "x.py"], "content counts all the same");
+        assert!(of(&["./trainer.sh"], Some("1")).contains(&script), "content counts all the same");
         assert_eq!(shown(&of(&["no-such-program"], None)), ["x.py", "program no-such-program"]);
-        let env = of(&["env", "A=1", "cat"], None);
-        assert_eq!(env.iter().filter(|source| matches!(source, Source::Program(_))).count(), 2, "{env:?}");
+        for starter in [&["env", "-u", "B", "A=1", "cat"][..], &["timeout", "9", "cat"]] {
+            let found = of(starter, None);
+            assert_eq!(found.iter().filter(|source| matches!(source, Source::Program(_))).count(), 2, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn tools_of_ones_own_are_known_by_content_wherever_they_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        for (name, text) in [("lua-filter", "#!/bin/sh\n"), ("compiled", "\u{7f}ELF"), ("python3.12", "\u{7f}ELF")] {
+            std::fs::write(bin.join(name), text).unwrap();
+            std::fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let path = std::env::join_paths([bin.as_path(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+        let of = |given: &[&str]| {
+            let program = words(given);
+            let command = Command { program: &program, arguments: &[], version: None, writes: &[] };
+            command.found(&Places { directory: folder.path(), path: &path })
+        };
+        let script = Source::Executable(bin.join("lua-filter"));
+        for given in [
+            &["lua-filter"][..],
+            &["sh", "-c", "true && lua-filter x"],
+            &["timeout", "9", "lua-filter"],
+            &["env", "-u", "X", "lua-filter"],
+        ] {
+            assert!(of(given).contains(&script), "{given:?}: {:?}", of(given));
+        }
+        assert!(of(&["compiled"]).contains(&Source::Executable(bin.join("compiled"))), "never started");
+        assert!(of(&["python3.12"]).contains(&Source::Program(bin.join("python3.12"))));
+        assert!(!of(&["sh", "-c", "cat x"]).iter().any(|source| source.written().ends_with("/cat")));
     }
 
     #[test]
@@ -264,6 +337,11 @@ mod tests {
         let writes = words(&["./config.yaml", "data"]);
         let command = Command { program: &program, arguments: &arguments, version: Some("1"), writes: &writes };
         assert_eq!(shown(&command.sources(folder.path())), ["x.py"]);
+        let all = words(&[".", folder.path().to_str().unwrap()]);
+        let command = Command { writes: &all, ..command };
+        assert_eq!(shown(&command.sources(folder.path())), ["config.yaml", "data/a.txt", "x.py"]);
+        let wrong = words(&["log", ".", "a/..", "../..", "/", "", "../log"]);
+        assert_eq!(wrong_writes(&wrong).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! SQL texts in params: parsed when the pipeline is checked, bound to columns when it runs.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, TableReference};
+use datafusion::execution::SessionStateDefaults;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility, ident};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Statement as SqlStatement, TableFactor, Visit, Visitor};
 use searchmill_engine::operator::{OperatorError, ParamIssue};
 
 use super::explain::{explain, missing_input};
@@ -17,8 +22,12 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
         return Some(ParamIssue::new(path, "the SQL expression is empty"));
     }
     let parsed = DFParserBuilder::new(text).build().and_then(|mut parser| parser.parse_into_expr());
-    let error = parsed.err()?;
-    Some(ParamIssue::new(path, format!("not an SQL expression: {}", reason(&error.strip_backtrace()))))
+    match parsed {
+        Ok(parsed) => refused(path, &parsed.expr),
+        Err(error) => {
+            Some(ParamIssue::new(path, format!("not an SQL expression: {}", reason(&error.strip_backtrace()))))
+        }
+    }
 }
 
 /// The same for a key: a column's name or an SQL expression. A name that is no SQL (`Question Type`) is left to the run,
@@ -41,8 +50,56 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     if statements.len() != 1 {
         return Some(ParamIssue::new(path, format!("one query is wanted, found {} statements", statements.len())));
     }
-    let reads = matches!(&statements[0], Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)));
-    (!reads).then(|| ParamIssue::new(path, "only a query (`SELECT …`, `WITH … SELECT …`) can stand here"))
+    match &statements[0] {
+        Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)) => refused(path, one),
+        _ => Some(ParamIssue::new(path, "only a query (`SELECT …`, `WITH … SELECT …`) can stand here")),
+    }
+}
+
+fn refused(path: &str, text: &impl Visit) -> Option<ParamIssue> {
+    let (message, help) = text.visit(&mut Refused).break_value()?;
+    Some(ParamIssue::new(path, message).with_help(help))
+}
+
+/// Finds in a query's text what its plan does not show: calls that planning replaces by their values (`range(0, now())`),
+/// and clauses that DataFusion passes over. Breaks with a message and advice.
+struct Refused;
+
+impl Visitor for Refused {
+    type Break = (String, &'static str);
+
+    fn pre_visit_expr(&mut self, expression: &SqlExpr) -> ControlFlow<Self::Break> {
+        let SqlExpr::Function(call) = expression else { return ControlFlow::Continue(()) };
+        let name = call.name.to_string().trim_matches('"').to_lowercase();
+        if unrepeatable_names().contains(&name) {
+            return ControlFlow::Break((gives_other_values(&name), ELSEWHERE));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Self::Break> {
+        match table {
+            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
+                ControlFlow::Break(("`TABLESAMPLE` does nothing".to_owned(), "draw the rows before, with `sample`"))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Names of the functions whose result changes from call to call.
+fn unrepeatable_names() -> &'static BTreeSet<String> {
+    static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let all = SessionStateDefaults::default_scalar_functions().into_iter();
+        let changing = all.filter(|function| function.signature().volatility != Volatility::Immutable);
+        changing
+            .flat_map(|function| {
+                let aliases = function.aliases().to_vec();
+                std::iter::once(function.name().to_owned()).chain(aliases)
+            })
+            .collect()
+    })
 }
 
 /// The first table of a query that is none of the inputs, if there is one. Functions that give tables are none of them.
@@ -112,9 +169,15 @@ fn unrepeatable(part: &Expr) -> Option<String> {
     }
 }
 
+/// What to do in place of calling such a function.
+const ELSEWHERE: &str = "put the value into `params:`, or use `sample` for seeded randomness";
+
+fn gives_other_values(name: &str) -> String {
+    format!("`{name}()` gives another value each time, so its result cannot be kept")
+}
+
 fn not_repeatable(param: &str, name: &str) -> OperatorError {
-    let message = format!("`{param}`: `{name}()` gives another value each time, so its result cannot be kept");
-    OperatorError::pipeline(message).with_help("put the value into `params:`, or use `sample` for seeded randomness")
+    OperatorError::pipeline(format!("`{param}`: {}", gives_other_values(name))).with_help(ELSEWHERE)
 }
 
 #[cfg(test)]
@@ -149,6 +212,24 @@ mod tests {
         assert_eq!(missing("SELECT id FROM t WHERE id IN (SELECT id FROM scorse)"), there_is_none);
         let help = check_tables("query", "SELECT * FROM scorse", &["t", "scores"]).and_then(|issue| issue.help);
         assert_eq!(help.as_deref(), Some("did you mean `scores`? inputs: `t`, `scores`"));
+    }
+
+    #[test]
+    fn clocks_chance_and_passed_over_clauses_are_refused_wherever_they_stand() {
+        for (text, wanted) in [
+            ("SELECT * FROM range(0, date_part('second', now())::bigint)", "`now()` gives"),
+            ("SELECT * FROM generate_series(0, CAST(random() * 9 AS BIGINT))", "`random()` gives"),
+            ("SELECT id, CURRENT_TIMESTAMP FROM t", "`current_timestamp()` gives"),
+            ("WITH x AS (SELECT uuid() AS u) SELECT u FROM x", "`uuid()` gives"),
+            ("SELECT id FROM t ORDER BY RANDOM() LIMIT 3", "`random()` gives"),
+            ("SELECT id FROM t TABLESAMPLE SYSTEM (10)", "`TABLESAMPLE` does nothing"),
+        ] {
+            let issue = check_query("query", text).unwrap_or_else(|| panic!("{text} passed"));
+            assert!(issue.message.starts_with(wanted) && issue.help.is_some(), "{text}: {}", issue.message);
+        }
+        let inner = check_expression("where", "n IN (SELECT value FROM range(0, date_part('second', now())::bigint))");
+        assert!(inner.is_some_and(|issue| issue.message.starts_with("`now()` gives")));
+        assert_eq!(check_query("query", "SELECT date_part('year', d) AS now FROM t, range(0, 9) r"), None);
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::DFSchema;
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::prelude::SessionContext;
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 use searchmill_engine::operator::OperatorError;
 
 use super::expression::key;
@@ -16,7 +17,9 @@ use super::expression::key;
 /// Group keys, ready to be evaluated over batches of one schema.
 pub(crate) struct Grouping {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    labels: IndexSet<String>,
+    converter: Option<RowConverter>,
+    /// Labels by the keys' values: two groups may have one label (`a/b` and `c`, `a` and `b/c`).
+    labels: IndexMap<Box<[u8]>, String>,
 }
 
 impl Grouping {
@@ -28,27 +31,54 @@ impl Grouping {
             let expression = key(&session, &schema, "by", text)?;
             Ok(session.create_physical_expr(expression, &schema)?)
         });
-        Ok(Self { keys: bound.collect::<Result<_, OperatorError>>()?, labels: IndexSet::new() })
+        let keys = bound.collect::<Result<_, OperatorError>>()?;
+        Ok(Self { keys, converter: None, labels: IndexMap::new() })
     }
 
     /// The group of each row, as its place among [`Self::labels`].
     pub(crate) fn assign(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, OperatorError> {
         let evaluated = self.keys.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?));
         let columns = evaluated.collect::<Result<Vec<ArrayRef>, OperatorError>>()?;
+        let converter = match self.converter.take() {
+            Some(converter) => converter,
+            None => RowConverter::new(columns.iter().map(|c| SortField::new(c.data_type().clone())).collect())?,
+        };
+        let values = self.converter.insert(converter).convert_columns(&columns)?;
         let options = FormatOptions::default().with_null("null");
         let written = columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let written = written.collect::<Result<Vec<_>, _>>()?;
-        (0..batch.num_rows()).map(|row| self.place(&written, row)).collect()
+        (0..batch.num_rows()).map(|row| self.place(values.row(row).as_ref(), &written, row)).collect()
     }
 
-    fn place(&mut self, columns: &[ArrayFormatter<'_>], row: usize) -> Result<u32, OperatorError> {
+    fn place(&mut self, key: &[u8], columns: &[ArrayFormatter<'_>], row: usize) -> Result<u32, OperatorError> {
+        if let Some(place) = self.labels.get_index_of(key) {
+            return Ok(place as u32);
+        }
         let values = columns.iter().map(|column| column.value(row).try_to_string());
         let label = values.collect::<Result<Vec<_>, _>>()?.join("/");
-        Ok(self.labels.insert_full(label).0 as u32)
+        Ok(self.labels.insert_full(key.into(), label).0 as u32)
     }
 
     /// Labels of the groups seen, in the order of their first rows: the keys' values joined by `/`, NULL as `null`.
-    pub(crate) fn labels(&self) -> &IndexSet<String> {
-        &self.labels
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &String> {
+        self.labels.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::StringArray;
+
+    use super::*;
+
+    #[test]
+    fn groups_are_values_and_labels_are_only_shown() {
+        let a: ArrayRef = Arc::new(StringArray::from(vec![Some("a/b"), Some("a"), None, Some("null"), Some("a/b")]));
+        let b: ArrayRef = Arc::new(StringArray::from(vec!["c", "b/c", "x", "x", "c"]));
+        let batch = RecordBatch::try_from_iter([("a", a), ("b", b)]).expect("a batch");
+        let mut grouping = Grouping::new(&batch.schema(), &["a".to_owned(), "b".to_owned()]).expect("keys");
+        assert_eq!(grouping.assign(&batch).expect("groups"), [0, 1, 2, 3, 0]);
+        assert_eq!(grouping.assign(&batch.slice(1, 3)).expect("groups"), [1, 2, 3], "also in another batch");
+        assert_eq!(grouping.labels().collect::<Vec<_>>(), ["a/b/c", "a/b/c", "null/x", "null/x"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Columns that a parser fills value by value, and that can take a half-read row back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -9,6 +10,7 @@ use arrow::array::{
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields};
 use arrow::error::ArrowError;
+use searchmill_engine::plan::nearest;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -23,10 +25,17 @@ pub(crate) enum Fit {
     Lenient,
 }
 
+/// Fields of one object that a message lists.
+const DROPPED_TOLD: usize = 8;
+
 /// A column under construction.
 pub(crate) struct Column {
     field: FieldRef,
+    /// Where it is, for messages: `evidence`, `evidence[]`, `evidence[].title`.
+    path: String,
     fit: Fit,
+    /// Fields of its objects that have no column.
+    dropped: BTreeSet<String>,
     validity: BooleanBufferBuilder,
     values: Values,
 }
@@ -61,18 +70,26 @@ impl Column {
     /// # Errors
     /// When records cannot be read into that type.
     pub(crate) fn new(field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
+        Self::at(field.name().clone(), field, fit)
+    }
+
+    fn at(path: String, field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
         let values = match field.data_type() {
             DataType::Boolean => Values::Bool(BooleanBufferBuilder::new(0)),
             DataType::Int64 | DataType::Int32 => Values::Int(Vec::new()),
             DataType::Float64 => Values::Float(Vec::new()),
             DataType::Utf8 => Values::Text { offsets: vec![0], bytes: Vec::new() },
-            DataType::List(item) => Values::List { offsets: vec![0], item: Box::new(Self::new(item, fit)?) },
+            DataType::List(item) => {
+                Values::List { offsets: vec![0], item: Box::new(Self::at(format!("{path}[]"), item, fit)?) }
+            }
             DataType::Struct(fields) => {
-                Values::Struct(fields.iter().map(|field| Self::new(field, fit)).collect::<Result<_, _>>()?)
+                let column = |field: &FieldRef| Self::at(format!("{path}.{}", field.name()), field, fit);
+                Values::Struct(fields.iter().map(column).collect::<Result<_, _>>()?)
             }
             other => return Err(ArrowError::NotYetImplemented(format!("cannot read records into {other}"))),
         };
-        Ok(Self { field: Arc::clone(field), fit, validity: BooleanBufferBuilder::new(0), values })
+        let (field, validity) = (Arc::clone(field), BooleanBufferBuilder::new(0));
+        Ok(Self { field, path, fit, dropped: BTreeSet::new(), validity, values })
     }
 
     /// Its name.
@@ -126,7 +143,7 @@ impl Column {
             return Ok(());
         }
         if !matches!(self.values, Values::List { .. }) {
-            return Err(format!("`{}` is missing", self.field.name()));
+            return Err(format!("`{}` is missing", self.path));
         }
         self.push_placeholder();
         self.validity.append(true);
@@ -191,10 +208,16 @@ impl Column {
         let nested = matches!(self.values, Values::List { .. } | Values::Struct(_));
         if let Scalar::Text(text) = scalar
             && (!nested || text.trim_start().starts_with(['[', '{']))
-            && let Ok(value) = serde_json::from_str::<Value>(text)
-            && !value.is_string()
         {
-            return Fill(self).deserialize(&value).map_err(|error| error.to_string());
+            match serde_json::from_str::<Value>(text) {
+                Ok(value) if !value.is_string() => {
+                    return Fill(self).deserialize(&value).map_err(|error| error.to_string());
+                }
+                Err(error) if self.holds_objects() => {
+                    return Err(self.mismatch(&format!("a text that is not valid JSON: {error}")));
+                }
+                _ => {}
+            }
         }
         match &mut self.values {
             Values::List { offsets, item } => {
@@ -207,6 +230,29 @@ impl Column {
         }
     }
 
+    fn holds_objects(&self) -> bool {
+        match &self.values {
+            Values::List { item, .. } => item.holds_objects(),
+            values => matches!(values, Values::Struct(_)),
+        }
+    }
+
+    /// Whether the last row has a value that is no empty text.
+    fn is_filled(&self) -> bool {
+        let valid = self.len().checked_sub(1).is_some_and(|last| self.validity.get_bit(last));
+        valid && self.last_text() != Some("")
+    }
+
+    /// Adds the fields of objects that have no column, as `evidence[].source`.
+    pub(crate) fn collect_dropped(&self, found: &mut BTreeSet<String>) {
+        found.extend(self.dropped.iter().map(|name| format!("{}.{name}", self.path)));
+        match &self.values {
+            Values::List { item, .. } => item.collect_dropped(found),
+            Values::Struct(columns) => columns.iter().for_each(|column| column.collect_dropped(found)),
+            _ => {}
+        }
+    }
+
     fn mismatch(&self, found: &str) -> String {
         let wanted = match &self.values {
             Values::Bool(_) => "true or false",
@@ -216,7 +262,7 @@ impl Column {
             Values::List { .. } => "a list",
             Values::Struct(_) => "an object",
         };
-        format!("`{}` must be {wanted}, found {found}", self.field.name())
+        format!("`{}` must be {wanted}, found {found}", self.path)
     }
 
     /// The column as an array; it is empty afterwards.
@@ -314,7 +360,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a value for `{}`", self.0.name())
+        write!(f, "a value for `{}`", self.0.path)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
@@ -363,7 +409,13 @@ impl<'de> Visitor<'de> for Fill<'_> {
         let column = self.0;
         match &mut column.values {
             Values::Struct(columns) => {
-                fill_struct(columns, column.validity.len(), column.fit, parts)?;
+                let unknown = fill_struct(columns, column.validity.len(), column.fit, parts)?;
+                if column.fit == Fit::Lenient
+                    && columns.iter().all(|part| part.field.is_nullable() && !part.is_filled())
+                {
+                    return Err(A::Error::custom(nothing_known(&column.path, columns, &unknown)));
+                }
+                column.dropped.extend(unknown.into_iter().take(DROPPED_TOLD));
                 column.validity.append(true);
                 Ok(())
             }
@@ -382,13 +434,14 @@ impl<'de> Visitor<'de> for Fill<'_> {
     }
 }
 
+/// Gives the fields that have no column.
 fn fill_struct<'de, A: MapAccess<'de>>(
     columns: &mut [Column],
     row: usize,
     fit: Fit,
     mut parts: A,
-) -> Result<(), A::Error> {
-    let mut expected = 0;
+) -> Result<Vec<String>, A::Error> {
+    let (mut expected, mut unknown) = (0, Vec::new());
     while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
         match found {
             Found::Column(place) => {
@@ -398,18 +451,50 @@ fn fill_struct<'de, A: MapAccess<'de>>(
                 parts.next_value_seed(Fill(&mut columns[place]))?;
                 expected = place + 1;
             }
-            Found::Unknown(_) if fit == Fit::Lenient => parts.next_value::<serde::de::IgnoredAny>().map(|_| ())?,
+            Found::Unknown(name) if fit == Fit::Lenient => {
+                parts.next_value::<serde::de::IgnoredAny>()?;
+                unknown.push(name);
+            }
             Found::Unknown(name) => return Err(A::Error::custom(unknown_field(&name))),
         }
     }
-    fill_gaps(columns, row).map_err(A::Error::custom)
+    fill_gaps(columns, row).map_err(A::Error::custom)?;
+    Ok(unknown)
+}
+
+/// The message for an object of which nothing would be left.
+fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
+    let known: Vec<&str> = columns.iter().map(Column::name).collect();
+    let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if unknown.is_empty() {
+        return format!("`{path}` is empty: it needs one of {}", listed(&known));
+    }
+    let unknown: Vec<&str> = unknown.iter().take(DROPPED_TOLD).map(String::as_str).collect();
+    let has = format!("`{path}` has {}, but none of {}", listed(&unknown), listed(&known));
+    let meant = |name: &&str| nearest(name, known.iter().copied()).or_else(|| short_for(name, &known));
+    let meant = unknown.iter().find_map(|name| Some(format!("`{}` for `{name}`", meant(name)?)));
+    meant.map_or(has.clone(), |meant| format!("{has}; did you mean {meant}?"))
+}
+
+/// The name that a shorter one stands for: `doc_id` and `docId` for `document_id`.
+fn short_for<'a>(short: &str, names: &[&'a str]) -> Option<&'a str> {
+    let letters = |text: &str| -> Vec<char> {
+        text.chars().filter(|ch| ch.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let short = letters(short);
+    let is_short = |name: &&&str| {
+        let name = letters(name);
+        let mut rest = name.iter();
+        short.len() >= 2 && short.iter().all(|ch| rest.any(|other| other == ch))
+    };
+    names.iter().find(is_short).copied()
 }
 
 /// Columns that have no value in this row get none; all that must have one are named.
 pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String> {
     let gaps = columns.iter_mut().filter(|column| column.len() == row);
     let missing: Vec<String> =
-        gaps.filter_map(|column| column.push_missing().is_err().then(|| format!("`{}`", column.name()))).collect();
+        gaps.filter_map(|column| column.push_missing().is_err().then(|| format!("`{}`", column.path))).collect();
     match missing.as_slice() {
         [] => Ok(()),
         [one] => Err(format!("{one} is missing")),

@@ -1,5 +1,6 @@
 //! Blocks of raw records to record batches, with the bad records apart.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -33,10 +34,21 @@ pub(crate) struct Direct {
     pub schema: SchemaRef,
     /// How exactly values must fit.
     pub fit: Fit,
-    /// Is there an `id` column that gets a number where the source has none?
-    pub numbered: bool,
+    /// Where the ids of rows come from.
+    pub ids: Ids,
     /// The column that takes all other fields.
     pub rest: Option<usize>,
+}
+
+/// Where the ids of rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ids {
+    /// Rows have none.
+    None,
+    /// From the first column; a row without one gets its number.
+    Numbered,
+    /// From the first column, which the user chose; a row without one is rejected.
+    Required,
 }
 
 /// Each column has an origin.
@@ -57,23 +69,30 @@ pub(crate) struct Decoded {
     pub lines: Vec<u64>,
     /// Bad rows.
     pub rejects: Vec<Reject>,
+    /// Fields inside objects that have no column.
+    pub dropped: BTreeSet<String>,
 }
 
 impl Direct {
     /// Columns inferred from a table's rows.
     pub(crate) fn table(columns: Vec<FieldRef>) -> Self {
         let schema = Arc::new(Schema::new(columns.clone()));
-        Self { source: columns, schema, fit: Fit::Exact, numbered: false, rest: None }
+        Self { source: columns, schema, fit: Fit::Exact, ids: Ids::None, rest: None }
     }
 
     /// The columns of a kind, each read from the field that `name` gives.
-    pub(crate) fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef]) -> Self {
+    pub(crate) fn kind<'a>(
+        kind: RecordKind,
+        name: impl Fn(&'a str) -> String,
+        fields: &'a [FieldRef],
+        ids: Ids,
+    ) -> Self {
         let renamed = |field: &'a FieldRef| {
             Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable()))
         };
         let rest = fields.iter().position(|field| field.name() == "metadata");
         let source = fields.iter().map(renamed).collect();
-        Self { source, schema: kind.schema(), fit: Fit::Lenient, numbered: true, rest }
+        Self { source, schema: kind.schema(), fit: Fit::Lenient, ids, rest }
     }
 
     fn columns(&self) -> Result<Vec<Column>, OperatorError> {
@@ -91,8 +110,11 @@ impl Direct {
         if let Some(place) = self.rest.filter(|_| !rest.is_empty()) {
             keep_rest(&mut columns[place], row, rest).map_err(Fault::row)?;
         }
-        if self.numbered && columns[0].len() == row {
+        if self.ids == Ids::Numbered && columns[0].len() == row {
             columns[0].push_scalar(Scalar::Text(&number.to_string())).map_err(Fault::row)?;
+        }
+        if self.ids == Ids::Required && columns[0].len() > row && columns[0].last_text() == Some("") {
+            return Err(Fault::row(format!("`{}` is empty", columns[0].name())));
         }
         fill_gaps(columns, row).map_err(Fault::row)
     }
@@ -101,7 +123,8 @@ impl Direct {
         let mut rest = Map::new();
         let collect = self.rest.is_some().then_some(&mut rest);
         let mut parser = serde_json::Deserializer::from_slice(record);
-        let seed = Row { columns, place: row, fit: self.fit, null_is_missing: self.numbered, rest: collect };
+        let seed =
+            Row { columns, place: row, fit: self.fit, null_is_missing: self.ids == Ids::Numbered, rest: collect };
         seed.deserialize(&mut parser).and_then(|()| parser.end())?;
         self.complete(columns, row, number, rest)
     }
@@ -211,7 +234,7 @@ impl Mapped {
     fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<(), Fault> {
         let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
         for (column, origin) in columns.iter_mut().zip(&self.origins) {
-            let value = origin.find(record);
+            let value = origin.find(record).map_err(|field| Fault::row(incomplete(column.name(), &field)))?;
             if !value.is_null() {
                 Fill(column).deserialize(value.as_ref())?;
             }
@@ -225,6 +248,10 @@ impl Mapped {
         let unused = fields.iter().filter(|(name, _)| !used.contains(&name.as_str()));
         unused.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
+}
+
+fn incomplete(column: &str, field: &str) -> String {
+    format!("the template of `{column}` needs `{field}`, which is missing; write `{{{field}?}}` if it is optional")
 }
 
 impl Decoder {
@@ -316,8 +343,12 @@ fn by_row(
             }
         }
     }
+    let mut dropped = BTreeSet::new();
+    for column in &columns {
+        column.collect_dropped(&mut dropped);
+    }
     let batch = direct.batch(&mut columns, lines.len())?;
-    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects })
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped })
 }
 
 fn by_layout<R>(
@@ -335,5 +366,5 @@ fn by_layout<R>(
             Err(fault) => rejects.push(fault.reject(&block.file, line, bytes)),
         }
     }
-    Ok(Decoded { file: Arc::clone(&block.file), batch: batch(&rows)?, lines, rejects })
+    Ok(Decoded { file: Arc::clone(&block.file), batch: batch(&rows)?, lines, rejects, dropped: BTreeSet::new() })
 }

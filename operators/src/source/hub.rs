@@ -143,10 +143,10 @@ impl Hub {
         let path: Vec<String> = path.split('/').map(encoded).collect();
         let address =
             format!("{}/datasets/{repository}/resolve/{}/{}", self.endpoint, encoded(revision), path.join("/"));
-        let retry = context.retry();
+        let (client, retry) = (downloads()?, context.retry());
         let mut attempt = 1;
         loop {
-            let sent = self.authorised(context.http().get(&address)).send().await;
+            let sent = self.authorised(client.get(&address)).send().await;
             let again = match &sent {
                 Ok(response) => {
                     response.status().is_server_error() || response.status() == StatusCode::TOO_MANY_REQUESTS
@@ -208,6 +208,11 @@ impl Hub {
             _ => error,
         })
     }
+}
+
+/// A client for files of the Hub, which sends its readers on to other hosts; the token stays with the first one.
+pub(crate) fn downloads() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder().build()
 }
 
 /// A header's value as a file name: no quotes, no weak-tag mark, no path.
@@ -343,6 +348,21 @@ mod tests {
         assert_eq!(text(&offline.fetch(LOCATION, &harness.context()).unwrap()), "new");
         let error = offline.fetch("hf://datasets/org/name/other", &harness.context()).unwrap_err();
         assert!(error.message.contains("HF_HUB_OFFLINE"), "{error}");
+    }
+
+    #[test]
+    fn the_hub_may_send_readers_to_another_host_but_not_the_token() {
+        let harness = Harness::new();
+        let blobs = TestServer::new(&[("/blob", b"content")]);
+        let target = format!("{}/blob", blobs.address);
+        let redirect = axum::response::Redirect::temporary(&target);
+        let app = axum::Router::new().fallback(move || async move { redirect });
+        let context = harness.context();
+        let listener = context.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        context.block_on(async { drop(tokio::spawn(async { axum::serve(listener, app).await })) });
+        assert_eq!(text(&hub(&address, &harness).fetch(LOCATION, &context).unwrap()), "content");
+        assert_eq!(blobs.requests(), ["GET /blob"]);
     }
 
     #[test]

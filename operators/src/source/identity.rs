@@ -50,7 +50,7 @@ impl Identity {
     }
 
     fn unique(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
-        let Decoded { file, batch, lines, mut rejects } = decoded;
+        let Decoded { file, batch, lines, mut rejects, .. } = decoded;
         let ids = text_column(&batch, "id")?;
         let kept: Vec<bool> = (0..batch.num_rows()).map(|row| self.ids.insert(mark(&[ids.value(row)]))).collect();
         if kept.iter().all(|kept| *kept) {

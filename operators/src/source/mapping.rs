@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::form::Form;
+use super::template::{self, Piece, Slot, lookup, top_level};
+
 /// Where a column's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -13,13 +16,8 @@ pub(crate) enum Origin {
     Pointer(String),
     /// Text with `{field}` and `{/pointer}` in it; `{{` and `}}` are braces.
     Template(Vec<Piece>),
-}
-
-/// A part of a template.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
-    Text(String),
-    Value(Origin),
+    /// A template that is JSON.
+    Json(Box<Form>),
 }
 
 impl Origin {
@@ -32,91 +30,54 @@ impl Origin {
             return Err("an empty text names no column".to_owned());
         }
         if text.contains(['{', '}']) {
-            return template(text).map(Self::Template);
+            let pieces = template::parse(text)?;
+            let form = Form::parse(text, &pieces);
+            return Ok(form.map_or(Self::Template(pieces), |form| Self::Json(Box::new(form))));
         }
-        Ok(Self::plain(text))
-    }
-
-    fn plain(text: &str) -> Self {
-        if text.starts_with('/') { Self::Pointer(text.to_owned()) } else { Self::Field(text.to_owned()) }
+        let text = text.to_owned();
+        Ok(if text.starts_with('/') { Self::Pointer(text) } else { Self::Field(text) })
     }
 
     /// The value in a row; null when there is none.
-    pub(crate) fn find<'v>(&self, row: &'v Value) -> Cow<'v, Value> {
-        match self {
-            Self::Field(name) => Cow::Borrowed(row.get(name).unwrap_or(&Value::Null)),
-            Self::Pointer(pointer) => Cow::Borrowed(row.pointer(pointer).unwrap_or(&Value::Null)),
-            Self::Template(pieces) => Cow::Owned(fill(pieces, row)),
-        }
+    ///
+    /// # Errors
+    /// The name of a field that a template needs and the row lacks, while it has others of the template.
+    pub(crate) fn find<'v>(&self, row: &'v Value) -> Result<Cow<'v, Value>, String> {
+        Ok(match self {
+            Self::Field(path) | Self::Pointer(path) => Cow::Borrowed(lookup(row, path).unwrap_or(&Value::Null)),
+            Self::Template(pieces) => Cow::Owned(template::fill(pieces, row)?.map_or(Value::Null, Value::String)),
+            Self::Json(form) => Cow::Owned(form.fill(row)?.unwrap_or(Value::Null)),
+        })
     }
 
-    /// The top-level fields it reads.
+    /// Whether it is a template.
+    pub(crate) fn is_template(&self) -> bool {
+        matches!(self, Self::Template(_) | Self::Json(_))
+    }
+
+    /// The top-level fields it may read.
     pub(crate) fn fields(&self) -> Vec<&str> {
         match self {
-            Self::Field(name) => vec![name],
-            Self::Pointer(pointer) => pointer.split('/').nth(1).into_iter().collect(),
-            Self::Template(pieces) => pieces
-                .iter()
-                .flat_map(|piece| match piece {
-                    Piece::Text(_) => Vec::new(),
-                    Piece::Value(origin) => origin.fields(),
-                })
-                .collect(),
+            Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],
+            Self::Template(_) | Self::Json(_) => self.slots().into_iter().flat_map(Slot::fields).collect(),
         }
     }
-}
 
-fn template(text: &str) -> Result<Vec<Piece>, String> {
-    let mut pieces = Vec::new();
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        plain.push_str(&rest[..at]);
-        let brace = &rest[at..=at];
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix(brace) {
-            plain.push_str(brace);
-            rest = after;
-            continue;
+    /// The top-level fields that some record must have.
+    pub(crate) fn required(&self) -> Vec<&str> {
+        match self {
+            Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],
+            Self::Template(_) | Self::Json(_) => self.slots().into_iter().filter_map(Slot::required).collect(),
         }
-        let end = rest.find('}').filter(|end| brace == "{" && *end > 0);
-        let end = end.ok_or_else(|| {
-            format!("`{text}` has a brace that does not enclose a column name; write `{{{{` for `{{`")
-        })?;
-        if !plain.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut plain)));
-        }
-        pieces.push(Piece::Value(Origin::plain(&rest[..end])));
-        rest = &rest[end + 1..];
     }
-    plain.push_str(rest);
-    if !plain.is_empty() {
-        pieces.push(Piece::Text(plain));
-    }
-    Ok(pieces)
-}
 
-/// A template's text; null when none of its values is there.
-fn fill(pieces: &[Piece], row: &Value) -> Value {
-    let mut text = String::new();
-    let mut found = false;
-    for piece in pieces {
-        match piece {
-            Piece::Text(plain) => text.push_str(plain),
-            Piece::Value(origin) => match origin.find(row).as_ref() {
-                Value::Null => {}
-                Value::String(value) => {
-                    text.push_str(value);
-                    found = true;
-                }
-                value => {
-                    text.push_str(&value.to_string());
-                    found = true;
-                }
-            },
+    fn slots(&self) -> Vec<&Slot> {
+        match self {
+            Self::Field(_) | Self::Pointer(_) => Vec::new(),
+            Self::Template(pieces) => template::slots(pieces).collect(),
+            Self::Json(form) => form.slots(),
         }
     }
-    if found { Value::String(text) } else { Value::Null }
 }
 
 #[cfg(test)]
@@ -124,15 +85,54 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn find(text: &str, row: &Value) -> Result<Value, String> {
+        Origin::parse(text).unwrap().find(row).map(Cow::into_owned)
+    }
+
     #[test]
     fn fields_pointers_and_templates() {
         let row = json!({"title": "T", "body": {"text": "B"}, "n": 3});
-        let find = |text: &str| Origin::parse(text).unwrap().find(&row).into_owned();
+        let find = |text: &str| find(text, &row).unwrap();
         assert_eq!(find("title"), json!("T"));
         assert_eq!(find("/body/text"), json!("B"));
         assert_eq!(find("{title}: {/body/text} ({n}) {{x}}"), json!("T: B (3) {x}"));
         assert_eq!(find("{missing}"), Value::Null);
         assert_eq!(find("nothing"), Value::Null);
+    }
+
+    #[test]
+    fn a_template_needs_all_its_fields_but_the_optional_ones() {
+        let row = json!({"title": "T", "empty": null, "Why?": "W"});
+        assert_eq!(find("{title}\n{body}", &row), Err("body".to_owned()));
+        assert_eq!(find("{title}\n{empty}", &row), Err("empty".to_owned()));
+        assert_eq!(find("{title}\n{body?}", &row), Ok(json!("T\n")));
+        assert_eq!(find("{title} {Why?}", &row), Ok(json!("T W")), "a field whose name ends in `?`");
+        assert_eq!(find("{body} {empty}", &row), Ok(Value::Null), "none of its fields");
+        let origin = Origin::parse("{title} {/meta/a} {body?}").unwrap();
+        assert_eq!(origin.required(), ["title", "meta"]);
+        assert_eq!(origin.fields(), ["title", "meta", "body?", "body"]);
+    }
+
+    #[test]
+    fn values_in_a_json_template_are_escaped() {
+        let template = r#"[{{"document_id": "{doc}", "fact": "{said?}", "n": {n?}}}]"#;
+        let row = json!({"doc": "D\"1\"", "said": "C:\\x\n{}", "n": "[1]"});
+        assert_eq!(find(template, &row), Ok(json!([{"document_id": "D\"1\"", "fact": "C:\\x\n{}", "n": [1]}])));
+        assert_eq!(find(template, &json!({"doc": "D"})), Ok(json!([{"document_id": "D"}])));
+        assert_eq!(find(template, &json!({"said": "x"})), Err("doc".to_owned()));
+        assert_eq!(find(template, &json!({})), Ok(Value::Null));
+        let two = r#"[{{"title": "{a}"}}, {{"title": "{b?}"}}]"#;
+        assert_eq!(find(two, &json!({"a": "A"})), Ok(json!([{"title": "A"}])), "empty objects are left out");
+        let text = r#"{{"say": "\"{a}\" and {b}", "always": true}}"#;
+        assert_eq!(find(text, &json!({"a": "\"", "b": 2})), Ok(json!({"say": "\"\"\" and 2", "always": true})));
+    }
+
+    #[test]
+    fn text_that_only_begins_like_json_stays_text() {
+        let row = json!({"tag": "a\"b", "title": "T", "ids": "1, 2"});
+        assert_eq!(find("[{tag}] {title}", &row), Ok(json!("[a\"b] T")));
+        assert_eq!(find("[{tag}] \"{title}\"", &row), Ok(json!("[a\"b] \"T\"")));
+        assert_eq!(find("[{ids}]", &row), Ok(json!("[1, 2]")));
     }
 
     #[test]

@@ -71,6 +71,10 @@ async fn answer(
         shelf.files.insert(path, body.to_vec());
         return response.status(StatusCode::CREATED).body(Body::empty()).unwrap();
     }
+    if method == Method::DELETE {
+        shelf.files.remove(&path);
+        return response.status(StatusCode::NO_CONTENT).body(Body::empty()).unwrap();
+    }
     let Some(file) = shelf.files.get(&path).cloned() else {
         return response.status(StatusCode::NOT_FOUND).body(Body::from("nothing here")).unwrap();
     };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::TrainParams;
 use super::outside::swift;
-use crate::program::{Command, named, unseen, variable_issues};
+use crate::program::{Command, named, unseen, variable_issues, write_issues};
 
 /// Who trains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -81,8 +81,7 @@ pub(crate) struct SwiftParams {
     /// Further flags by their names, without dashes: `{loss_scale: hermes, deepspeed: zero2}`. A list is several words, a
     /// map is JSON. Files and folders that they name are sources.
     pub(crate) flags: BTreeMap<String, Value>,
-    /// Environment variables that swift may see besides `PATH`, `HOME`, `LANG` and the node's GPUs (`HF_HOME`,
-    /// `WANDB_API_KEY`). Their values are not part of the node's key.
+    /// Environment variables that swift may see besides `PATH`, `HOME` and the node's GPUs (`HF_HOME`, `WANDB_API_KEY`). Their values are not part of the node's key.
     pub(crate) environment: Vec<String>,
     /// Seconds after which it is stopped; 0: never. Does not enter the key.
     #[schemars(extend("x-searchmill-key" = false))]
@@ -163,8 +162,8 @@ pub(crate) struct ExecParams {
     pub(crate) writes: Vec<String>,
     /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     pub(crate) params: Map<String, Value>,
-    /// Environment variables that the program may see besides `PATH`, `HOME`, `LANG` and the node's GPUs. Their values are
-    /// not part of the node's key.
+    /// Environment variables that the program may see besides `PATH`, `HOME` and the node's GPUs. Their values are not part
+    /// of the node's key.
     pub(crate) environment: Vec<String>,
     /// Seconds after which it is stopped; 0: never. Does not enter the key.
     #[schemars(extend("x-searchmill-key" = false))]
@@ -191,7 +190,7 @@ impl Backend {
                 sources.extend(named(words.into_iter(), directory));
             }
             Self::Exec(exec) => {
-                sources.extend(exec.files.iter().cloned().map(Source::Path));
+                sources.extend(exec.files.iter().cloned().map(Source::Argument));
                 sources.extend(exec.words().sources(directory));
             }
         }
@@ -220,6 +219,7 @@ impl Backend {
                 let mut issues = foreign(params, "another trainer", "tell the program in `arguments` or `params`");
                 issues.extend(no_program("backend.exec.program", &own.program));
                 issues.extend(variable_issues("backend.exec.environment", &own.environment));
+                issues.extend(write_issues("backend.exec.writes", &own.writes));
                 if !own.arguments.iter().any(|argument| argument.contains("{output}")) {
                     let issue = ParamIssue::new("backend.exec.arguments", "do not say where the trained model goes");
                     issues.push(issue.with_help("let one of them hold `{output}`"));

@@ -134,13 +134,24 @@ impl Encoding {
 
 /// Example rows hold their line, exactly as the trainer reads it.
 fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
-    let rows = text_column(batch, "row")?;
+    let (ids, rows) = (text_column(batch, "id")?, text_column(batch, "row")?);
     let mut lines = Vec::with_capacity(rows.value_data().len() + rows.len());
-    for row in rows.iter().flatten() {
-        lines.extend_from_slice(row.as_bytes());
+    for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
+        check_object(id, row)?;
+        // Within strings JSON has no raw line breaks: these stand between values, where a space means the same.
+        lines.extend(row.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
         lines.push(b'\n');
     }
     Ok(lines)
+}
+
+/// A row that is not one JSON object would break the file for whoever reads it line by line.
+fn check_object(id: &str, row: &str) -> Result<(), OperatorError> {
+    match serde_json::from_str::<serde::de::IgnoredAny>(row) {
+        Ok(_) if row.trim_start().starts_with('{') => Ok(()),
+        Ok(_) => Err(not_json(id, &"it is another value")),
+        Err(error) => Err(not_json(id, &error)),
+    }
 }
 
 fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
@@ -292,16 +303,18 @@ fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, Operat
     for batch in rows.batches() {
         context.check_cancelled()?;
         let batch = batch?;
-        for row in text_column(&batch, "row")?.iter().flatten() {
+        let (ids, rows) = (text_column(&batch, "id")?, text_column(&batch, "row")?);
+        for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
+            check_object(id, row)?;
             let mut parser = serde_json::Deserializer::from_str(row);
-            Widen(&mut shape).deserialize(&mut parser).map_err(|error| not_json(&error))?;
+            Widen(&mut shape).deserialize(&mut parser).map_err(|error| not_json(id, &error))?;
         }
     }
     Ok(Direct::table(shape.columns()))
 }
 
-fn not_json(error: &dyn std::fmt::Display) -> OperatorError {
-    OperatorError::data(format!("an example row is not a JSON object: {error}"))
+fn not_json(id: &str, error: &dyn std::fmt::Display) -> OperatorError {
+    OperatorError::data(format!("the row of the example `{id}` is not one JSON object: {error}"))
 }
 
 fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
@@ -314,7 +327,7 @@ fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch
     let records = Records::Json { bytes, places };
     let decoded = decoder.decode(Block { file: "examples".into(), records, first: 0, rejects: Vec::new() })?;
     match decoded.rejects.first() {
-        Some(reject) => Err(not_json(&reject.message)),
+        Some(reject) => Err(not_json(&reject.id, &reject.message)),
         None => Ok(decoded.batch),
     }
 }

@@ -1,20 +1,23 @@
 //! Copies a written artifact to its destination: whole or not at all, and only where it differs from what is there.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use object_store::path::Path as StorePath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
-use searchmill_engine::operator::{Context, OperatorError, missing_credentials};
+use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
 use url::Url;
 
+use super::local::{fill, to_path};
 use super::manifest::Manifest;
 use crate::source::location::scheme;
 use crate::source::store;
 
 /// Pieces of an upload, and the length up to which a file is sent in one.
 const PIECE_BYTES: usize = 8 << 20;
+
+/// Longest manifest that is read.
+const MOST_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// What an export did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct Exported {
 
 /// Brings a destination up to the artifact in `tree` (made by `write`): files first, then `<destination>.manifest.json`.
 /// Local files are compared byte by byte and replaced by a rename; remote ones are taken as they are when their manifest
-/// and lengths agree. Doing it again changes nothing, so it can follow every run, cached or not.
+/// and lengths agree. Files of a folder that only the last manifest names are removed. Doing it again changes nothing, so it can follow every run, cached or not.
 ///
 /// # Errors
 /// When the destination cannot be written.
@@ -54,79 +57,6 @@ pub(super) fn file_name(destination: &str) -> Result<String, OperatorError> {
     Ok(name.to_owned())
 }
 
-fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> Result<bool, OperatorError> {
-    let failed = |error: std::io::Error| {
-        OperatorError::machine(format!("cannot write {}: {error}", destination.display()))
-            .with_help("check that the folder may be written to and has room")
-    };
-    let mut unchanged = true;
-    for file in &manifest.files {
-        let target = if manifest.folder { destination.join(&file.path) } else { destination.to_owned() };
-        unchanged &= replace(&target, || File::open(tree.join(&file.path))).map_err(failed)?;
-    }
-    let text = manifest.text()?;
-    let beside = format!("{}.manifest.json", destination.display());
-    unchanged &= replace(Path::new(&beside), || Ok(text.as_bytes())).map_err(failed)?;
-    Ok(unchanged)
-}
-
-/// Makes the target hold those bytes; true when it did already.
-fn replace<R: Read>(target: &Path, open: impl Fn() -> std::io::Result<R>) -> std::io::Result<bool> {
-    if let Ok(there) = File::open(target)
-        && same_bytes(there, open()?)?
-    {
-        return Ok(true);
-    }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut temporary = tempfile::Builder::new().prefix(".writing-").permissions_of_new_files().tempfile_in(folder)?;
-    std::io::copy(&mut open()?, &mut temporary)?;
-    temporary.as_file().sync_all()?;
-    temporary.persist(target).map_err(|error| error.error)?;
-    Ok(false)
-}
-
-trait NewFilePermissions {
-    fn permissions_of_new_files(&mut self) -> &mut Self;
-}
-
-impl NewFilePermissions for tempfile::Builder<'_, '_> {
-    /// Readable for others as far as the umask allows, as any new file is; temporary files are private otherwise.
-    #[cfg(unix)]
-    fn permissions_of_new_files(&mut self) -> &mut Self {
-        self.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-    }
-
-    #[cfg(not(unix))]
-    fn permissions_of_new_files(&mut self) -> &mut Self {
-        self
-    }
-}
-
-fn same_bytes(mut a: impl Read, mut b: impl Read) -> std::io::Result<bool> {
-    let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    loop {
-        let (here, there) = (fill(&mut a, &mut left)?, fill(&mut b, &mut right)?);
-        if left[..here] != right[..there] {
-            return Ok(false);
-        }
-        if here == 0 {
-            return Ok(true);
-        }
-    }
-}
-
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..])? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
-}
-
 async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result<bool, OperatorError> {
     let url = Url::parse(destination)
         .map_err(|error| OperatorError::pipeline(format!("`{destination}` is not a URL: {error}")))?;
@@ -141,30 +71,39 @@ async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result
         if manifest.folder { parts.fold(base.clone(), StorePath::join) } else { base.clone() }
     };
     let text = manifest.text()?;
-    let beside = StorePath::from(format!("{base}.manifest.json"));
-    if is_there(store.as_ref(), manifest, &beside, &text, path).await {
+    let beside = StorePath::from(format!("{base}{MANIFEST_ENDING}"));
+    let before = manifest_there(store.as_ref(), &beside).await;
+    if before.as_ref() == Some(&text) && is_there(store.as_ref(), manifest, path).await {
         return Ok(true);
     }
     for file in &manifest.files {
         put(store.as_ref(), &path(&file.path), &tree.join(&file.path)).await.map_err(failed)?;
     }
+    for stale in stale(before.as_deref().unwrap_or_default(), manifest) {
+        match store.delete(&path(&stale)).await {
+            Err(error) if !matches!(error, object_store::Error::NotFound { .. }) => return Err(failed(error)),
+            _ => {}
+        }
+    }
     store.put(&beside, PutPayload::from(text.into_bytes())).await.map_err(failed)?;
     Ok(false)
 }
 
-/// Does the store have the same manifest, and files of those lengths?
-async fn is_there(
-    store: &dyn ObjectStore,
-    manifest: &Manifest,
-    beside: &StorePath,
-    text: &str,
-    path: impl Fn(&str) -> StorePath,
-) -> bool {
-    let Ok(found) = store.get(beside).await else { return false };
-    // Another length, another text: it is not read, whatever it is.
-    if found.meta.size != text.len() as u64 || !found.bytes().await.is_ok_and(|bytes| bytes == text.as_bytes()) {
-        return false;
-    }
+/// Files of the folder that was delivered before which this one does not have.
+fn stale(before: &str, manifest: &Manifest) -> Vec<String> {
+    let before = serde_json::from_str::<Manifest>(before).ok().filter(|before| before.folder && manifest.folder);
+    let has = |path: &str| manifest.files.iter().any(|file| file.path == path);
+    let before = before.into_iter().flat_map(|before| before.files).map(|file| file.path);
+    before.filter(|path| !has(path) && !path.split('/').any(|part| matches!(part, "" | "." | ".."))).collect()
+}
+
+async fn manifest_there(store: &dyn ObjectStore, beside: &StorePath) -> Option<String> {
+    let found = store.get(beside).await.ok().filter(|found| found.meta.size <= MOST_MANIFEST_BYTES)?;
+    String::from_utf8(found.bytes().await.ok()?.to_vec()).ok()
+}
+
+/// Does the store have files of those lengths?
+async fn is_there(store: &dyn ObjectStore, manifest: &Manifest, path: impl Fn(&str) -> StorePath) -> bool {
     for file in &manifest.files {
         if !store.head(&path(&file.path)).await.is_ok_and(|found| found.size == file.bytes) {
             return false;

@@ -87,9 +87,13 @@ impl Manifest {
     /// # Errors
     /// When it is not there or cannot be read.
     pub fn load(tree: &Path) -> Result<Self, OperatorError> {
-        let path = tree.join(NAME);
+        Self::read(&tree.join(NAME))
+    }
+
+    /// The manifest at that path.
+    pub(super) fn read(path: &Path) -> Result<Self, OperatorError> {
         let wrong = |error: String| OperatorError::machine(format!("cannot read {}: {error}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
     }
 }

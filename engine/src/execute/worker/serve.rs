@@ -17,7 +17,7 @@ use crate::execute::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::SeenSources;
 use crate::operator::{
     BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry, OperatorError,
-    Outside, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles,
+    Outside, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles, http_client,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -136,7 +136,7 @@ fn run(
     let _in_use = store.enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
-    let parts = context_parts(task, secrets, stop, parent, &runtime);
+    let parts = context_parts(task, secrets, stop, parent, &runtime)?;
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
     let sources = SeenSources::new(operator.sources(&task.directory), task.sources.clone(), &task.directory);
     let sources = Arc::new(sources);
@@ -209,8 +209,8 @@ fn context_parts(
     stop: &Stop,
     parent: &Arc<Parent>,
     runtime: &tokio::runtime::Runtime,
-) -> ContextParts {
-    ContextParts {
+) -> Result<ContextParts, OperatorError> {
+    Ok(ContextParts {
         seed: task.seed,
         cancelled: stop.flag(),
         scratch: std::env::temp_dir(),
@@ -223,11 +223,11 @@ fn context_parts(
         secrets,
         runtime: runtime.handle().clone(),
         progress: progress(task, parent) as Arc<dyn ProgressSink>,
-        http: reqwest::Client::new(),
+        http: http_client()?,
         checkpoint: Arc::new(NoCheckpoint),
         pieces: Arc::new(NoPieces),
         sources: Arc::new(NoSources),
-    }
+    })
 }
 
 fn kernel_run(
@@ -248,7 +248,6 @@ fn kernel_run(
         context,
         row_base: task.row_base,
         block_base: task.block_base,
-        recall: task.recall,
         recall_blocks: task.recall_blocks,
         on_error: task.on_error.into(),
         stop: stop.clone(),

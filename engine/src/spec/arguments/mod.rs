@@ -61,6 +61,7 @@ impl Reader<'_> {
             return Json::Null;
         }
         if schema.takes_anything() {
+            self.check_no_secret(value, place);
             return value.to_json();
         }
         if schema.is_secret() {
@@ -75,7 +76,12 @@ impl Reader<'_> {
             Value::Map(_) | Value::List(_) => self.mismatch(value, schema, place),
             Value::Null if schema.allows("null") => Json::Null,
             Value::Null => self.missing_value(value, schema, place),
-            _ => self.plain(value, schema, place),
+            _ => {
+                if schema.words().is_none() && schema.allows("string") {
+                    self.check_no_secret(value, place);
+                }
+                self.plain(value, schema, place)
+            }
         }
     }
 
@@ -101,10 +107,11 @@ impl Reader<'_> {
         self.check_size(value, schema, items.len(), "Items", "items", place);
         let read = |(position, item): (usize, &Spanned)| {
             let below = place.below(&position.to_string(), item.span, item);
-            match schema.item(position) {
-                Some(schema) => self.read(item, schema, &below),
-                None => item.to_json(),
+            if let Some(schema) = schema.item(position) {
+                return self.read(item, schema, &below);
             }
+            self.check_no_secret(item, &below);
+            item.to_json()
         };
         items.iter().enumerate().map(read).collect()
     }
@@ -133,6 +140,22 @@ impl Reader<'_> {
             },
             Json::from,
         )
+    }
+
+    /// Where no secret is read, the operator would get the reference itself as its text.
+    fn check_no_secret(&mut self, value: &Spanned, place: &Place) {
+        if value.scalar_text().is_some_and(|text| is_secret_reference(&text)) {
+            let message = format!("{} cannot be a secret: it would be the text of the reference", self.name(place));
+            let help = "only params of the type `secret` read one; a program gets a variable of the environment by its \
+                        name (`environment: [NAME]`)";
+            self.report("secret-not-read", message, value.span, place, Some(help.to_owned()));
+        }
+        for (number, item) in value.items().iter().enumerate() {
+            self.check_no_secret(item, &place.below(&number.to_string(), item.span, item));
+        }
+        for (key, item) in value.entries() {
+            self.check_no_secret(item, &place.below(&key.text, key.span, item));
+        }
     }
 
     fn unknown(&mut self, key: &Key, schema: Schema<'_>, place: &Place) {

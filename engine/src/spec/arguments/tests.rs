@@ -271,6 +271,25 @@ fn a_secret_is_a_reference() {
 }
 
 #[test]
+fn a_secret_where_none_is_read_is_refused() {
+    let refused = |path: &str| {
+        format!(
+            "secret-not-read: `{path}` of `x` cannot be a secret: it would be the text of the reference | \
+             \"${{secret:KEY}}\" | only params of the type `secret` read one; a program gets a variable of the \
+             environment by its name (`environment: [NAME]`)"
+        )
+    };
+    for (with, path) in [
+        ("label: \"${secret:KEY}\"", "label"),
+        ("columns: {a: \"${secret:KEY}\"}", "columns.a"),
+        ("stops: [x, \"${secret:KEY}\"]", "stops.1"),
+        ("extra: {deep: [{key: \"${secret:KEY}\"}]}", "extra.deep.0.key"),
+    ] {
+        refuses(&format!("{{size: 1, {with}}}"), &[&refused(path)]);
+    }
+}
+
+#[test]
 fn what_came_by_reference_is_told_where_it_was_written() {
     refuses(
         "{size: \"${params.n}\", policy: {endpoint: \"${params.teacher}\"}}",

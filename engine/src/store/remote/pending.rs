@@ -8,7 +8,7 @@ use super::NAMEPLATE;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifact::ArtifactId;
 use crate::store::error::StoreError;
-use crate::store::layout::{Store, is_alive};
+use crate::store::layout::Store;
 use crate::store::results::RecordState;
 
 /// What is to be sent.
@@ -52,8 +52,7 @@ impl Store {
         if self.remote.is_none() && !self.root().join(NAMEPLATE).exists() {
             return Ok(());
         }
-        let owner = std::process::id().to_string();
-        self.write_file(&self.pending_folder().join(what.name()), owner.as_bytes())
+        self.write_file(&self.pending_folder().join(what.name()), self.owner().as_bytes())
     }
 
     /// Is it still to be sent?
@@ -80,8 +79,7 @@ impl Store {
         }
         let mut noted = Vec::new();
         for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
-            let owner = fs::read_to_string(entry.path()).ok().and_then(|pid| pid.trim().parse::<u32>().ok());
-            let others = owner.is_some_and(|pid| pid != std::process::id() && is_alive(pid));
+            let others = fs::read_to_string(entry.path()).is_ok_and(|owner| self.is_alive(owner.trim()));
             noted.extend(Pending::parse(&entry.file_name().to_string_lossy()).filter(|_| !others));
         }
         for what in noted {

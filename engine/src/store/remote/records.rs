@@ -13,7 +13,7 @@ use crate::fingerprint::{Digest, NodeKey};
 use crate::store::error::StoreError;
 use crate::store::intake::record_place;
 use crate::store::layout::Store;
-use crate::store::manifest::NodeResult;
+use crate::store::manifest::{NodeResult, OutputRecord};
 use crate::store::pins::Pin;
 use crate::store::results::read_record;
 
@@ -73,7 +73,11 @@ impl Remote {
         let usable = |winner: &NodeResult| {
             // What can be tried again does not stand in the way of what went well.
             let ours_is_better = winner.rejects() + winner.dropped > result.rejects() + result.dropped;
-            !anew && !ours_is_better && winner.outputs.values().all(|output| self.check(&output.id).is_ok())
+            let fits = |output: &OutputRecord| {
+                self.check(&output.id).is_ok()
+                    && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
+            };
+            !anew && !ours_is_better && winner.outputs.values().all(fits)
         };
         if let Some(winner) = whole(&first, &key).filter(usable) {
             return Ok(Some(winner));

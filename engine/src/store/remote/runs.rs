@@ -11,9 +11,10 @@ use super::AT_ONCE;
 use super::objects::{self, Objects};
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
+use crate::store::runs::IMPORTED;
 
 /// Files of a run, the one that says that it is there last.
-const FILES: [&str; 3] = ["events.jsonl", "nodes.jsonl", "run.json"];
+const FILES: [&str; 4] = [IMPORTED, "events.jsonl", "nodes.jsonl", "run.json"];
 
 fn is_run_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')

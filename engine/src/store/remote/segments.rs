@@ -1,11 +1,12 @@
 //! Remembered rows: what a process appends to its own segment goes up every few seconds, as objects that never change;
 //! what others sent is fetched before a memo is read.
 //!
-//! An object `<machine>.<segment>.<start>-<end>.rows` holds whole records of a segment, from byte to byte. Beside the
-//! segments of a memo, `shared.txt` says which objects are here already, own ones included.
+//! An object `<machine>.<segment>.<start>-<end>.rows` holds whole records of a segment, from byte to byte. Where another
+//! object has that name, as a copied folder of a local copy can cause, it is `<machine>.<segment>.<mark>.<start>-<end>.rows`.
+//! Beside the segments of a memo, `shared.txt` says which objects are here already, own ones included.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,12 +17,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::objects::{self, Objects};
+use super::objects::{self, Objects, Put};
 use super::{AT_ONCE, Remote};
 use crate::fingerprint::Digest;
 use crate::store::collect::names_below;
 use crate::store::error::StoreError;
-use crate::store::layout::{Store, is_alive};
+use crate::store::layout::Store;
 use crate::store::memo::whole_records;
 
 /// Time between two sendings of what was appended: short at first, so that little is lost of a machine that is suspended
@@ -32,6 +33,8 @@ const EVERY: Duration = Duration::from_secs(3);
 const LOOKS: usize = 5;
 /// Longest name of a segment in the name of an object.
 const LONGEST: usize = 32;
+/// Names that are tried for one object.
+const NAMES: usize = 4;
 /// Which objects are here.
 const LIST: &str = "shared.txt";
 
@@ -41,6 +44,8 @@ struct Segment {
     prefix: Path,
     /// `<machine>.<segment>`.
     name: String,
+    /// Follows the name since another object had it: `.<mark>`.
+    mark: String,
     sent: u64,
     objects: Vec<String>,
     /// The wait before it is sent again, and when that is over.
@@ -86,6 +91,7 @@ impl Segments {
                 path,
                 prefix,
                 name,
+                mark: String::new(),
                 sent,
                 objects: Vec::new(),
                 wait: FIRST,
@@ -133,14 +139,30 @@ impl Segment {
         if whole == 0 {
             return Ok(());
         }
-        let end = self.sent + whole as u64;
-        let name = format!("{}.{}-{end}.rows", self.name, self.sent);
-        let content = Bytes::from(bytes).slice(..whole);
-        objects::put(objects, &self.prefix.clone().join(name.as_str()), content).await?;
+        let name = self.put(objects, self.sent, Bytes::from(bytes).slice(..whole)).await?;
         note(&self.path, &name).map_err(failed)?;
         self.objects.push(name);
-        self.sent = end;
+        self.sent += whole as u64;
         Ok(())
+    }
+
+    /// Puts what the segment holds from `start` on; gives the object's name. No object is overwritten: what another
+    /// process has paid for may be in it.
+    async fn put(&mut self, objects: &Objects, start: u64, content: Bytes) -> object_store::Result<String> {
+        let end = start + content.len() as u64;
+        for _ in 0..NAMES {
+            let name = format!("{}{}.{start}-{end}.rows", self.name, self.mark);
+            let path = self.prefix.clone().join(name.as_str());
+            if let Put::Made(_) = objects::put_new(objects, &path, content.clone()).await? {
+                return Ok(name);
+            }
+            // A put whose answer was lost has been made; and two processes may send what a dead one has left.
+            if objects::get(objects, &path).await?.is_some_and(|found| found.0 == content) {
+                return Ok(name);
+            }
+            self.mark = format!(".{:016x}", rand::random::<u64>());
+        }
+        Err(objects::generic("other objects have the names of remembered rows"))
     }
 
     /// Sends the rest, and puts one object in the place of many.
@@ -151,9 +173,8 @@ impl Segment {
         }
         let first = self.objects.first().and_then(|name| range_of(name, &self.name)).map_or(0, |range| range.0);
         let content = Bytes::from(self.read(first).map_err(failed)?).slice(..(self.sent - first) as usize);
-        let name = format!("{}.{first}-{}.rows", self.name, self.sent);
+        let name = self.put(objects, first, content).await?;
         note(&self.path, &name).map_err(failed)?;
-        objects::put(objects, &self.prefix.clone().join(name.as_str()), content).await?;
         for old in std::mem::replace(&mut self.objects, vec![name]) {
             objects.delete(&self.prefix.clone().join(old.as_str())).await?;
         }
@@ -171,7 +192,8 @@ impl Segment {
 
 /// The bytes that an object holds of a segment (`<machine>.<segment>`), if it is of that one.
 fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
-    let range = object.strip_prefix(segment)?.strip_prefix('.')?.strip_suffix(".rows")?;
+    let rest = object.strip_prefix(segment)?.strip_prefix('.')?.strip_suffix(".rows")?;
+    let range = rest.rsplit_once('.').map_or(rest, |(_mark, range)| range);
     let (start, end) = range.split_once('-')?;
     Some((start.parse().ok()?, end.parse().ok()?))
 }
@@ -300,8 +322,7 @@ impl Store {
             for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
-                let owner = stem.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-                if owner.is_some_and(|pid| pid != std::process::id() && is_alive(pid)) {
+                if is_growing(&entry.path()) {
                     continue;
                 }
                 let segment = object_name(&remote.machine, stem);
@@ -326,6 +347,13 @@ impl Store {
     }
 }
 
+/// Does a living process write to the segment? It sends it by itself. Where locks do not work nothing shows it, and it is
+/// sent: no harm is done by sending a record twice.
+fn is_growing(path: &FilePath) -> bool {
+    let locked = |file: fs::File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    fs::File::open(path).is_ok_and(locked)
+}
+
 /// Could it be the name of a segment, and of a file?
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
@@ -334,7 +362,11 @@ fn is_plain(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::fingerprint::hash_bytes;
+    use crate::store::segment::{record, scan_bytes};
 
     #[test]
     fn names_of_objects_say_which_bytes_they_hold() {
@@ -342,10 +374,51 @@ mod tests {
         for other in ["m.12-0-01.0-9.rows", "n.12-0-0.0-9.rows", "m.12-0-0.rows", "m.12-0-0.0-9", "m.12-0-0.x-9.rows"] {
             assert_eq!(range_of(other, "m.12-0-0"), None, "{other}");
         }
+        assert_eq!(range_of("m.12-0-0.1f2e.100-250.rows", "m.12-0-0"), Some((100, 250)), "with a mark");
         assert_eq!((bytes_of("m.12-0-0.100-250.rows"), bytes_of("m.12-0-0.rows")), (Some(150), None));
+        assert_eq!(bytes_of("m.12-0-0.1f2e.100-250.rows"), Some(150));
         assert!(is_plain("m.12-0-0.0-9.rows"));
         for odd in ["../x.rows", ".rows", "a/b.rows", "x.json", "shared.txt"] {
             assert!(!is_plain(odd), "{odd}");
         }
+    }
+
+    fn segment(path: PathBuf) -> Segment {
+        let (name, now) = ("m.4711-0-0".to_owned(), Instant::now());
+        let (prefix, mark, objects) = (prefix("ab"), String::new(), Vec::new());
+        Segment { path, prefix, name, mark, sent: 0, objects, wait: FIRST, due: now }
+    }
+
+    #[tokio::test]
+    async fn what_another_process_has_sent_is_never_overwritten() {
+        let (folder, objects): (_, Objects) = (tempfile::tempdir().unwrap(), Arc::new(InMemory::new()));
+        let write = |name: &str, payloads: &[&[u8]]| {
+            let folder = folder.path().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            let records = payloads.iter().map(|payload| record(1, &hash_bytes(payload), payload).unwrap());
+            fs::write(folder.join("4711-0-0.rows"), records.collect::<Vec<_>>().concat()).unwrap();
+            folder.join("4711-0-0.rows")
+        };
+        // Two copies of one local copy, with segments of one name and one length.
+        let mut one = segment(write("one", &[b"first"]));
+        let mut other = segment(write("other", &[b"other"]));
+        let mut again = segment(write("again", &[b"first"]));
+        for segment in [&mut one, &mut other, &mut again] {
+            segment.send(&objects).await.unwrap();
+        }
+        assert_eq!(again.objects, one.objects, "the same records are one object");
+        write("one", &[b"first", b"again"]);
+        write("other", &[b"other", b"still"]);
+        for segment in [&mut one, &mut other] {
+            segment.send(&objects).await.unwrap();
+            segment.finish(&objects).await.unwrap();
+        }
+        let mut found = BTreeSet::new();
+        for (name, _) in objects::list(&objects, &prefix("ab")).await.unwrap() {
+            assert_eq!(range_of(&name, "m.4711-0-0").map(|range| range.0), Some(0), "{name}");
+            let (content, _) = objects::get(&objects, &prefix("ab").join(name.as_str())).await.unwrap().unwrap();
+            scan_bytes(&content, |record| found.extend([record.payload().to_vec()]));
+        }
+        assert_eq!(found, [b"again", b"first", b"other", b"still"].map(|payload| payload.to_vec()).into());
     }
 }

@@ -186,7 +186,7 @@ impl EndpointParams {
     /// What the engine needs to know of it.
     pub(crate) fn endpoint(&self) -> EndpointUse {
         EndpointUse {
-            address: self.base_url.trim_end_matches('/').to_owned(),
+            address: self.address().to_owned(),
             model: self.model.clone(),
             identity: self.identity(),
             limits: self.limits.clone(),
@@ -195,9 +195,14 @@ impl EndpointParams {
         }
     }
 
+    /// The server's base URL. One with a slash at its end is the same server.
+    pub(crate) fn address(&self) -> &str {
+        self.base_url.trim_end_matches('/')
+    }
+
     /// Which weights answer, as far as the params tell.
     fn identity(&self) -> Value {
-        let url = self.identify_by_url.then_some(self.base_url.as_str());
+        let url = self.identify_by_url.then_some(self.address());
         serde_json::json!({"model": self.model, "revision": self.revision, "url": url})
     }
 
@@ -324,6 +329,19 @@ mod tests {
         assert_eq!(endpoint["endpoint"]["temperature"], Value::Null);
         assert_eq!(endpoint["endpoint"]["max_tokens"], 4096);
         assert_eq!(endpoint, read(endpoint.clone()).expect("a policy"));
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_url_is_no_other_server() {
+        let of = |url: &str| {
+            let value = json!({"endpoint": {"base_url": url, "model": "m", "identify_by_url": true}});
+            match serde_json::from_value(value).expect("a policy") {
+                PolicyParams::Endpoint(endpoint) => endpoint.endpoint(),
+                _ => panic!("an endpoint"),
+            }
+        };
+        assert_eq!(of("http://h/v1/").identity, of("http://h/v1").identity);
+        assert_ne!(of("http://h/v2").identity, of("http://h/v1").identity);
     }
 
     #[test]

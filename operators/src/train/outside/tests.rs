@@ -285,7 +285,7 @@ fn any_program_can_train() {
     let failure = bench.train(params(json!({"share": 0.5, "empty": true}))).unwrap_err();
     assert!(failure.message.contains("neither config.json nor adapter_config.json"), "{failure}");
     let bound = Train::sources(&serde_json::from_value(params(json!({}))).unwrap(), std::path::Path::new(""));
-    assert!(bound.contains(&searchmill_engine::operator::Source::Path(script.clone())), "{bound:?}");
+    assert!(bound.contains(&searchmill_engine::operator::Source::Argument(script.clone())), "{bound:?}");
 }
 
 #[test]

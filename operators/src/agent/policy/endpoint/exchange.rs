@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Admission, Context, FailureKind, OperatorError, Prices, RowFailure, Usage};
 
@@ -24,6 +24,9 @@ const DETAIL_CHARS: usize = 500;
 
 /// How long a pause lasts before it is asked whether the run was told to stop.
 const PAUSE_STEP: Duration = Duration::from_millis(200);
+
+/// How long a pause may go on once the run finishes only what is in flight.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where questions go, and how.
 pub(super) struct Exchange {
@@ -48,6 +51,8 @@ struct Trouble {
     message: String,
     detail: Option<String>,
     retry_after: Option<Duration>,
+    /// Refused for what all calls have in common.
+    same_for_all: bool,
 }
 
 impl Exchange {
@@ -90,6 +95,9 @@ impl Exchange {
             };
             if trouble.kind == FailureKind::Refused || attempt >= retry.max_attempts {
                 context.give_up_call(trouble.kind, &trouble.message);
+                if trouble.same_for_all {
+                    context.turned_away(&trouble.message);
+                }
                 return Err(trouble.failure(attempt));
             }
             attempt += 1;
@@ -116,6 +124,7 @@ impl Exchange {
         let redactor = context.redactor();
         match outcome {
             Ok(mut heard) => {
+                admission.answered();
                 heard.clean(redactor);
                 Ok(heard)
             }
@@ -181,6 +190,7 @@ impl Exchange {
                 break;
             }
         }
+        let moved = if status.is_redirection() { self.moved(&response) } else { String::new() };
         let kind = match status {
             StatusCode::TOO_MANY_REQUESTS => FailureKind::RateLimited,
             StatusCode::REQUEST_TIMEOUT => FailureKind::Timeout,
@@ -188,7 +198,19 @@ impl Exchange {
             _ => FailureKind::Refused,
         };
         let detail = String::from_utf8_lossy(&body).into_owned();
-        Trouble { retry_after: wait, ..Trouble::new(kind, format!("{} answered {status}", self.url), Some(detail)) }
+        // The key, the address or the model's name: every other call has the same.
+        let same_for_all = status.is_redirection()
+            || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+        let trouble = Trouble::new(kind, format!("{} answered {status}{moved}", self.url), Some(detail));
+        Trouble { retry_after: wait, same_for_all, ..trouble }
+    }
+
+    /// What to do about a redirect. It is not followed: the host that it names is not the one that the pipeline names.
+    fn moved(&self, response: &Response) -> String {
+        let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+        let to = location.and_then(|location| url::Url::parse(&self.url).ok()?.join(location).ok());
+        let host = to.and_then(|to| to.host_str().map(|host| format!(" to {host}"))).unwrap_or_default();
+        format!(", a redirect{host}, and redirects are not followed: put the final URL into `base_url`")
     }
 
     /// No response, or only a part of one.
@@ -205,7 +227,7 @@ impl Exchange {
 
 impl Trouble {
     fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
-        Self { kind, message, detail, retry_after: None }
+        Self { kind, message, detail, retry_after: None, same_for_all: false }
     }
 
     fn bad_response(message: String, body: &[u8]) -> Self {
@@ -218,15 +240,16 @@ impl Trouble {
     }
 }
 
-/// Waits; `false` when the run was told to stop meanwhile.
+/// Waits; `false` when the run was told to stop meanwhile. Told to finish what is in flight, it waits for a moment only.
 async fn pause(wait: Duration, context: &Context) -> bool {
     let mut left = wait;
-    while !left.is_zero() && !context.is_cancelled() {
+    let stops = |left: Duration| context.is_cancelled() || (context.is_draining() && left > PATIENCE);
+    while !left.is_zero() && !stops(left) {
         let step = left.min(PAUSE_STEP);
         tokio::time::sleep(step).await;
         left -= step;
     }
-    !context.is_cancelled()
+    left.is_zero() && !context.is_cancelled()
 }
 
 fn bearer(key: &str) -> Result<HeaderValue, OperatorError> {

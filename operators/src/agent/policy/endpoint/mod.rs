@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, RowFailure};
+use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, Redactor, RowFailure};
 use searchmill_schemas::{Question, Turn};
 use serde::{Deserialize, Serialize};
 
@@ -72,11 +72,14 @@ impl Actor for Caller<'_> {
                 let kept = Kept { heard, calls };
                 let unwritten = |error: serde_json::Error| RowFailure::new(FailureKind::BadResponse, error.to_string());
                 let response = serde_json::to_vec(&kept).map_err(unwritten)?;
-                let reply = kept.reply().map_err(|message| RowFailure::new(FailureKind::BadResponse, message))?;
+                let reply = kept
+                    .reply(self.context.redactor())
+                    .map_err(|message| RowFailure::new(FailureKind::BadResponse, message))?;
                 let call = KeptCall { response, usage: reply.usage().at(&exchange.prices) };
                 Ok((reply, call))
             };
-            let read = |response: &[u8]| serde_json::from_slice::<Kept>(response).ok()?.reply().ok();
+            let redactor = self.context.redactor();
+            let read = |response: &[u8]| serde_json::from_slice::<Kept>(response).ok()?.reply(redactor).ok();
             self.context.call(&asked.identity, read, ask).await
         }
         .boxed()
@@ -93,7 +96,9 @@ struct Kept {
 }
 
 impl Kept {
-    fn reply(&self) -> Result<Reply, String> {
-        Ok(Reply { turn: self.heard.turn()?, model: self.heard.model(), calls: self.calls })
+    fn reply(&self, redactor: &Redactor) -> Result<Reply, String> {
+        let mut turn = self.heard.turn()?;
+        response::clean_turn(&mut turn, redactor);
+        Ok(Reply { turn, model: self.heard.model(), calls: self.calls })
     }
 }

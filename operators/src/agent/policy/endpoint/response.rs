@@ -1,17 +1,21 @@
 //! Answers of the chat-completions API, and the model turn made of them. Lenient where servers differ: content as text
 //! or parts, reasoning under two names, arguments as text or object, usage or ids missing.
 
+use std::borrow::Cow;
+
 use searchmill_engine::operator::{Redactor, Usage};
 use searchmill_schemas::{Author, ToolCall, Turn};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// An answer, or one piece of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Completion {
+    #[serde(default, deserialize_with = "words")]
     pub(super) model: Option<String>,
     #[serde(default)]
     pub(super) choices: Option<Vec<Choice>>,
+    #[serde(default, deserialize_with = "readable")]
     pub(super) usage: Option<TokenUsage>,
     pub(super) error: Option<Value>,
 }
@@ -22,6 +26,7 @@ pub(super) struct Choice {
     pub(super) message: Option<Value>,
     /// Streamed pieces.
     pub(super) delta: Option<Message>,
+    #[serde(default, deserialize_with = "words")]
     pub(super) finish_reason: Option<String>,
 }
 
@@ -37,6 +42,7 @@ pub(super) struct Message {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct WireCall {
     pub(super) index: Option<usize>,
+    #[serde(default, deserialize_with = "words")]
     pub(super) id: Option<String>,
     #[serde(default)]
     pub(super) function: WireFunction,
@@ -50,8 +56,35 @@ pub(super) struct WireFunction {
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TokenUsage {
+    #[serde(default, deserialize_with = "tokens")]
     pub(super) prompt_tokens: Option<i64>,
+    #[serde(default, deserialize_with = "tokens")]
     pub(super) completion_tokens: Option<i64>,
+}
+
+/// Text, and other values as JSON: an answer was paid for, whatever type its model's name has.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
+}
+
+/// Most tokens of one call: a server that says more does not count, and its numbers must not overflow any sum.
+const MOST_TOKENS: i64 = 1 << 40;
+
+/// A number of tokens, of whatever type; `None` where it is no number.
+fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number =
+        value.as_f64().or_else(|| value.as_str()?.trim().parse().ok()).filter(|number: &f64| number.is_finite());
+    Ok(value.as_i64().or_else(|| number.map(|number| number as i64)).map(|number| number.min(MOST_TOKENS)))
+}
+
+/// A usage, where it is one.
+fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TokenUsage>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
 /// What the endpoint said, as it said it: the form in which answers are kept. What is made of it is decided anew each time
@@ -115,6 +148,12 @@ impl Heard {
         if !redactor.is_empty() {
             redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
             clean(&mut self.message, redactor);
+            // Parts may each hold a piece of a secret.
+            if let Some(content) = self.message.get_mut("content")
+                && let Cow::Owned(struck) = redactor.strike(&text(content))
+            {
+                *content = Value::String(struck);
+            }
         }
     }
 }
@@ -123,8 +162,30 @@ fn clean(value: &mut Value, redactor: &Redactor) {
     match value {
         Value::String(text) => redactor.clean(text),
         Value::Array(items) => items.iter_mut().for_each(|item| clean(item, redactor)),
-        Value::Object(map) => map.values_mut().for_each(|item| clean(item, redactor)),
-        _ => {}
+        Value::Object(map) => {
+            let cleaned = std::mem::take(map).into_iter().map(|(mut key, mut item)| {
+                redactor.clean(&mut key);
+                clean(&mut item, redactor);
+                (key, item)
+            });
+            *map = cleaned.collect();
+        }
+        Value::Number(number) => {
+            if let Cow::Owned(struck) = redactor.strike(&number.to_string()) {
+                *value = Value::String(struck);
+            }
+        }
+        Value::Bool(_) | Value::Null => {}
+    }
+}
+
+/// Strikes secrets out of the texts of a turn: put together from an answer, they may hold what its parts did not.
+pub(super) fn clean_turn(turn: &mut Turn, redactor: &Redactor) {
+    if !redactor.is_empty() {
+        redactor
+            .clean_all(std::iter::once(&mut turn.content).chain(&mut turn.reasoning).chain(&mut turn.finish_reason));
+        redactor
+            .clean_all(turn.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]));
     }
 }
 
@@ -206,6 +267,50 @@ mod tests {
             {"function": {"name": "search", "arguments": {"query": "p"}}}]}));
         let shown: Vec<_> = called.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
         assert_eq!(shown, [("a", "{\"query\":\"q\"}"), ("call_1", "{\"query\":\"p\"}")]);
+    }
+
+    #[test]
+    fn an_answer_is_kept_whatever_types_stand_beside_it() {
+        let heard = |usage: Value| {
+            let message =
+                json!({"content": "x", "tool_calls": [{"id": 7, "function": {"name": "s", "arguments": "{}"}}]});
+            let body = json!({"model": 3, "choices": [{"message": message, "finish_reason": 1}], "usage": usage});
+            read(body.to_string().as_bytes()).expect("an answer that was paid for")
+        };
+        for (usage, wanted) in [
+            (json!({"prompt_tokens": 10.5, "completion_tokens": "x"}), (10, 0)),
+            (json!({"prompt_tokens": "12", "completion_tokens": u64::MAX}), (12, 1 << 40)),
+            (json!("none"), (0, 0)),
+            (json!([1]), (0, 0)),
+            (json!(null), (0, 0)),
+        ] {
+            let heard = heard(usage.clone());
+            assert_eq!((heard.usage().prompt_tokens, heard.usage().completion_tokens), wanted, "{usage}");
+            assert_eq!(
+                (heard.model().as_deref(), heard.turn().expect("a turn").tool_calls[0].id.as_str()),
+                (Some("3"), "7")
+            );
+        }
+    }
+
+    #[test]
+    fn secrets_are_struck_wherever_a_message_holds_them() {
+        let redactor = Redactor::default();
+        redactor.learn("KEY", "sk-live-5f3a");
+        redactor.learn("PIN", "20260101");
+        let message = json!({"content": [{"text": "by sk-live"}, {"text": "-5f3a."}], "tool_calls": [{"function": {
+            "name": "search", "arguments": {"sk-live-5f3a": {"sk-live-5f3a": ["sk-live-5f3a"]}, "pin": 20_260_101}}}]});
+        let body = json!({"choices": [{"message": message}]});
+        let mut heard = read(body.to_string().as_bytes()).expect("a turn");
+        heard.clean(&redactor);
+        let kept = serde_json::to_string(&heard).expect("JSON");
+        assert!(!kept.contains("5f3a") && !kept.contains("20260101"), "{kept}");
+        let mut turn = heard.turn().expect("a turn");
+        assert_eq!(turn.content, "by [secret KEY].");
+        assert!(turn.tool_calls[0].arguments.contains("{\"[secret KEY]\":[\"[secret KEY]\"]}"), "{turn:?}");
+        turn.tool_calls[0].arguments = "{\"sk-live-5f3a\":1}".to_owned();
+        clean_turn(&mut turn, &redactor);
+        assert_eq!(turn.tool_calls[0].arguments, "{\"[secret KEY]\":1}");
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! Checks the records of runs: every line, that no line and no file is gone, and which nodes have no result.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+
+use super::findings::{Report, Severity};
+use crate::store::{NodeOutcome, RunRecord, Store};
+
+/// Checks the records of runs line by line. Runs that are not there and that no collection forgot are told.
+pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
+    let there: BTreeSet<String> = store.run_ids().into_iter().collect();
+    let forgotten: BTreeSet<String> = store.collections().into_iter().flat_map(|collection| collection.runs).collect();
+    for run in runs.iter().filter(|run| !there.contains(*run) && !forgotten.contains(*run)) {
+        let why = "its record is gone, and `gc` did not forget it: it was deleted, or results came without it";
+        report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
+        report.miss(format!("ledger of run {run}"), "its record is gone");
+    }
+    for run in runs.iter().filter(|run| there.contains(*run)) {
+        whole(store, run, report);
+    }
+    for damage in runs.iter().flat_map(|run| store.ledger_damage(run)) {
+        let place = format!("runs/{}/{}, line {}", damage.run, damage.file, damage.line);
+        let killed = store.run(&damage.run).is_some_and(|run| run.finished.is_none());
+        let severity = if damage.torn && killed { Severity::Note } else { Severity::Difference };
+        report.find(severity, "ledger", "run", Some(place), format!("the line {}", damage.what));
+    }
+}
+
+/// Checks that nothing of a run's records is gone.
+fn whole(store: &Store, run: &str, report: &mut Report) {
+    let place = |file: &str| Some(format!("runs/{run}/{file}"));
+    let gone = store.missing_run_files(run);
+    for file in &gone {
+        report.differs("ledger", "run", place(file), "the file is gone");
+    }
+    // Of a run that has not ended, nobody knows how many lines there should be.
+    let ended = store.run(run).filter(|record| record.finished.is_some() && !gone.contains(&"nodes.jsonl"));
+    if let Some(fault) = ended.and_then(|record| missing_lines(store, &record)) {
+        report.differs("ledger", "run", place("nodes.jsonl"), fault);
+    }
+}
+
+fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
+    let Some(sealed) = record.ledger else {
+        // Earlier versions wrote down the number of nodes alone.
+        let nodes = outcomes(store, &record.id).len();
+        return (nodes < record.nodes).then(|| format!("it has {nodes} nodes, and the run had {}", record.nodes));
+    };
+    match store.ledger_seal(&record.id) {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if found == sealed => None,
+        Ok(found) if found.lines == sealed.lines => Some("its lines are not those that the run wrote".to_owned()),
+        Ok(found) => Some(format!("it has {} lines, and the run wrote {}", found.lines, sealed.lines)),
+    }
+}
+
+/// What the nodes of a run came to in the end.
+fn outcomes(store: &Store, run: &str) -> IndexMap<String, NodeOutcome> {
+    store.run_nodes(run).into_iter().map(|node| (node.node, node.outcome)).collect()
+}
+
+/// Notes the nodes of a run that have no result: nothing of them can be checked.
+pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
+    let Some(record) = store.run(run) else { return };
+    let outcomes = outcomes(store, run);
+    for (node, outcome) in &outcomes {
+        let why = match outcome {
+            NodeOutcome::Failed => "it failed",
+            NodeOutcome::Skipped => "it was skipped",
+            NodeOutcome::Begun => "the run was killed, or still goes on",
+            NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack => continue,
+        };
+        report.miss(format!("node {node}"), why);
+    }
+    let rest = record.nodes.saturating_sub(outcomes.len());
+    if rest > 0 {
+        report.miss(format!("{rest} more of {} nodes", record.nodes), "nothing is recorded of them");
+    }
+    if record.nodes == 0 {
+        report.miss(format!("run {run}"), "it has no nodes");
+    }
+}

@@ -1,0 +1,116 @@
+//! `--force` asks again: what that bought stands from then on, and a forced run that was cut off goes on.
+
+use std::time::{Duration, Instant};
+
+use crate::endpoint::Bench;
+use crate::mill::Told;
+use crate::openai_server::{Step, answer, status, status_retry_after};
+
+/// Questions `q0`, `q1`, … that are answered so.
+fn script(count: usize, step: impl Fn(usize) -> Step) -> Vec<(String, Vec<Step>)> {
+    (0..count).map(|number| (format!("q{number}"), vec![step(number)])).collect()
+}
+
+/// How many rows have that answer.
+fn say(bench: &Bench, text: &str) -> usize {
+    let shown = bench.call(&["show", "answers", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
+    shown.lines().filter(|line| line.contains(&format!("<answer>{text}</answer>"))).count()
+}
+
+fn ask(bench: &Bench, count: usize) {
+    let names: Vec<String> = (0..count).map(|number| format!("q{number}")).collect();
+    bench.ask(&names.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_was_bought_by_force_stands_in_later_runs() {
+    let mut bench = Bench::new(&script(10, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    bench.serve(&script(11, |_| answer("Paris")));
+    bench.run(&["--force=answers"]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (10, 10));
+    ask(&bench, 11);
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (11, 11));
+    // Rows of their own, put together from answers.
+    bench.replace("samples: 1", "samples: 1\n      max_turns: 7");
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (11, 11));
+    // Copied into one archive, the newer ones are what is copied.
+    let archive = bench.mill.path("memo.tar.zst");
+    let (archive, copy) = (archive.display().to_string(), bench.elsewhere());
+    bench.call(&["export", "--memo", &archive]).exit(0);
+    copy.call(&["import", &archive]).exit(0);
+    ask(&copy, 11);
+    copy.run(&[]).exit(0);
+    assert_eq!((copy.server.count(), say(&copy, "Paris")), (0, 11));
+}
+
+#[test]
+fn a_row_that_failed_by_force_is_not_filled_with_an_old_answer() {
+    let mut bench = Bench::new(&script(10, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    bench.serve(&script(10, |number| if number == 3 { status(400) } else { answer("Paris") }));
+    bench.run(&["--force=answers"]).exit(3);
+    assert_eq!(say(&bench, "Paris"), 9);
+    bench.serve(&script(10, |_| answer("Oslo")));
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris"), say(&bench, "Oslo")), (1, 9, 1));
+}
+
+#[test]
+fn a_forced_run_that_was_cut_off_goes_on() {
+    let bench = Bench::new(&script(20, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    let before = bench.server.count();
+    let forced = ["--force=answers", "--budget", "calls=8"];
+    bench.run(&forced).exit(4);
+    let told = bench.call(&["run", "pipeline.yaml", "-n", "--force=answers"]).exit(0).stdout;
+    assert!(
+        told.lines().any(|line| line.starts_with("answers") && line.contains(" 8 ") && line.contains("12")),
+        "{told}"
+    );
+    bench.run(&forced).exit(4);
+    bench.run(&forced).exit(0);
+    assert_eq!(bench.server.count() - before, 20);
+    // The next one begins anew.
+    bench.run(&["--force=answers"]).exit(0);
+    assert_eq!(bench.server.count() - before, 40);
+}
+
+#[test]
+fn forced_nodes_that_send_the_same_share_the_answers() {
+    let bench = Bench::new(&script(12, |_| answer("Rome")));
+    bench.twice();
+    bench.replace("\n      tool_name: look", "\n      max_turns: 7");
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 12);
+    bench.run(&["--force=answers", "--force=others"]).exit(0);
+    assert_eq!(bench.server.count(), 24);
+}
+
+#[test]
+fn an_endpoint_that_refuses_every_call_is_given_up_early() {
+    for code in [401, 404] {
+        let bench = Bench::new(&script(60, |_| status(code)));
+        let told = bench.run(&[]).exit(5);
+        assert!(bench.server.count() <= 8 + 8, "{} calls", bench.server.count());
+        let failed = told.events().into_iter().find(|event| event["event"] == "node_failed").expect("it failed");
+        let message = failed["message"].as_str().expect("a message");
+        assert!(message.contains("refused 8 calls in a row") && message.contains(&code.to_string()), "{message}");
+    }
+}
+
+#[test]
+fn a_pause_that_the_endpoint_asks_for_ends_with_ctrl_c() {
+    let bench = Bench::new(&script(4, |_| status_retry_after(429, "3600")));
+    let child = bench.command(&[]).spawn().expect("a child");
+    while bench.server.count() == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let start = Instant::now();
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill").success());
+    Told::new(child.wait_with_output().expect("a child")).exit(130);
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
