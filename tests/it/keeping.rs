@@ -116,7 +116,7 @@ fn of_what_was_collected_it_is_said_when_and_by_which_gc() {
     gc(&mill, &["--keep-runs", "1", "--yes"]);
     let text = mill.call(&["trace", "few", "--run", &first]).exit(0).stdout;
     assert!(text.contains("collected on 20") && text.contains("by `gc-20"), "{text}");
-    let audit = mill.call(&["audit", &first]).exit(1).stdout;
+    let audit = mill.call(&["audit", &first]).exit(6).stdout;
     assert!(audit.contains("it was collected on 20") && !audit.contains("gone from the store"), "{audit}");
 }
 

@@ -200,16 +200,15 @@ struct Expected<'a> {
     /// All that records say of it.
     claims: Vec<Claim<'a>>,
     collected: Option<&'a Collected>,
-    asked: bool,
 }
 
 fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Report) {
     let mut expected: BTreeMap<ArtifactId, Expected<'_>> = BTreeMap::new();
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
-            let (collected, asked) = (step.collected.as_ref(), roots.artifacts.contains(&output.id));
+            let collected = step.collected.as_ref();
             let (node, claims) = (step.name().to_owned(), Vec::new());
-            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected, asked };
+            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected };
             let known = expected.entry(output.id).or_insert_with(made);
             known.collected = known.collected.and(collected);
             known.claims.push(Claim { node: step.name(), port, output });
@@ -219,7 +218,7 @@ fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Repor
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
         let (node, port) = (name.to_owned(), String::new());
-        expected.entry(id).or_insert(Expected { id, node, port, claims: Vec::new(), collected: None, asked: true });
+        expected.entry(id).or_insert(Expected { id, node, port, claims: Vec::new(), collected: None });
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -249,12 +248,8 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     let Some(artifact) = store.artifact(&expected.id) else {
         if let Some(collected) = expected.collected.filter(|_| !folder.exists()) {
             let message = format!("it was {collected}: its content cannot be checked");
-            // What was asked for and is not there is no note.
-            let severity = if expected.asked { Severity::Difference } else { Severity::Note };
-            if !expected.asked {
-                report.pass_over(format!("{label} of {}", expected.node), format!("it was {collected}"));
-            }
-            report.find(severity, "artifact", &expected.node, Some(label), message);
+            report.pass_over(format!("{label} of {}", expected.node), format!("it was {collected}"));
+            report.find(Severity::Note, "artifact", &expected.node, Some(label), message);
             return;
         }
         let message = if folder.exists() {

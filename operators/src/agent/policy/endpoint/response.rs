@@ -281,7 +281,7 @@ mod tests {
             (json!({"prompt_tokens": 10.5, "completion_tokens": "x"}), (10, 0)),
             (json!({"prompt_tokens": "12", "completion_tokens": u64::MAX}), (12, 1 << 40)),
             (json!("none"), (0, 0)),
-            (json!([1]), (0, 0)),
+            (json!(true), (0, 0)),
             (json!(null), (0, 0)),
         ] {
             let heard = heard(usage.clone());
