@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
 use searchmill_schemas::text_column;
@@ -454,8 +454,6 @@ impl Driver {
         let line = format!("{}: nothing was recorded, the node runs again", error.message);
         self.reporter.event(&Event::NodeLog { node, line });
         self.count(&done.spent);
-        // A writer gets the time to finish.
-        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(300)));
         match self.launch(place)? {
             None => Ok(Vec::new()),
             Some(step) => self.go_on(place, step),

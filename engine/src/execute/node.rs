@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::decide::{Lookup, look_up};
 use super::driver::{RunOptions, Stop, unix_time};
@@ -15,7 +15,7 @@ use super::watch::{WatchedPieces, unchanged};
 use super::worker::run_in_worker;
 use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{
-    Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside,
+    Blame, Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside,
     PortType, ProgressSink, TreeKind, Usage,
 };
 use crate::plan::{Node, Plan};
@@ -24,6 +24,9 @@ use crate::store::{Blocks, Calls, Damage, NodeResult, Origin, OutputRecord, Stor
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
+
+/// Between two readings of a source that is being written.
+const WRITERS_PAUSE: Duration = Duration::from_millis(300);
 
 /// Everything that running one node needs.
 pub(super) struct NodeJob {
@@ -136,6 +139,10 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     drop(lease);
     if tenure.is_over() {
         return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
+    }
+    if matches!(&computed, Ok(Err(error)) if error.blame == Blame::Changed) {
+        // It will run again: a writer gets the time to finish.
+        tokio::time::sleep(WRITERS_PAUSE).await;
     }
     match computed {
         Ok(Ok((result, rows))) => done(Ok(result), false, rows.cached_rows),
