@@ -102,6 +102,27 @@ fn an_endpoint_that_refuses_every_call_is_given_up_early() {
 }
 
 #[test]
+fn a_node_that_is_refused_closes_the_endpoint_for_no_other_node() {
+    let mut script = script(30, |_| status(401));
+    let slow = || Step::After(Duration::from_millis(100), Box::new(answer("Rome")));
+    script.extend((0..40).map(|number| (format!("other {number}"), vec![slow()])));
+    let bench = Bench::new(&script);
+    let questions = bench.mill.read("questions.jsonl");
+    let (others, refused): (Vec<&str>, Vec<&str>) = questions.lines().partition(|line| line.contains("other"));
+    bench.mill.write("questions.jsonl", &refused.join("\n"));
+    bench.mill.write("more.jsonl", &others.join("\n"));
+    bench.twice();
+    bench.replace("  others:", "  more: {op: read, with: {path: more.jsonl, as: question}}\n  others:");
+    let pipeline = bench.mill.read("pipeline.yaml");
+    let (before, after) = pipeline.split_once("  others:").expect("the node");
+    let after = after.replacen("questions: questions", "questions: more", 1);
+    bench.mill.write("pipeline.yaml", &format!("{before}  others:{after}"));
+    let told = bench.run(&["--keep-going"]).exit(5);
+    assert!(told.nodes("node_finished").contains("others"), "{}", told.stdout);
+    assert!(told.stdout.contains("refused 8 calls in a row"), "{}", told.stdout);
+}
+
+#[test]
 fn a_pause_that_the_endpoint_asks_for_ends_with_ctrl_c() {
     let bench = Bench::new(&script(4, |_| status_retry_after(429, "3600")));
     let child = bench.command(&[]).spawn().expect("a child");

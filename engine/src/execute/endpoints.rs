@@ -59,7 +59,8 @@ impl Endpoints {
     pub(super) fn outside(&self, node: &Node) -> Outside {
         let gate = node.operator.endpoint().and_then(|found| self.gates.get(&found.address).cloned());
         let redactor = self.redactor.clone();
-        Outside { purse: Arc::clone(&self.purse), gate, redactor, ..Outside::default() }
+        let caller = node.id().into();
+        Outside { purse: Arc::clone(&self.purse), caller, gate, redactor, ..Outside::default() }
     }
 
     /// The calls to the model that a node asks.
@@ -72,7 +73,7 @@ impl Endpoints {
 
     /// Why the endpoint of a node is asked no more, if so.
     pub(super) fn closed(&self, node: &Node) -> Option<String> {
-        self.outside(node).gate?.closed()
+        self.outside(node).closed()
     }
 
     /// Tells of endpoints that are silent, until it is aborted.

@@ -1,7 +1,7 @@
 //! The way to one endpoint, shared by all nodes of a run that ask it: how many calls a minute, how many at once, the
 //! pauses that it asks for, and how long it has been silent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -110,17 +110,32 @@ struct State {
     told: Option<Duration>,
     /// Has it spoken since it was told to be silent?
     spoke: bool,
-    /// Calls that were given up in a row because nothing could be reached.
-    unreached: u32,
-    /// Calls in a row that were refused for what is the same in every call (its key, its address).
-    turned_away: u32,
-    /// Why nothing is asked any more.
-    closed: Option<String>,
+    /// Calls that were given up because nothing could be reached.
+    unreached: Streak,
+    /// Of each caller, calls that were refused for what is the same in all its calls (its key, the model's name).
+    turned_away: BTreeMap<String, Streak>,
 }
 
 /// After so many calls in a row that were given up because nothing could be reached, or refused for what is the same in
 /// every call, nothing more is asked.
 const CLOSED_AFTER: u32 = 8;
+
+/// Failures in a row.
+#[derive(Debug, Default)]
+struct Streak {
+    length: u32,
+    /// Why nothing is asked any more.
+    closed: Option<String>,
+}
+
+impl Streak {
+    fn grow(&mut self, reason: impl FnOnce() -> String) {
+        self.length += 1;
+        if self.length >= CLOSED_AFTER {
+            self.closed.get_or_insert_with(reason);
+        }
+    }
+}
 
 /// What the watch over an endpoint has to tell.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,9 +171,8 @@ impl Gate {
             waiting_since: None,
             told: None,
             spoke: false,
-            unreached: 0,
-            turned_away: 0,
-            closed: None,
+            unreached: Streak::default(),
+            turned_away: BTreeMap::new(),
         };
         let slots = limits.concurrency.map(|most| Arc::new(Semaphore::new(most)));
         Arc::new(Self { address: address.to_owned(), stall_after, slots, state: Mutex::new(state) })
@@ -206,43 +220,37 @@ impl Gate {
     pub(super) fn heard(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
-        state.unreached = 0;
+        state.unreached.length = 0;
         let others = state.under_way.len() > 1;
         state.waiting_since = others.then(Instant::now);
     }
 
     /// A call was given up: nothing could be reached, however often it was tried.
     pub(super) fn unreached(&self, why: &str) {
-        let mut state = self.state();
-        state.unreached += 1;
-        if state.unreached >= CLOSED_AFTER {
-            let address = &self.address;
-            state.closed.get_or_insert_with(|| {
-                format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}")
-            });
+        let address = &self.address;
+        let reason = || format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}");
+        self.state().unreached.grow(reason);
+    }
+
+    /// A call was refused for what is the same in all calls of `caller`.
+    pub(super) fn turned_away(&self, caller: &str, why: &str) {
+        let reason = || format!("{} refused {CLOSED_AFTER} calls in a row: {why}", self.address);
+        self.state().turned_away.entry(caller.to_owned()).or_default().grow(reason);
+    }
+
+    /// A call of `caller` was answered.
+    pub(super) fn answered(&self, caller: &str) {
+        if let Some(streak) = self.state().turned_away.get_mut(caller) {
+            streak.length = 0;
         }
     }
 
-    /// A call was refused for what is the same in every call.
-    pub(super) fn turned_away(&self, why: &str) {
-        let mut state = self.state();
-        state.turned_away += 1;
-        if state.turned_away >= CLOSED_AFTER {
-            let address = &self.address;
-            let said = || format!("{address} refused {CLOSED_AFTER} calls in a row: {why}");
-            state.closed.get_or_insert_with(said);
-        }
-    }
-
-    /// A call was answered.
-    pub(super) fn answered(&self) {
-        self.state().turned_away = 0;
-    }
-
-    /// Why nothing is asked any more, if so.
+    /// Why `caller` asks nothing any more, if so.
     #[must_use]
-    pub fn closed(&self) -> Option<String> {
-        self.state().closed.clone()
+    pub fn closed(&self, caller: &str) -> Option<String> {
+        let state = self.state();
+        let turned_away = || state.turned_away.get(caller)?.closed.clone();
+        state.unreached.closed.clone().or_else(turned_away)
     }
 
     /// A call took that many tokens.
@@ -356,10 +364,21 @@ mod tests {
         gate.heard();
         for _ in 1..CLOSED_AFTER {
             gate.unreached("refused");
-            assert_eq!(gate.closed(), None, "it has spoken in between");
+            assert_eq!(gate.closed("a"), None, "it has spoken in between");
         }
         gate.unreached("refused");
-        assert!(gate.closed().is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
+        assert!(gate.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
+    }
+
+    #[test]
+    fn who_is_turned_away_closes_it_for_nobody_else() {
+        let gate = gate(&Limits::default());
+        for _ in 0..CLOSED_AFTER {
+            assert_eq!(gate.closed("wrong key"), None);
+            gate.turned_away("wrong key", "401 Unauthorized");
+        }
+        assert!(gate.closed("wrong key").is_some_and(|why| why.ends_with("401 Unauthorized")));
+        assert_eq!(gate.closed("right key"), None);
     }
 
     #[test]

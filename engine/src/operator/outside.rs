@@ -66,6 +66,8 @@ pub struct Outside {
     pub purse: Arc<Purse>,
     /// What this node has spent.
     pub node: Arc<Purse>,
+    /// The node's name, by which an endpoint tells its callers apart.
+    pub caller: Arc<str>,
     /// The way to the endpoint that the node asks.
     pub gate: Option<Arc<Gate>>,
     /// Calls of the row at work.
@@ -74,6 +76,14 @@ pub struct Outside {
     pub tenure: Option<Arc<dyn Tenure>>,
     /// Strikes the run's secrets out of what is stored or shown.
     pub redactor: Redactor,
+}
+
+impl Outside {
+    /// Why the node asks nothing any more, if so.
+    #[must_use]
+    pub fn closed(&self) -> Option<String> {
+        self.gate.as_ref()?.closed(&self.caller)
+    }
 }
 
 /// Leave to make one call. Dropped, the call is over.
@@ -94,7 +104,7 @@ impl Admission {
     /// The call was answered.
     pub fn answered(&self) {
         if let Some(gate) = &self.outside.gate {
-            gate.answered();
+            gate.answered(&self.outside.caller);
         }
     }
 
@@ -188,14 +198,14 @@ impl Context {
 
     /// A call was refused for what is the same in every call: time after time, the rest is postponed likewise.
     pub fn turned_away(&self, why: &str) {
-        if let Some(gate) = &self.outside().gate {
-            gate.turned_away(why);
+        let outside = self.outside();
+        if let Some(gate) = &outside.gate {
+            gate.turned_away(&outside.caller, why);
         }
     }
 
     fn check_open(&self) -> Result<(), RowFailure> {
-        let closed = self.outside().gate.as_ref().and_then(|gate| gate.closed());
-        closed.map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
+        self.outside().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
     }
 
     /// Nobody asks this node's endpoint for that long.
