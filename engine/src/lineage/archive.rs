@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, Store, StoreError, artifact_place, memo_place,
-    record_place, run_time,
+    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Store, StoreError, artifact_place,
+    memo_place, record_place, run_time,
 };
 
 /// Version of the layout of archives.
@@ -264,8 +264,6 @@ impl Export {
         tar.into_inner()?.finish()?.flush()
     }
 }
-
-const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
 
 fn unreadable(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> StoreError {
     let path = path.to_owned();

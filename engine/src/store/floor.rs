@@ -67,11 +67,7 @@ impl Store {
     }
 
     fn set_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
-        let (path, temporary) = (self.floor_path(base), self.temporary());
-        let folder = self.memo_folder(base);
-        fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let text = serde_json::to_vec(&floor).map_err(|error| StoreError::Location(error.to_string()))?;
-        fs::write(&temporary, text).map_err(StoreError::io("write", &temporary))?;
-        fs::rename(&temporary, &path).map_err(StoreError::io("write", &path))
+        self.write_file(&self.floor_path(base), &text)
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use super::collect::names_below;
 use super::error::StoreError;
 use super::layout::Store;
-use super::row_codec::{Head, RowCodec};
+use super::row_codec::RowCodec;
 use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
@@ -33,6 +33,37 @@ struct Place {
     length: u32,
     start: u64,
     stamp: u64,
+}
+
+/// What is known of each key, and where it lies.
+#[derive(Debug, Default)]
+struct Index {
+    /// The newest payload of each key.
+    known: BTreeMap<RowKey, Place>,
+    /// Older payloads of keys that have several.
+    older: BTreeMap<RowKey, Vec<Place>>,
+    /// The newest stamp; 0 where nothing is known.
+    newest: u64,
+}
+
+impl Index {
+    fn learn(&mut self, key: RowKey, place: Place) {
+        self.newest = self.newest.max(place.stamp);
+        match self.known.entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(place)),
+            Entry::Occupied(mut newest) => {
+                let older = if newest.get().stamp < place.stamp { newest.insert(place) } else { place };
+                let others = self.older.entry(key).or_default();
+                let at = others.partition_point(|other| other.stamp >= older.stamp);
+                others.insert(at, older);
+            }
+        }
+    }
+
+    /// What is kept under a key, the newest first.
+    fn places(&self, key: &RowKey) -> impl Iterator<Item = &Place> {
+        self.known.get(key).into_iter().chain(self.older.get(key).into_iter().flatten())
+    }
 }
 
 /// What is damaged in a memo.
@@ -66,10 +97,7 @@ impl MemoDamage {
 #[derive(Debug)]
 pub struct Memo {
     folder: PathBuf,
-    /// The newest payload of each key.
-    known: BTreeMap<RowKey, Place>,
-    /// Older payloads of keys that have several.
-    more: BTreeMap<RowKey, Vec<Place>>,
+    index: Index,
     files: Vec<Source>,
     /// Segments of the folder that were read: their place among the files, and how far they were read.
     read: BTreeMap<PathBuf, (u32, u64)>,
@@ -78,8 +106,6 @@ pub struct Memo {
     damage: MemoDamage,
     /// Earlier records do not count.
     since: u64,
-    /// The newest stamp.
-    newest: u64,
     own: OwnSegment,
     /// The segment that is written, and its place among the files.
     own_file: Option<(PathBuf, u32)>,
@@ -108,14 +134,12 @@ impl Memo {
         let shared = store.is_shared().then(|| store.clone());
         Self {
             folder,
-            known: BTreeMap::new(),
-            more: BTreeMap::new(),
+            index: Index::default(),
             files: Vec::new(),
             read: BTreeMap::new(),
             listed: None,
             damage: MemoDamage::default(),
             since: 0,
-            newest: 0,
             own,
             own_file: None,
             codec: Mutex::default(),
@@ -131,17 +155,14 @@ impl Memo {
 
     /// The newest stamp; 0 where nothing is known.
     pub(super) fn newest(&self) -> u64 {
-        self.newest
+        self.index.newest
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
         for (path, source) in open_all(&self.folder, &SEGMENTS)? {
             let file = self.add_file(source);
-            let (known, more, newest) = (&mut self.known, &mut self.more, &mut self.newest);
-            let read = self.files[file as usize].scan(|found| {
-                *newest = found.stamp.max(*newest);
-                learn(known, more, RowKey(found.key), Place::of(file, found));
-            });
+            let index = &mut self.index;
+            let read = self.files[file as usize].scan(|found| index.learn(RowKey(found.key), Place::of(file, found)));
             let scanned = read.map_err(StoreError::io("read", &path))?;
             self.damage.whole += scanned.records;
             if scanned.gaps > 0 {
@@ -159,12 +180,10 @@ impl Memo {
     /// When a segment cannot be read.
     pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
         self.add_new_segments()?;
-        let (known, more, newest) = (&mut self.known, &mut self.more, &mut self.newest);
+        let index = &mut self.index;
         for (path, (file, end)) in &mut self.read {
-            let read = self.files[*file as usize].scan_new(*end, |found| {
-                *newest = found.stamp.max(*newest);
-                learn(known, more, RowKey(found.key), Place::of(*file, found));
-            });
+            let source = &self.files[*file as usize];
+            let read = source.scan_new(*end, |found| index.learn(RowKey(found.key), Place::of(*file, found)));
             *end = read.map_err(StoreError::io("read", path))?;
         }
         Ok(())
@@ -208,37 +227,40 @@ impl Memo {
     /// How many rows are known.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.index.known.len()
     }
 
     /// How many rows were looked at, of those that are known, and what they cost; `None` when none cost anything.
     #[must_use]
     pub fn history(&self) -> Option<(u64, Usage)> {
-        let step = self.known.len().div_ceil(SAMPLE).max(1);
-        let (mut rows, mut usage) = (0, Usage::default());
-        for key in self.known.keys().step_by(step) {
-            if let Some(head) = self.payloads(key).find_map(|payload| Some(Head::read(&payload)?.0)) {
+        let step = self.len().div_ceil(SAMPLE).max(1);
+        let (mut rows, mut all) = (0, Usage::default());
+        for key in self.index.known.keys().step_by(step) {
+            if let Some(usage) = self.payloads(key).find_map(|payload| usage(&payload)) {
                 rows += 1;
-                usage += head.usage;
+                all += usage;
             }
         }
-        (usage.calls > 0).then_some((rows, usage))
+        (all.calls > 0).then_some((rows, all))
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &RowKey> {
-        self.known.keys()
+    /// Calls behind everything that is kept here, failed attempts included. Reads every record.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let payloads = self.index.known.keys().flat_map(|key| self.payloads(key));
+        payloads.filter_map(|payload| usage(&payload)).map(|usage| usage.calls).sum()
     }
 
     /// Is nothing known?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.index.known.is_empty()
     }
 
     /// Is that row known?
     #[must_use]
     pub fn contains(&self, key: &RowKey) -> bool {
-        self.known.get(key).is_some_and(|place| place.stamp >= self.since)
+        self.index.known.get(key).is_some_and(|place| place.stamp >= self.since)
     }
 
     /// The kept results of a row, one if all is well. One that cannot be read counts as unknown.
@@ -256,8 +278,7 @@ impl Memo {
 
     /// What is kept under a key since then, with its stamps, the newest first.
     pub(super) fn stamped(&self, key: &RowKey, since: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
-        let places = self.known.get(key).into_iter().chain(self.more.get(key).into_iter().flatten());
-        places.filter(move |place| place.stamp >= since).filter_map(|place| {
+        self.index.places(key).filter(move |place| place.stamp >= since).filter_map(|place| {
             let payload = self.files[place.file as usize].read_at(place.start, place.length as usize)?;
             Some((place.stamp, payload))
         })
@@ -275,8 +296,8 @@ impl Memo {
 
     /// Keeps bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
-        let stamp = now().max(self.newest.saturating_add(1));
-        self.newest = stamp;
+        // Later than all that is known, and within what counts, also where the clock was set back.
+        let stamp = now().max(self.newest().saturating_add(1)).max(self.since);
         let start = self.own.append(stamp, &key.0, payload)?;
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
         let file = match &self.own_file {
@@ -284,7 +305,7 @@ impl Memo {
             _ => self.begin(path)?,
         };
         let place = Place { file, length: payload.len() as u32, start, stamp };
-        learn(&mut self.known, &mut self.more, *key, place);
+        self.index.learn(*key, place);
         Ok(())
     }
 
@@ -326,16 +347,10 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-fn learn(known: &mut BTreeMap<RowKey, Place>, more: &mut BTreeMap<RowKey, Vec<Place>>, key: RowKey, place: Place) {
-    match known.entry(key) {
-        Entry::Vacant(entry) => drop(entry.insert(place)),
-        Entry::Occupied(mut newest) => {
-            let older = if newest.get().stamp < place.stamp { newest.insert(place) } else { place };
-            let others = more.entry(key).or_default();
-            let at = others.partition_point(|other| other.stamp >= older.stamp);
-            others.insert(at, older);
-        }
-    }
+/// Rows and answers both begin with a line of JSON that holds their usage.
+fn usage(payload: &[u8]) -> Option<Usage> {
+    let end = payload.iter().position(|byte| *byte == b'\n')?;
+    serde_json::from_slice(&payload[..end]).ok()
 }
 
 impl Store {
@@ -358,7 +373,7 @@ impl Store {
         let path = self.temporary();
         let mut file = BufWriter::new(File::create(&path).map_err(StoreError::io("create", &path))?);
         let mut rows = 0;
-        for key in memo.known.keys() {
+        for key in memo.index.known.keys() {
             let newest = memo.stamped(key, 0).find(|(_, payload)| is_whole(&mut codec, payload));
             if let Some((stamp, payload)) = newest {
                 file.write_all(&record(stamp, &key.0, &payload)?).map_err(StoreError::io("write", &path))?;

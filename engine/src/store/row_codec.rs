@@ -21,15 +21,15 @@ const MOST: usize = 8;
 
 /// What stands before the tables.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Head {
+struct Head {
     ports: Vec<(String, usize)>,
     #[serde(flatten)]
-    pub(super) usage: Usage,
+    usage: Usage,
 }
 
 impl Head {
     /// The line of JSON, and where the tables begin.
-    pub(super) fn read(payload: &[u8]) -> Option<(Self, usize)> {
+    fn read(payload: &[u8]) -> Option<(Self, usize)> {
         let end = payload.iter().position(|byte| *byte == b'\n')?;
         Some((serde_json::from_slice(&payload[..end]).ok()?, end + 1))
     }

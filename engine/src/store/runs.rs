@@ -78,7 +78,7 @@ pub struct LedgerSeal {
 }
 
 /// The files of a run.
-const FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
+pub const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
 
 /// How a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,7 +253,7 @@ impl Store {
     /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
     #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
-        let files = FILES.map(|file| (file, self.run_text(id, file)));
+        let files = RUN_FILES.map(|file| (file, self.run_text(id, file)));
         let lines_of = |file: &str, text: &str| -> Vec<String> {
             if file == "run.json" && !text.is_empty() {
                 vec![text.to_owned()]
@@ -280,7 +280,7 @@ impl Store {
     /// Files of a run that are gone.
     #[must_use]
     pub fn missing_run_files(&self, id: &str) -> Vec<&'static str> {
-        FILES.into_iter().filter(|file| !self.run_folder(id).join(file).is_file()).collect()
+        RUN_FILES.into_iter().filter(|file| !self.run_folder(id).join(file).is_file()).collect()
     }
 
     /// What `nodes.jsonl` of a run holds now.
