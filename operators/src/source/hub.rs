@@ -6,10 +6,11 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use futures::StreamExt;
 use reqwest::header::{ETAG, HeaderMap};
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
 use super::location::SourceFile;
@@ -211,8 +212,14 @@ impl Hub {
 }
 
 /// A client for files of the Hub, which sends its readers on to other hosts; the token stays with the first one.
-pub(crate) fn downloads() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().build()
+pub(crate) fn downloads() -> reqwest::Result<&'static Client> {
+    static CLIENT: OnceLock<Client> = OnceLock::new();
+    if let Some(client) = CLIENT.get() {
+        return Ok(client);
+    }
+    // A connection belongs to the runtime that opened it: none is kept.
+    let client = Client::builder().pool_max_idle_per_host(0).build()?;
+    Ok(CLIENT.get_or_init(|| client))
 }
 
 /// A header's value as a file name: no quotes, no weak-tag mark, no path.
