@@ -6,6 +6,8 @@ runs; `changed`: the source changed, every node runs again; `noop`: everything i
 that no two nodes share a key, and the result is checked.
 
     benches/engine.py [--bin target/release/searchmill] [--sizes 10,100,1000] [--reps 5]
+
+Several programs (`--bin BEFORE,AFTER`) take turns run by run, so that noise of the machine meets all of them.
 """
 import argparse, json, os, shutil, statistics, subprocess, tempfile, time
 
@@ -15,7 +17,7 @@ parser.add_argument("--sizes", default="10,100,1000")
 parser.add_argument("--noop-only", default="10000", help="sizes that are run once and then only timed as no-op")
 parser.add_argument("--reps", type=int, default=5)
 args = parser.parse_args()
-binary = os.path.abspath(args.bin)
+binaries = [os.path.abspath(path) for path in args.bin.split(",")]
 
 
 def pipeline(folder, nodes):
@@ -25,7 +27,7 @@ def pipeline(folder, nodes):
     open(f"{folder}/chain.yaml", "w").write("\n".join(lines) + "\n")
 
 
-def run(folder):
+def run(binary, folder):
     start = time.perf_counter()
     done = subprocess.run([binary, "run", "-q", "chain.yaml"], cwd=folder, capture_output=True, text=True)
     if done.returncode:
@@ -33,15 +35,16 @@ def run(folder):
     return time.perf_counter() - start
 
 
-def check(folder, nodes, start):
+def check(binary, folder, nodes, start):
     shown = subprocess.run([binary, "show", f"n{nodes - 1}", "--json"], cwd=folder, capture_output=True, text=True).stdout
     if json.loads(shown.splitlines()[0])["x"] != start + nodes - 1:
         raise SystemExit(f"wrong result: {shown}")
 
 
-def emit(task, nodes, times):
+def emit(task, binary, nodes, times):
     seconds = statistics.median(times)
-    print(json.dumps({"task": f"engine_chain{nodes}_{task}", "seconds": round(seconds, 4), "reps": len(times),
+    program = {"bin": binary} if len(binaries) > 1 else {}
+    print(json.dumps({"task": f"engine_chain{nodes}_{task}", **program, "seconds": round(seconds, 4), "reps": len(times),
                       "nodes_per_s": round(nodes / seconds, 1), "ms_per_node": round(1e3 * seconds / nodes, 3)}), flush=True)
 
 
@@ -51,20 +54,22 @@ def source(folder, value):
 
 for size in args.sizes.split(",") + [s for s in args.noop_only.split(",") if s]:
     nodes, full = int(size), size in args.sizes.split(",")
-    folder = tempfile.mkdtemp()
-    pipeline(folder, nodes)
-    first, changed = [], []
+    folders = {binary: tempfile.mkdtemp() for binary in binaries}
+    times = {(task, binary): [] for task in ("first", "changed", "noop") for binary in binaries}
+    for folder in folders.values():
+        pipeline(folder, nodes)
     for rep in range(max(1, args.reps // 2 + 1) if full else 1):
-        shutil.rmtree(f"{folder}/.searchmill", ignore_errors=True)
-        source(folder, rep)
-        first.append(run(folder))
-        check(folder, nodes, rep)
-        if full:
-            source(folder, rep + 1000)
-            changed.append(run(folder))
-            check(folder, nodes, rep + 1000)
-    emit("first", nodes, first)
-    if full:
-        emit("changed", nodes, changed)
-    emit("noop", nodes, [run(folder) for _ in range(args.reps)])
-    shutil.rmtree(folder)
+        for binary, folder in folders.items():
+            shutil.rmtree(f"{folder}/.searchmill", ignore_errors=True)
+            for task, value in [("first", rep), ("changed", rep + 1000)][: 2 if full else 1]:
+                source(folder, value)
+                times[task, binary].append(run(binary, folder))
+                check(binary, folder, nodes, value)
+    for rep in range(args.reps):
+        for binary, folder in folders.items():
+            times["noop", binary].append(run(binary, folder))
+    for (task, binary), seconds in times.items():
+        if seconds:
+            emit(task, binary, nodes, seconds)
+    for folder in folders.values():
+        shutil.rmtree(folder)
