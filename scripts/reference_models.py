@@ -1,6 +1,6 @@
 """Makes the tiny random decoders that the tests compare with, and what transformers computes with them.
 
-    python scripts/reference_models.py operators/tests/models     (torch 2.8, transformers 4.56)
+    python scripts/reference_models.py operators/models/tests/models     (torch 2.8, transformers 4.56)
 
 For each family a folder: config.json, model.safetensors, a LoRA adapter in PEFT's format, and reference.safetensors with
 logits (one row, 16 ragged rows, the adapter's), greedy continuations, and gradients of the mean loss, full and LoRA.

@@ -1,6 +1,6 @@
 """Twenty training steps of a tiny decoder, as torch, transformers and PEFT take them: what `train` is compared with.
 
-    python scripts/reference_training.py operators/tests/models operators/tests/training
+    python scripts/reference_training.py operators/models/tests/models operators/models/tests/training
     python scripts/reference_training.py --adapter BASE ADAPTER MERGED     (torch 2.8, transformers 4.56, peft 0.21)
 
 The first form writes full.safetensors and lora.safetensors: sequences, which of their tokens are learnt, and loss and

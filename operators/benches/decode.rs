@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use futures::future::join_all;
 use rayon::prelude::*;
-use searchmill_operators::model::device::Compute;
-use searchmill_operators::model::inference::{Opening, Request, Sampling, Scorer, TextModel};
+use searchmill_models::device::Compute;
+use searchmill_models::inference::{Opening, Request, Sampling, Scorer, TextModel};
 
 fn option(name: &str) -> Option<String> {
     let mut arguments = std::env::args().skip_while(|argument| *argument != format!("--{name}"));

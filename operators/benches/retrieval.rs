@@ -15,10 +15,10 @@ use std::time::Instant;
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input};
 use searchmill_engine::operator::{TreeInput, TreeKind, entry};
+use searchmill_models::device::Compute;
+use searchmill_models::{BertEncoder, Encoder, HashingEncoder, HashingParams, Role};
 use searchmill_operators::index::Index;
-use searchmill_operators::model::device::Compute;
-use searchmill_operators::model::{BertEncoder, Encoder, HashingEncoder, HashingParams, Role};
-use searchmill_operators::retrieval::{FaissIndex, Metric, Search, SearchSettings};
+use searchmill_retrieval::{FaissIndex, Metric, Search, SearchSettings};
 use searchmill_schemas::Chunk;
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rayon::prelude::*;
-use searchmill_operators::text::answer_metrics::{AnswerScores, answer_scores};
+use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 use serde_json::{Value, json};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");

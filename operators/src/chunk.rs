@@ -5,16 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
 use schemars::JsonSchema;
+use searchmill_data::hub::model::{Hub, HubModel};
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports, Source,
 };
 use searchmill_schemas::{RecordKind, Reject, text_column, text_value};
-use serde::{Deserialize, Serialize};
-
-use crate::chunking::{
+use searchmill_text::chunking::{
     Counter, Memo, Piece, Recursive, Sentences, TokenCounter, TokenWindow, TokenizerFault, tokenizer_file,
 };
-use crate::model::hub::{Hub, HubModel};
+use serde::{Deserialize, Serialize};
 
 /// A batch of chunks is handed on when its text reaches this size, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;

@@ -159,7 +159,7 @@ mod tests {
 
     /// The first `count` questions of a FlashRAG file.
     fn questions_of(data_set: &str, count: usize) -> Option<Vec<Question>> {
-        let text = crate::skip::shared_text(&format!("data/{data_set}/dev_200.jsonl"))?;
+        let text = searchmill_fixtures::shared_text(&format!("data/{data_set}/dev_200.jsonl"))?;
         let rows = text.lines().take(count).map(|line| {
             let row: Value = serde_json::from_str(line).expect("JSON");
             let golden = row["golden_answers"].as_array().expect("answers").iter().filter_map(Value::as_str);
@@ -174,7 +174,7 @@ mod tests {
 
     fn equals_the_file(name: &str, data_set: &str, params: Value) {
         let Some(questions) = questions_of(data_set, 5) else { return };
-        let Some(path) = crate::skip::shared(&format!("data/layouts/{name}.parquet")) else { return };
+        let Some(path) = searchmill_fixtures::shared(&format!("data/layouts/{name}.parquet")) else { return };
         let file = File::open(path).expect("the layout's file");
         let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("parquet").build().expect("a reader");
         let wanted = reader.map(|batch| batch.expect("rows")).next().expect("one batch");

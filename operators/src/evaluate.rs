@@ -9,9 +9,9 @@ use searchmill_engine::operator::{
     ParamIssue, Ports, TreeKind, WholeKernel,
 };
 use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
+use searchmill_text::baseline::{Baselines, Gold};
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation::baseline::{Baselines, Gold};
 use crate::evaluation::dynamics::Dynamics;
 use crate::evaluation::figures::Evaluation;
 use crate::evaluation::measure::{Group, measure_groups, measure_questions};
@@ -361,7 +361,7 @@ fn record_figures(evaluation: &Evaluation, outputs: &mut Outputs) {
             outputs.figure(name, estimate.value);
         }
     }
-    for (which, name) in crate::evaluation::baseline::BASELINES.iter().enumerate() {
+    for (which, name) in searchmill_text::baseline::BASELINES.iter().enumerate() {
         if let Some(estimate) = all.baseline(which, "f1") {
             outputs.figure(&format!("baseline_{name}_f1"), estimate.value);
         }

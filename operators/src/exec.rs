@@ -15,6 +15,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
 use arrow::ipc::reader::StreamReader;
 use schemars::JsonSchema;
+use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
+use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability, Source, WholeKernel,
@@ -22,9 +24,6 @@ use searchmill_engine::operator::{
 use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::program::{Command, Program, unseen, variable_issues, write_issues};
-use crate::row_kind::RowKind;
 
 /// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
@@ -226,13 +225,12 @@ mod tests {
     use std::path::PathBuf;
 
     use arrow::array::{Int64Array, StringArray};
-    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input};
+    use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, listened, rows_input};
     use searchmill_engine::operator::{Blame, InputArtifact, OutputSink, RowsInput, entry};
     use searchmill_schemas::Document;
     use serde_json::json;
 
     use super::*;
-    use crate::program::testing::listened;
 
     fn run(params: Value, input: Option<InputArtifact>) -> Result<Outcome, OperatorError> {
         let bound = input.map_or_else(Inputs::new, |input| inputs([("input", input)]));
@@ -388,7 +386,7 @@ mod tests {
     fn the_python_example_filters_by_length() {
         let python = python();
         let Some(python) = python else {
-            crate::skip::skip("a python3 with pyarrow (SEARCHMILL_TEST_PYTHON names one)");
+            searchmill_fixtures::skip("a python3 with pyarrow (SEARCHMILL_TEST_PYTHON names one)");
             return;
         };
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/python-operator");

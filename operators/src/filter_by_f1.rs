@@ -5,14 +5,13 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{filter_record_batch, not};
 use schemars::JsonSchema;
+use searchmill_agent::grounding::grounded;
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
+use searchmill_text::answer_metrics::answer_scores;
 use serde::{Deserialize, Serialize};
-
-use crate::agent::grounding::grounded;
-use crate::text::answer_metrics::answer_scores;
 
 /// Keeps the rollouts whose prediction reaches a token F1 against their golden answers (the best over these, as FlashRAG
 /// scores). With `grounded: true` gold evidence or the answer must also have stood in a tool's result: an F1 filter alone

@@ -1,5 +1,7 @@
 //! `generate-world`: a fictional world as news, and questions about it that need several documents.
 
+mod unread;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,9 +13,10 @@ use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, WholeKernel,
 };
 use searchmill_schemas::{Document, Question, Record, RecordKind};
-use serde::{Deserialize, Serialize};
+use searchmill_world::{Draft, QuestionType, World, draft};
 
-use crate::world::{Draft, QuestionType, Unread, World, draft};
+use serde::{Deserialize, Serialize};
+use unread::Unread;
 
 /// Documents made by one thread at a time: one batch.
 const BLOCK: u64 = 1024;

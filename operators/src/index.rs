@@ -1,5 +1,8 @@
 //! `index`: makes a search index of chunks.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -7,11 +10,10 @@ use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
     Source, TreeKind, WholeKernel,
 };
+use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_retrieval::{IndexKind, build};
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
-
-use crate::retrieval::{IndexKind, build};
-use crate::shorthand::{allow_names, named_or_tagged};
 
 /// Parameters of `index`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

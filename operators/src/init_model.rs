@@ -1,8 +1,7 @@
 //! `init-model`: a small decoder that has learnt nothing, and a tokenizer trained on a corpus.
 
-mod phrases;
-mod tokenizer;
-mod weights;
+#[cfg(test)]
+mod gguf_tests;
 
 use std::path::Path;
 
@@ -12,11 +11,11 @@ use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, TreeKind, WholeKernel,
 };
+use searchmill_models::decoder::DecoderConfig;
+use searchmill_models::initial::{phrases, tokenizer, weights};
 use searchmill_schemas::RecordKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::model::decoder::DecoderConfig;
 
 /// A family of decoders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -281,7 +280,7 @@ mod tests {
         }
         assert_ne!(read(&one, "model.safetensors"), read(&other, "model.safetensors"));
         assert_eq!(read(&one, "tokenizer.json"), read(&other, "tokenizer.json"));
-        let loaded = crate::model::decoder::Decoder::load(
+        let loaded = searchmill_models::decoder::Decoder::load(
             &one.trees["model"],
             &candle_core::Device::Cpu,
             candle_core::DType::F32,

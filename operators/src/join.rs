@@ -8,6 +8,7 @@ use datafusion::prelude::{DataFrame, SessionContext};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
+use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
     QueryOutput,
@@ -15,7 +16,6 @@ use searchmill_engine::operator::{
 use serde::{Deserialize, Serialize};
 
 use crate::relation::{ROW, explain, numbered, require_columns};
-use crate::row_kind::RowKind;
 
 const LEFT: &str = "left";
 const RIGHT: &str = "right";

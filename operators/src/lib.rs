@@ -25,25 +25,11 @@ mod init_model;
 mod train;
 pub mod exec;
 // What two or more of them share.
-pub mod agent;
-pub mod chunking;
 mod conversion;
 mod evaluation;
-pub mod model;
-pub mod probe;
-mod program;
 mod relation;
-pub mod retrieval;
-pub mod row_kind;
-mod shorthand;
-mod source;
-pub mod text;
-mod world;
 #[cfg(test)]
 mod examples;
-#[cfg(test)]
-#[path = "../../tests/it/skip.rs"]
-mod skip;
 pub mod split;
 pub mod write;
 

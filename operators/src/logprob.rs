@@ -12,12 +12,10 @@ use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
     OperatorError, ParamIssue, Ports, Repeatability, Source, TreeKind,
 };
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::inference::{Message, ModelSource, Said, Scored, Scorer, parse_tools};
 use searchmill_schemas::{RecordKind, Reject, Trajectory, Turn, from_batch};
 use serde::{Deserialize, Serialize};
-
-use crate::conversion::conversation::parse_tools;
-use crate::model::device::{Compute, Precision};
-use crate::model::inference::{Message, ModelSource, Said, Scored, Scorer};
 
 /// Computes how probable a model finds a text after a rollout's conversation: by default the gold answer in place of the
 /// model's last turn, the weight by which likelihood-trained search models rate what was retrieved. The rollouts come out
@@ -148,7 +146,7 @@ impl LogprobKernel {
     /// The text scored and its figures, or why there are none.
     fn score(&self, trajectory: &Trajectory) -> Result<(String, Scored), String> {
         let last = trajectory.turns.iter().rposition(Turn::is_model).ok_or("the model said nothing")?;
-        let tools = parse_tools(&trajectory.tools).map_err(|unfit| unfit.message)?;
+        let tools = parse_tools(&trajectory.tools)?;
         let messages: Vec<Message> = trajectory.turns[..last].iter().map(message).collect();
         let prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
         let of = |before: &str, text: &str, after: &str| {

@@ -7,6 +7,20 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use schemars::JsonSchema;
+use searchmill_data::hub::dataset::HubFile;
+use searchmill_data::row_kind::RowKind;
+use searchmill_data::source::decode::{Decoder, Direct, Ids, Mapped, Raw};
+use searchmill_data::source::format::{Compression, Format};
+use searchmill_data::source::identity::{Identity, Rule};
+use searchmill_data::source::layout::Layout;
+use searchmill_data::source::location::{self, SCHEMES, SourceFile};
+use searchmill_data::source::mapping::Origin;
+use searchmill_data::source::notes::Notes;
+use searchmill_data::source::ordered::{Flow, map_in_order};
+use searchmill_data::source::record::{Block, Fault};
+use searchmill_data::source::shape::{Shape, Widen};
+use searchmill_data::source::stream;
+use searchmill_data::source::table::{self, Splitting};
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
     Source, WholeKernel,
@@ -16,21 +30,6 @@ use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::row_kind::RowKind;
-use crate::source::decode::{Decoder, Direct, Ids, Mapped, Raw};
-use crate::source::format::{Compression, Format};
-use crate::source::hub::HubFile;
-use crate::source::identity::{Identity, Rule};
-use crate::source::layout::Layout;
-use crate::source::location::{self, SCHEMES, SourceFile};
-use crate::source::mapping::Origin;
-use crate::source::notes::Notes;
-use crate::source::ordered::{Flow, map_in_order};
-use crate::source::record::{Block, Fault};
-use crate::source::shape::{Shape, Widen};
-use crate::source::stream;
-use crate::source::table::{self, Splitting};
 
 /// Rows from outside the pipeline.
 pub struct Read;
@@ -411,7 +410,7 @@ impl ReadKernel {
                     // What cannot be parsed says nothing about the columns; it is rejected when it is read.
                     drop(look(record));
                 }
-                left = left.saturating_sub(block.len() as u64);
+                left = left.saturating_sub(block.count() as u64);
                 if left == 0 { Flow::Stop } else { Flow::Continue }
             })?;
             context.check_cancelled()?;

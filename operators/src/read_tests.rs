@@ -6,11 +6,11 @@ use arrow::array::AsArray;
 use arrow::datatypes::DataType;
 use searchmill_engine::operator::testing::{Harness, Outcome};
 use searchmill_engine::operator::{Inputs, entry};
+use searchmill_fixtures::test_server::TestServer;
 use searchmill_schemas::{Document, Question};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::source::test_server::TestServer;
 
 fn run(harness: &Harness, params: Value) -> Result<Outcome, OperatorError> {
     harness.run(&entry::<Read>(), params, &Inputs::new())
@@ -27,7 +27,7 @@ fn read_text(name: &str, text: impl AsRef<[u8]>, params: Value) -> Result<Outcom
 
 /// The real file, or `None` where the shared data are not there.
 fn shared(name: &str) -> Option<PathBuf> {
-    crate::skip::shared(&format!("data/{name}"))
+    searchmill_fixtures::shared(&format!("data/{name}"))
 }
 
 fn shared_rows<R: searchmill_schemas::Record>(name: &str, kind: &str, layout: &str) -> Option<Vec<R>> {

@@ -8,11 +8,10 @@ use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue,
     Ports, TreeKind,
 };
+use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k};
 use searchmill_schemas::{Hit, RecordKind, Reject, text_column, text_value};
 use serde::{Deserialize, Serialize};
-
-use crate::retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k};
-use crate::shorthand::{allow_names, named_or_tagged};
 
 /// Parameters of `retrieve`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -7,23 +7,22 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
+use searchmill_agent::episode::{Agent, Limits};
+use searchmill_agent::policy::endpoint::Endpoint;
+use searchmill_agent::policy::evidence::EvidenceTeacher;
+use searchmill_agent::policy::model::LocalModel;
+use searchmill_agent::policy::{Policy, PolicyParams};
+use searchmill_agent::protocol::ProtocolName;
+use searchmill_agent::protocol::tool_call::ToolCallProtocol;
+use searchmill_agent::recheck::RolloutRecheck;
+use searchmill_agent::tool::Searcher;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
     ParamIssue, Ports, Recheck, Repeatability, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
 };
+use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
 use serde::{Deserialize, Serialize};
-
-use crate::agent::episode::{Agent, Limits};
-use crate::agent::policy::endpoint::Endpoint;
-use crate::agent::policy::evidence::EvidenceTeacher;
-use crate::agent::policy::model::LocalModel;
-use crate::agent::policy::{Policy, PolicyParams};
-use crate::agent::protocol::ProtocolName;
-use crate::agent::protocol::tool_call::ToolCallProtocol;
-use crate::agent::recheck::RolloutRecheck;
-use crate::agent::tool::Searcher;
-use crate::retrieval::{Search, SearchSettings};
 
 mod label;
 

@@ -5,6 +5,7 @@ use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
+use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
     Accept, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
     QueryKernel, QueryOutput,
@@ -12,7 +13,6 @@ use searchmill_engine::operator::{
 use serde::{Deserialize, Serialize};
 
 use crate::relation::{check_query, check_tables, explain, require_columns, require_repeatable_plan};
-use crate::row_kind::RowKind;
 
 /// Port of the result.
 const ROWS: &str = "rows";

@@ -1,19 +1,9 @@
 //! `train`: teaches a model what converted examples show.
 
 mod backend;
-mod example;
 mod fit;
-mod gradient;
-mod optimizer;
 mod outside;
 mod page;
-mod plain;
-pub(crate) mod probe;
-mod schedule;
-mod state;
-mod student;
-#[cfg(test)]
-mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -25,20 +15,21 @@ use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability, Source, TreeKind, WholeKernel,
 };
+use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_models::decoder::{Decoder, DecoderConfig};
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::inference::ControlTokens;
+use searchmill_models::training::example::{self, Read, Reader, Truncation};
+use searchmill_models::training::gradient;
+use searchmill_models::training::optimizer::AdamParams;
+use searchmill_models::training::schedule::{Decay, shuffled};
+use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
 use searchmill_schemas::{RecordKind, Reject};
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::backend::Backend;
-use self::example::{Read, Reader, Truncation};
 use self::fit::{Fit, Fitted};
-use self::optimizer::AdamParams;
-use self::schedule::{Decay, shuffled};
-use self::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
-use crate::model::decoder::{Decoder, DecoderConfig};
-use crate::model::device::{Compute, Precision};
-use crate::model::inference::ControlTokens;
-use crate::shorthand::{allow_names, named_or_tagged};
 
 /// How the model is taught.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,27 +1,21 @@
 //! `write`: an artifact to a path or URL, with a manifest beside it.
 
-mod encode;
-mod export;
-mod local;
-mod manifest;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
+use searchmill_data::destination::encode;
+use searchmill_data::destination::export::{self, export};
+use searchmill_data::destination::manifest::{Manifest, WrittenFile};
+use searchmill_data::source::format::{Compression, Format};
+use searchmill_data::source::location::{SCHEMES, scheme};
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, RowsInput, TreeInput, TreeKind, WholeKernel,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::source::format::{Compression, Format};
-use crate::source::location::{SCHEMES, scheme};
-
-pub use export::{Exported, export};
-pub use manifest::{Manifest, WrittenFile};
 
 /// The store's description of an artifact, which is no part of its content.
 const DESCRIPTION: &str = "artifact.json";

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use arrow::array::AsArray;
 use searchmill_engine::operator::testing::{Harness, Outcome, batch_input, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{InputArtifact, entry};
+use searchmill_fixtures::test_server::TestServer;
 use searchmill_schemas::{Document, Evidence, Example as ExampleRow, Question, RecordKind};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::read::Read;
-use crate::source::test_server::TestServer;
 
 fn harness() -> Harness {
     let mut harness = Harness::new();

@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::InputArtifact;
-use searchmill_operators::model::device::{Compute, Precision};
-use searchmill_operators::model::inference::{Opening, TextModel};
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::inference::{Opening, TextModel};
 
 use super::Session;
 use super::artifact::find;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use searchmill_operators::model::inference::{Completion, Finish, Message, Said, parse_calls};
+use searchmill_models::inference::{Completion, Finish, Message, Said, parse_calls};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use searchmill_operators::model::inference::Completion;
+use searchmill_models::inference::Completion;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

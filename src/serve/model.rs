@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::stream;
-use searchmill_operators::model::inference::{Completion, Event, Request, TextModel};
+use searchmill_models::inference::{Completion, Event, Request, TextModel};
 use serde_json::{Value, json};
 
 use super::door::{self, Door};

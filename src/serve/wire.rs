@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use searchmill_operators::model::inference::{Completion, Finish, Request, Sampling, TextModel};
+use searchmill_models::inference::{Completion, Finish, Request, Sampling, TextModel};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use searchmill_fixtures::openai_server::{Step, answer, search, status};
+
 use crate::endpoint::Bench;
-use crate::openai_server::{Step, answer, search, status};
 
 /// Rows in flight.
 const CONCURRENCY: usize = 8;

@@ -143,7 +143,7 @@ fn an_endpoint_that_is_down_is_given_up_early_and_nothing_is_rejected() {
 
 #[test]
 fn the_reason_of_rejects_stands_at_the_end_of_the_node() {
-    let bench = Bench::new(&[("q0".to_owned(), vec![crate::openai_server::status(400)])]);
+    let bench = Bench::new(&[("q0".to_owned(), vec![searchmill_fixtures::openai_server::status(400)])]);
     let told = bench.run(&[]).exit(3);
     let done = told.events().into_iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
     let why = done.expect("it ended")["rejected_for"].as_str().expect("a reason").to_owned();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use searchmill_fixtures::openai_server::{OpenAiServer, Script, Step, answer};
 use serde_json::json;
 
 use crate::mill::Mill;
-use crate::openai_server::{OpenAiServer, Script, Step, answer};
 
 /// Questions, an index to search and a rollout; `API_KEY` and `ENDPOINT` come from the environment.
 pub(crate) const PIPELINE: &str = "\

@@ -312,7 +312,7 @@ impl Volume {
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(folder.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
         if !mounted {
-            crate::skip::skip("the right to mount a tmpfs");
+            searchmill_fixtures::skip("the right to mount a tmpfs");
         }
         mounted.then_some(Self { folder })
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::Bench;
 use crate::mill::Told;
-use crate::openai_server::{Step, answer, status, status_retry_after};
+use searchmill_fixtures::openai_server::{Step, answer, status, status_retry_after};
 
 /// Questions `q0`, `q1`, … that are answered so.
 fn script(count: usize, step: impl Fn(usize) -> Step) -> Vec<(String, Vec<Step>)> {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use searchmill_fixtures::openai_server::{Step, answer, status_retry_after};
+
 use crate::endpoint::{Bench, patient};
-use crate::openai_server::{Step, answer, status_retry_after};
 
 fn set(bench: &Bench, params: &str) {
     bench.replace("timeout_seconds: 2", &format!("timeout_seconds: 20, {params}"));

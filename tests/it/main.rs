@@ -25,7 +25,6 @@ mod models;
 mod money;
 mod mutations;
 #[allow(dead_code, reason = "the tests of `rollout` share this server and use the rest of it")]
-mod openai_server;
 mod public;
 mod remote;
 mod rot;
@@ -41,7 +40,6 @@ mod serve;
 mod scale;
 mod shared;
 #[allow(dead_code, reason = "the operators' tests share these words and use the rest of them")]
-mod skip;
 mod slips;
 mod settings;
 mod sources;

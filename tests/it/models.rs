@@ -19,7 +19,7 @@ pub(crate) fn write(folder: &Path) {
         std::fs::write(place.join("tokenizer.json"), tokenizer().to_string()).expect("a file");
     }
     encoder(&bert);
-    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("operators/tests/models/qwen3");
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("operators/models/tests/models/qwen3");
     std::fs::copy(tiny.join("model.safetensors"), decoder.join("model.safetensors")).expect("a file");
     let config = std::fs::read(tiny.join("config.json")).expect("a file");
     let mut config: Value = serde_json::from_slice(&config).expect("JSON");

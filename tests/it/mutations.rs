@@ -11,11 +11,11 @@ use std::time::SystemTime;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use searchmill_fixtures::openai_server::{OpenAiServer, answer, search};
 use serde_json::json;
 
 use crate::mill::{Mill, Told, files_in};
 use crate::models;
-use crate::openai_server::{OpenAiServer, answer, search};
 
 const PIPELINE: &str = "\
 name: mutations

@@ -15,7 +15,7 @@ fn contained(command: &Command) -> Option<Command> {
         unshare
     };
     if !unshare().arg("true").output().is_ok_and(|tried| tried.status.success()) {
-        crate::skip::skip("the right to make a PID namespace");
+        searchmill_fixtures::skip("the right to make a PID namespace");
         return None;
     }
     let mut contained = unshare();

@@ -26,7 +26,7 @@ struct Checker {
 impl Checker {
     /// `None` where the schemas are not here; that is said.
     fn new() -> Option<Self> {
-        let folder = crate::skip::shared("data/openlineage")?;
+        let folder = searchmill_fixtures::shared("data/openlineage")?;
         let mut files = files_in(&folder.join("facets"));
         files.push(folder.join("OpenLineage.json"));
         let read = |file: &std::path::PathBuf| {

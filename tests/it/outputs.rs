@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use searchmill_fixtures::openai_server::{Step, answer, status};
+
 use crate::endpoint::{Bench, PIPELINE};
 use crate::mill::{Mill, Told};
-use crate::openai_server::{Step, answer, status};
 
 const QUESTIONS: [(&str, &str); 2] =
     [("hotpot", "Which band was founded first?"), ("wiki", "Who is the mother of the director?")];

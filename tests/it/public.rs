@@ -170,7 +170,7 @@ fn multihop_rag_comes_from_the_hub() {
 /// What the params for tests name has the sizes of what the public addresses name.
 #[test]
 fn the_files_beside_a_checkout_are_those_of_the_public_addresses() {
-    let Some(data) = crate::skip::shared("data") else { return };
+    let Some(data) = searchmill_fixtures::shared("data") else { return };
     for (file, bytes) in [
         ("hotpotqa/train_100.original.json", 810_836),
         ("hotpotqa/dev_200.jsonl", 1_298_448),

@@ -28,8 +28,15 @@ fn chunks_of(bench: &Bench) -> PathBuf {
 
 #[test]
 fn a_rotten_passage_of_an_index_goes_into_no_paid_rollout() {
-    let script =
-        || vec![("q0".to_owned(), vec![crate::openai_server::search(&["Rome"]), crate::openai_server::answer("Rome")])];
+    let script = || {
+        vec![(
+            "q0".to_owned(),
+            vec![
+                searchmill_fixtures::openai_server::search(&["Rome"]),
+                searchmill_fixtures::openai_server::answer("Rome"),
+            ],
+        )]
+    };
     let bench = Bench::by_turn(&script());
     bench.run(&[]).exit(0);
     let expected = bench.mill.artifacts();

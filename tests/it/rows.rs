@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use searchmill_fixtures::openai_server::{Step, answer, message, search, status, status_retry_after};
 use serde_json::Value;
 
 use crate::endpoint::{Bench, document, patient};
-use crate::openai_server::{Step, answer, message, search, status, status_retry_after};
 
 fn script(steps: &[(&str, Vec<Step>)]) -> Vec<(String, Vec<Step>)> {
     steps.iter().map(|(question, steps)| ((*question).to_owned(), steps.clone())).collect()

@@ -9,7 +9,8 @@ use crate::mill::Mill;
 
 /// A model folder: a tiny random Qwen3 whose 96 tokens are the printable letters of ASCII, space and newline.
 fn write_model(mill: &Mill) {
-    let from = |file: &str| concat!(env!("CARGO_MANIFEST_DIR"), "/operators/tests/models/qwen3/").to_owned() + file;
+    let from =
+        |file: &str| concat!(env!("CARGO_MANIFEST_DIR"), "/operators/models/tests/models/qwen3/").to_owned() + file;
     let config = std::fs::read_to_string(from("config.json")).expect("a config");
     let longer = config.replace("\"max_position_embeddings\": 64", "\"max_position_embeddings\": 1024");
     std::fs::create_dir(mill.path("student")).expect("a folder");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -14,7 +14,9 @@ use futures::StreamExt;
 use searchmill_schemas::{Record, RecordKind, Reject, from_batch, to_batch};
 use serde_json::Value;
 
-use super::context::{CheckpointStore, Context, ContextParts, NoPieces, Pieces, ProgressSink, RetryPolicy};
+use super::context::{
+    CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, ProgressSink, RetryPolicy,
+};
 use super::error::OperatorError;
 use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel};
 use super::listing::files_of;
@@ -394,4 +396,52 @@ impl OutputSink for MemorySink {
     fn summary(&mut self, text: &str) {
         self.outcome.summary.push_str(text);
     }
+}
+
+/// Keeps what is logged, and cancels the run at the line that says so.
+pub struct Listener {
+    /// What was logged.
+    pub lines: Mutex<Vec<String>>,
+    cancels: &'static str,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl ProgressSink for Listener {
+    fn progress(&self, _done: u64, _total: u64, _unit: &str) {}
+
+    fn log(&self, line: &str) {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        self.cancelled.fetch_or(line == self.cancels, Ordering::Relaxed);
+    }
+}
+
+/// A context in that folder whose log a listener hears.
+#[must_use]
+pub fn listened(
+    folder: &Path,
+    seed: u64,
+    cancels: &'static str,
+    runtime: &tokio::runtime::Runtime,
+) -> (Context, Arc<Listener>) {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let listener = Arc::new(Listener { lines: Mutex::default(), cancels, cancelled: Arc::clone(&cancelled) });
+    let context = Context::new(ContextParts {
+        seed,
+        cancelled,
+        scratch: folder.join("listened"),
+        directory: folder.to_owned(),
+        memory: None,
+        threads: 1,
+        gpus: 0,
+        concurrency: 1,
+        retry: RetryPolicy::default(),
+        secrets: Arc::new(|_| None),
+        runtime: runtime.handle().clone(),
+        progress: Arc::clone(&listener) as Arc<dyn ProgressSink>,
+        http: reqwest::Client::new(),
+        checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
+    });
+    (context, listener)
 }

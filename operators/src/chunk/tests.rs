@@ -3,11 +3,11 @@
 use arrow::record_batch::RecordBatch;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{Blame, OperatorEntry, OperatorError, Source, entry};
+use searchmill_fixtures::{minilm, passages, small_bert};
 use searchmill_schemas::{Chunk as ChunkRow, Document as DocumentRow};
 use serde_json::{Value, json};
 
 use super::Chunk;
-use crate::chunking::fixture::{minilm, passages, small_bert};
 
 fn operator() -> OperatorEntry {
     entry::<Chunk>()

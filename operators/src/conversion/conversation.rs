@@ -1,9 +1,8 @@
 //! A rollout as the trainers' formats see it: messages whose tool calls have parsed arguments.
 
-use indexmap::IndexMap;
+use searchmill_models::inference::parse_tools;
 use searchmill_schemas::{Author, ToolCall, Trajectory, Turn};
-
-use super::json::Json;
+use searchmill_text::json::Json;
 
 /// A rollout's messages and the tools it was offered.
 pub(crate) struct Conversation {
@@ -60,7 +59,8 @@ impl Unfit {
 impl Conversation {
     /// The conversation of a rollout, or why it is unfit for training.
     pub(crate) fn new(trajectory: &Trajectory) -> Result<Self, Unfit> {
-        let tools = parse_tools(&trajectory.tools)?;
+        let tools = parse_tools(&trajectory.tools)
+            .map_err(|message| Unfit { message, detail: Some(trajectory.tools.clone()) })?;
         let mut messages = Vec::with_capacity(trajectory.turns.len());
         for turn in &trajectory.turns {
             let message = message(turn, &messages)?;
@@ -93,46 +93,6 @@ impl Spoken {
     pub(crate) fn reasoning(&self, thinking: bool) -> Option<&str> {
         self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty())
     }
-}
-
-/// The tools of a JSON list, their keys in the order in which servers hand them to chat templates.
-pub(crate) fn parse_tools(text: &str) -> Result<Vec<Json>, Unfit> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let unfit = |reason: &str| Unfit {
-        message: format!("the tool definitions are not a JSON list: {reason}"),
-        detail: Some(text.to_owned()),
-    };
-    match Json::parse(text) {
-        Ok(Json::List(tools)) => Ok(tools.into_iter().map(served).collect()),
-        Ok(_) => Err(unfit("something else was found")),
-        Err(error) => Err(unfit(&error)),
-    }
-}
-
-/// A tool definition with its keys in the order in which OpenAI-compatible servers hand it to the chat template, whatever
-/// order it was sent in (vLLM reads it into a model of `type` and `function`, that into one of `name`, `description` and
-/// `parameters`; what is in `parameters` stays as it was). The trained prompt is then the served one.
-fn served(tool: Json) -> Json {
-    match tool {
-        Json::Object(entries) if entries.contains_key("function") => {
-            let mut ordered = led_by(entries, &["type", "function"]);
-            if let Some(Json::Object(function)) = ordered.get_mut("function") {
-                *function = led_by(std::mem::take(function), &["name", "description", "parameters"]);
-            }
-            Json::Object(ordered)
-        }
-        Json::Object(entries) => Json::Object(led_by(entries, &["type", "name", "description", "parameters"])),
-        other => other,
-    }
-}
-
-/// The entries with these keys first, as far as they are there.
-fn led_by(mut entries: IndexMap<String, Json>, keys: &[&str]) -> IndexMap<String, Json> {
-    let mut ordered: IndexMap<String, Json> = keys.iter().filter_map(|key| entries.shift_remove_entry(*key)).collect();
-    ordered.extend(entries);
-    ordered
 }
 
 fn message(turn: &Turn, before: &[Message]) -> Result<Message, Unfit> {
@@ -176,25 +136,5 @@ fn call(call: &ToolCall) -> Result<Call, Unfit> {
         Ok(arguments @ Json::Object(_)) => Ok(Call { id: call.id.clone(), name: call.name.clone(), arguments }),
         Ok(_) => Err(unfit("something else was found".to_owned())),
         Err(error) => Err(unfit(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tools_stand_as_servers_hand_them_to_the_template() {
-        let sorted = r#"[{"function":{"description":"d","name":"f","parameters":{"b":1,"a":2},"strict":true},"type":"function"},
-                         {"parameters":{},"name":"bare"}]"#;
-        let written: Vec<String> = parse_tools(sorted).expect("tools").iter().map(Json::write).collect();
-        assert_eq!(
-            written,
-            [
-                r#"{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"b": 1, "a": 2}, "strict": true}}"#,
-                r#"{"name": "bare", "parameters": {}}"#,
-            ]
-        );
-        assert!(parse_tools(" ").expect("none").is_empty());
     }
 }

@@ -7,9 +7,8 @@
 use std::ops::Range;
 
 use schemars::JsonSchema;
+use searchmill_text::json::Json;
 use serde::{Deserialize, Serialize};
-
-use super::json::Json;
 
 /// Text as the trainer tokenises it.
 #[derive(Clone, Debug, PartialEq)]
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn golden_vectors_of_ms_swift() {
-        let lines = crate::skip::golden("hermes.jsonl");
+        let lines = searchmill_fixtures::golden("hermes.jsonl");
         let mut count = 0;
         for line in lines.lines().filter(|line| !line.is_empty()) {
             let vector = Json::parse(line).expect("JSON");

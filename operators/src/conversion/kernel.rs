@@ -6,10 +6,10 @@ use arrow::array::{ArrayRef, Int64Builder, ListBuilder, RecordBatch, StructBuild
 use arrow::datatypes::{DataType, Field, Fields, Schema};
 use searchmill_engine::operator::{FailureKind, Kernel, MapKernel, MapOutput, OperatorError, Ports};
 use searchmill_schemas::{Example, RecordKind, Reject, Trajectory, from_batch, to_batch};
+use searchmill_text::json::Json;
 
 use super::conversation::{Conversation, Unfit};
 use super::hermes::Rendered;
-use super::json::Json;
 
 /// Port of the examples.
 const EXAMPLES: &str = "examples";

@@ -2,7 +2,6 @@
 
 pub(crate) mod conversation;
 pub(crate) mod hermes;
-pub(crate) mod json;
 pub(crate) mod kernel;
 pub(crate) mod openai;
 pub(crate) mod sharegpt;

@@ -1,7 +1,8 @@
 //! OpenAI's chat fine-tuning layout: call ids, arguments as JSON text.
 
+use searchmill_text::json::Json;
+
 use super::conversation::{Conversation, Message, Spoken, Told};
-use super::json::Json;
 use super::kernel::Converted;
 
 /// The row `{"messages": […], "tools": […]}`.

@@ -1,8 +1,9 @@
 //! The ShareGPT layout as LLaMA-Factory reads it: human or observation and gpt or function_call take turns, the system
 //! prompt and the tools stand apart.
 
+use searchmill_text::json::Json;
+
 use super::conversation::{Conversation, Message, Spoken, Unfit};
-use super::json::Json;
 use super::kernel::Converted;
 
 /// The row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.

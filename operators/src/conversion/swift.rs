@@ -1,8 +1,9 @@
 //! ms-swift's agent layout: roles system, user, assistant, tool_call, tool_response; tools as a JSON text.
 
+use searchmill_text::json::Json;
+
 use super::conversation::{Conversation, Message, Spoken, Unfit};
 use super::hermes::{Template, render};
-use super::json::Json;
 use super::kernel::Converted;
 
 /// The row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.

@@ -1,7 +1,8 @@
 //! TRL's conversational layout with tools: arguments as objects, tools as a list.
 
+use searchmill_text::json::Json;
+
 use super::conversation::{Conversation, Message, Spoken};
-use super::json::Json;
 use super::kernel::Converted;
 
 /// The row `{"messages": […], "tools": […]}`.

@@ -2,11 +2,11 @@
 
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
+use searchmill_fixtures::trajectories::{searched, trajectory};
 use searchmill_schemas::{Author, Evidence, Metric, Observation, Record, Score, Turn};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::evaluation::sample::{searched, trajectory};
 
 fn operator() -> OperatorEntry {
     entry::<Evaluate>()
@@ -48,7 +48,7 @@ fn metric(outcome: &Outcome, id: &str) -> Metric {
 
 /// MultiHop-RAG's validation part, or `None` (said aloud) when it is not there.
 fn validation_questions() -> Option<Vec<Question>> {
-    let text = crate::skip::shared_text("data/multihop_rag/val_200.jsonl")?;
+    let text = searchmill_fixtures::shared_text("data/multihop_rag/val_200.jsonl")?;
     Some(text.lines().map(|line| question(&serde_json::from_str(line).unwrap())).collect())
 }
 

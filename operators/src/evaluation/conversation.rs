@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use searchmill_agent::grounding::{gold_documents, is_uninformative};
 use searchmill_schemas::{Author, Trajectory, Turn};
+use searchmill_text::normalize::normalize_answer;
+use searchmill_text::retrieval_metrics::GoldDocuments;
 
 use super::plot::escape;
 use super::showcase::Shown;
-use crate::agent::grounding::{gold_documents, is_uninformative};
-use crate::text::normalize::normalize_answer;
-use crate::text::retrieval_metrics::GoldDocuments;
 
 /// Longer texts are cut, with a note of how much is missing.
 const SHOWN_CHARACTERS: usize = 6000;
@@ -154,10 +154,10 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_fixtures::trajectories::{searched, trajectory};
     use searchmill_schemas::Evidence;
 
     use super::*;
-    use crate::evaluation::sample::{searched, trajectory};
     use crate::evaluation::scored::Scored;
 
     fn rendered(content: &str) -> String {

@@ -119,8 +119,9 @@ fn histogram(rows: &[Scored]) -> [usize; 10] {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_fixtures::trajectories::{searched, trajectory};
+
     use super::*;
-    use crate::evaluation::sample::{searched, trajectory};
 
     #[test]
     fn groups_by_outcome() {

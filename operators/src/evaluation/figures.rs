@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use searchmill_schemas::Metric;
+use searchmill_text::answer_metrics::AnswerScores;
+use searchmill_text::baseline::{BASELINES, Baselines};
 use serde_json::{Value, json};
 
-use super::baseline::{BASELINES, Baselines};
 use super::dynamics::{ByOutcome, Distribution, Dynamics, Tokens};
 use super::measure::{Group, Measure};
 use super::retrieval::RetrievalFigures;
 use super::showcase::Shown;
 use super::statistics::{Bootstrap, Spread};
-use crate::text::answer_metrics::AnswerScores;
 
 /// Everything an evaluation found.
 pub(crate) struct Evaluation {

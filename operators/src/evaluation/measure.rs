@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::baseline::{BASELINES, Baselines};
+use searchmill_text::answer_metrics::AnswerScores;
+use searchmill_text::baseline::{BASELINES, Baselines};
+
 use super::scored::{GroupBy, Scored};
 use super::statistics::{Bootstrap, Clusters, Estimate, pass_at_k};
-use crate::text::answer_metrics::AnswerScores;
 
 /// A named estimate.
 pub(crate) type Measure = (String, Estimate);
@@ -188,8 +189,9 @@ fn doublings(most: Option<usize>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_fixtures::trajectories::trajectory;
+
     use super::*;
-    use crate::evaluation::sample::trajectory;
 
     const BOOTSTRAP: Bootstrap = Bootstrap { resamples: 100, confidence: 0.95, seed: 0 };
 

@@ -1,6 +1,5 @@
 //! What `evaluate` is made of: scored rows, statistics, baselines, retrieval figures, and the report in three forms.
 
-pub(crate) mod baseline;
 pub(crate) mod conversation;
 pub(crate) mod dynamics;
 pub(crate) mod figures;
@@ -8,8 +7,6 @@ pub(crate) mod measure;
 pub(crate) mod page;
 pub(crate) mod plot;
 pub(crate) mod retrieval;
-#[cfg(test)]
-pub(crate) mod sample;
 pub(crate) mod scored;
 pub(crate) mod showcase;
 pub(crate) mod statistics;

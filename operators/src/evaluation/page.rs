@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use searchmill_text::answer_metrics::AnswerScores;
+
 use super::conversation;
 use super::dynamics::{ByOutcome, Distribution};
 use super::figures::Evaluation;
@@ -9,7 +11,6 @@ use super::measure::Group;
 use super::plot::{Plot, Series, Unit, escape};
 use super::scored::GroupBy;
 use super::terminal::{HEADLINE, Table, interval, notes, percent, share, tables};
-use crate::text::answer_metrics::AnswerScores;
 
 /// The look of a report.
 pub(crate) const STYLE: &str = include_str!("page.css");

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use searchmill_schemas::{Evidence, Hit};
+use searchmill_text::retrieval_metrics::{FactScores, GoldDocuments, GoldFacts};
 
 use super::measure::Measure;
 use super::scored::GroupBy;
 use super::statistics::{Bootstrap, Clusters};
-use crate::text::retrieval_metrics::{FactScores, GoldDocuments, GoldFacts};
 
 /// What supports one question, and what was found of it.
 struct Lookup {

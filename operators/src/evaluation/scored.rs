@@ -1,11 +1,10 @@
 //! A trajectory boiled down to what the statistics need, so that a million of them fit in memory.
 
 use schemars::JsonSchema;
+use searchmill_agent::grounding::{gold_documents, grounded, tool_results};
 use searchmill_schemas::{Score, Trajectory};
+use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 use serde::{Deserialize, Serialize};
-
-use crate::agent::grounding::{gold_documents, grounded, tool_results};
-use crate::text::answer_metrics::{AnswerScores, answer_scores};
 
 /// A column to group scores by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -152,10 +151,10 @@ fn reasoning_characters(trajectory: &Trajectory) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_fixtures::trajectories::{searched, trajectory};
     use searchmill_schemas::Evidence;
 
     use super::*;
-    use crate::evaluation::sample::{searched, trajectory};
 
     #[test]
     fn a_trajectory_is_boiled_down() {

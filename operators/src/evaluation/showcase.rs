@@ -83,8 +83,9 @@ impl Showcase {
 
 #[cfg(test)]
 mod tests {
+    use searchmill_fixtures::trajectories::{searched, trajectory};
+
     use super::*;
-    use crate::evaluation::sample::{searched, trajectory};
 
     fn shown(order: &[usize]) -> Vec<(&'static str, String)> {
         let made = [

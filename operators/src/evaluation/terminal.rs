@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use searchmill_text::answer_metrics::AnswerScores;
+
 use super::dynamics::{ByOutcome, Distribution, Tokens};
 use super::figures::Evaluation;
 use super::statistics::{Estimate, Spread};
-use crate::text::answer_metrics::AnswerScores;
 
 /// Names of the answer metrics for people, in the order of [`AnswerScores::NAMES`].
 pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];

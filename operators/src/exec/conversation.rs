@@ -6,9 +6,8 @@ use std::thread;
 
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
+use searchmill_data::program::{Log, Program};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
-
-use crate::program::{Log, Program};
 
 /// Feeds the rows while `receive` reads the answer; nothing waits for the other side to finish.
 ///

@@ -5,11 +5,11 @@ use arrow::datatypes::{Float32Type, Float64Type};
 use candle_core::{DType, Device, Tensor};
 use searchmill_engine::operator::entry;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input, tree_input};
+use searchmill_fixtures::models::model_folder;
+use searchmill_models::decoder::{Decoder, Layout, log_probabilities};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::decoder::{Decoder, Layout, log_probabilities};
-use crate::model::inference::tests::model_folder;
 use crate::relation::testing::trajectories;
 
 fn run(folder: &tempfile::TempDir, rows: &[Trajectory], batch_rows: usize, params: Value) -> Outcome {
@@ -47,7 +47,7 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let prompt =
         scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap().text;
     assert!(prompt.contains("<tool_response>\n") && prompt.ends_with("<|im_start|>assistant\n"), "{prompt}");
-    let tokenizer = crate::model::inference::read_tokenizer(folder.path(), decoder.config()).unwrap();
+    let tokenizer = searchmill_models::inference::read_tokenizer(folder.path(), decoder.config()).unwrap();
     let text = tokenizer.encode(format!("{prompt}<answer>Answer {row}"), false).unwrap();
     let (ids, count) = (text.get_ids(), text.get_ids().len());
     let input = Tensor::from_slice(ids, (1, count), &Device::Cpu).unwrap();

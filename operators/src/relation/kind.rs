@@ -1,10 +1,9 @@
 //! Does a query give the kind of rows that it was declared to give?
 
 use datafusion::common::DFSchema;
+use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::RecordKind;
-
-use crate::row_kind::RowKind;
 
 /// Fails when a result lacks columns of the kind it is declared to be.
 pub(crate) fn require_columns(kind: RowKind, schema: &DFSchema) -> Result<(), OperatorError> {

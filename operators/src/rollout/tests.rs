@@ -1,9 +1,5 @@
 //! `rollout` against a real HTTP server and real BM25 indexes.
 
-#[allow(dead_code, reason = "the integration tests share this server and use the rest of it")]
-#[path = "../../../tests/it/openai_server.rs"]
-mod openai_server;
-
 mod endpoint_failures;
 mod endpoint_talk;
 mod evidence_data;
@@ -16,10 +12,10 @@ use std::sync::Arc;
 use searchmill_engine::fingerprint::identity_params;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{InputArtifact, Source, TreeKind, entry};
+use searchmill_fixtures::openai_server::{OpenAiServer, Script, Step};
 use searchmill_schemas::{Chunk, Evidence, Question, Trajectory};
 use serde_json::{Value, json};
 
-use self::openai_server::{OpenAiServer, Script, Step};
 use super::Rollout;
 
 /// A passage as a chunk of its own document.

@@ -2,9 +2,9 @@
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use searchmill_text::fnv::{OFFSET, fnv1a};
 
 use super::PartSize;
-use crate::text::fnv::{OFFSET, fnv1a};
 
 /// Rows that stay together.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use schemars::JsonSchema;
+use searchmill_data::program::{Command, named, unseen, variable_issues, write_issues};
 use searchmill_engine::operator::{ParamIssue, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::TrainParams;
 use super::outside::swift;
-use crate::program::{Command, named, unseen, variable_issues, write_issues};
 
 /// Who trains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{Context, OperatorError};
+use searchmill_models::decoder::Dropout;
+use searchmill_models::training::example::Example;
+use searchmill_models::training::gradient::{self, Outcome, Settings};
+use searchmill_models::training::optimizer::{AdamW, Gradients, norm};
+use searchmill_models::training::schedule::{Order, Rate, pack};
+use searchmill_models::training::state::{self, Best, Progressed, Step};
+use searchmill_models::training::student::{Student, failed};
 
-use super::example::Example;
-use super::gradient::{self, Outcome, Settings};
-use super::optimizer::{AdamW, Gradients, norm};
-use super::schedule::{Order, Rate, pack};
-use super::state::{self, Best, Progressed, Step};
-use super::student::{Student, failed};
 use super::{Keep, TrainParams};
-use crate::model::decoder::Dropout;
 
 /// Steps that are told of in the log, but for those that were measured on what is held out.
 const LINES: u64 = 60;

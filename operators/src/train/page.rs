@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use searchmill_engine::operator::OperatorError;
+use searchmill_models::training::state::Step;
+use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
 use super::TrainParams;
-use super::state::Step;
-use super::student::Tuning;
 use crate::evaluation::page::STYLE;
 use crate::evaluation::plot::{Plot, Series, Unit};
 

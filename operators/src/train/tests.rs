@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, tree_input};
 use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInput, TreeKind, entry};
+use searchmill_models::decoder::Decoder;
+use searchmill_models::device::Compute;
+use searchmill_models::inference::{ControlTokens, Message, Opening, TextModel};
+use searchmill_models::training::example::{Example, Reader, Truncation};
+use searchmill_models::training::gradient::{self, Batch, Settings};
+use searchmill_models::training::optimizer::Gradients;
+use searchmill_models::training::schedule::pack;
+use searchmill_models::training::student::{Student, Tuning};
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
-use super::example::{Example, Reader, Truncation};
-use super::gradient::{self, Batch, Settings};
-use super::optimizer::Gradients;
-use super::schedule::pack;
-use super::student::{Student, Tuning};
 use super::*;
 use crate::convert_to_swift::ConvertToSwift;
 use crate::init_model::InitModel;
-use crate::model::decoder::Decoder;
-use crate::model::device::Compute;
-use crate::model::inference::{ControlTokens, Message, Opening, TextModel};
 use crate::relation::testing::trajectories;
 
 /// A harness that lives as long as the test, rows to train on, and a model.
@@ -243,7 +243,7 @@ fn loops_and_tensors_agree() {
         let examples = bench.examples();
         let all: Vec<usize> = (0..examples.len()).collect();
         for pass in pack(&gradient::lengths(&all, &examples), 700).iter().take(2) {
-            let dropout = crate::model::decoder::Dropout { seed: 5 };
+            let dropout = searchmill_models::decoder::Dropout { seed: 5 };
             let settings = Settings { checkpointing: false, dropout: Some(dropout), scale: 1e-3 };
             let (mut loops, mut tensors) = (Gradients::new(), Gradients::new());
             let found = gradient::pass(&student, pass, &examples, settings, &mut loops).unwrap();
@@ -269,12 +269,13 @@ fn an_adapter_changes_the_model_as_its_merged_form_does() {
     assert_eq!((&config["r"], &config["target_modules"]), (&json!(4), &json!(["q_proj", "down_proj"])));
     let base = Decoder::load(&bench.model, &Device::Cpu, DType::F32).unwrap();
     let mut with = base.clone();
-    let read = crate::model::decoder::Adapter::load(&adapter.trees["model"], base.config(), &Device::Cpu, DType::F32);
+    let read =
+        searchmill_models::decoder::Adapter::load(&adapter.trees["model"], base.config(), &Device::Cpu, DType::F32);
     with.attach(&read.unwrap()).unwrap();
     let other = Decoder::load(&merged.trees["model"], &Device::Cpu, DType::F32).unwrap();
     let tokens = candle_core::Tensor::new(&[[5_u32, 200, 17, 9]], &Device::Cpu).unwrap();
     let logits = |model: &Decoder| {
-        let hidden = model.hidden(&tokens, &crate::model::decoder::Layout::whole(1, 4), None).unwrap();
+        let hidden = model.hidden(&tokens, &searchmill_models::decoder::Layout::whole(1, 4), None).unwrap();
         model.logits(&hidden).unwrap()
     };
     let apart = |one: &Decoder, two: &Decoder| {

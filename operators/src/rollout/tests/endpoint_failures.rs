@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::*;
-use openai_server::{answer, message, search, status, status_retry_after};
 use searchmill_engine::operator::{
     Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, NoSources, ProgressSink, RetryPolicy, RowKernel,
 };
+use searchmill_fixtures::openai_server::{answer, message, search, status, status_retry_after};
+
+use super::*;
 
 /// Questions that are answered in the end.
 fn answerable() -> Vec<(&'static str, Vec<Step>)> {

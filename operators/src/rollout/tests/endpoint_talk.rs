@@ -1,7 +1,8 @@
 //! Conversations that go well: what is sent, what is recorded.
 
+use searchmill_fixtures::openai_server::{answer, call, message, search};
+
 use super::*;
-use openai_server::{answer, call, message, search};
 
 #[test]
 fn a_search_and_an_answer_are_recorded_turn_by_turn() {

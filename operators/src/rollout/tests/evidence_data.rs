@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
+use searchmill_text::normalize::{contains_words, normalize_answer};
 use serde::Deserialize;
-
-use crate::text::normalize::{contains_words, normalize_answer};
 
 /// A question as FlashRAG's files have it.
 #[derive(Deserialize)]
@@ -45,7 +44,7 @@ struct Passage {
 }
 
 fn data(name: &str) -> Option<PathBuf> {
-    crate::skip::shared(&format!("data/{name}"))
+    searchmill_fixtures::shared(&format!("data/{name}"))
 }
 
 fn rows(path: &std::path::Path) -> Vec<Row> {

@@ -1,7 +1,8 @@
 //! Policy `model`: a decoder in this process searches and answers.
 
+use searchmill_fixtures::models::{model_folder, searching_model};
+
 use super::*;
-use crate::model::inference::tests::{model_folder, searching_model};
 
 const SEARCH: &str =
     "I search.\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"capital of Italy\"}}\n</tool_call>";

@@ -1,9 +1,10 @@
 //! What was recorded of conversations is derived again without asking the model.
 
-use super::*;
-use openai_server::{answer, call, search};
 use searchmill_engine::operator::{Inputs, Rechecked};
+use searchmill_fixtures::openai_server::{answer, call, search};
 use searchmill_schemas::to_batch;
+
+use super::*;
 
 /// Conversations that search in parallel, make mistakes, go beyond their limit, and answer from memory.
 fn bench() -> (Bench, Vec<&'static str>) {

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use searchmill_models::training::state::Step;
 use serde_json::{Map, Value};
-
-use super::super::state::Step;
 
 /// What a log says.
 #[derive(Debug, Default)]

@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use searchmill_data::program::{Log, Program, Running};
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
+use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_schemas::{Reject, text_column};
 
 use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
 use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
-use crate::model::decoder::{Decoder, DecoderConfig};
-use crate::program::{Log, Program, Running};
 
 /// How often the trainer's figures are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -273,7 +273,7 @@ fn publish(
 /// The step whose weights came out.
 fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
     let best = metrics.steps.iter().filter(|step| step.eval_loss.is_some()).min_by(|one, two| {
-        let loss = |step: &super::state::Step| step.eval_loss.unwrap_or(f64::INFINITY);
+        let loss = |step: &searchmill_models::training::state::Step| step.eval_loss.unwrap_or(f64::INFINITY);
         loss(one).total_cmp(&loss(two))
     });
     match best {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
+use searchmill_models::decoder::{Decoder, Family};
+use searchmill_models::training::schedule::Decay;
+use searchmill_models::training::student::Tuning;
 use serde_json::Value;
 
 use super::super::backend::{SwiftParams, no_program};
-use super::super::schedule::Decay;
-use super::super::student::Tuning;
 use super::super::{Keep, TrainParams, Truncation};
 use super::files::Files;
-use crate::model::decoder::{Decoder, Family};
-use crate::program::variable_issues;
 
 /// Flags by name, in alphabetical order.
 pub(super) type Flags = BTreeMap<String, Vec<String>>;

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Outcome, inputs};
 use searchmill_engine::operator::{Blame, Kernel, Operator, OperatorError, OutputSink, Outputs};
+use searchmill_models::decoder::{Adapter, Decoder};
 use serde_json::{Value, json};
 
 use super::super::Train;
 use super::super::tests::{Bench, bench, column};
-use crate::model::decoder::{Adapter, Decoder};
-use crate::program;
 
 /// Takes the flags as argparse does, does what `mode` says, and leaves a log and checkpoints.
 const SWIFT: &str = r#"#!/usr/bin/env python3
@@ -209,7 +208,8 @@ impl OutputSink for Folders {
 /// Runs with a listener; gives what came of it and the lines of the log.
 fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<String>) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (context, listener) = program::testing::listened(bench.harness.path(), 3, "hanging", &runtime);
+    let (context, listener) =
+        searchmill_engine::operator::testing::listened(bench.harness.path(), 3, "hanging", &runtime);
     let params = serde_json::from_value(params).unwrap();
     let Kernel::Whole(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
     let mut folders = Folders(bench.harness.path().join("trees"));

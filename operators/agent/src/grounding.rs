@@ -1,0 +1,154 @@
+//! Does a trajectory's answer rest on what was retrieved?
+//!
+//! An F1 filter alone keeps lucky guesses: half of all yes/no questions are answered right without a search. A
+//! trajectory is *grounded* when gold evidence or the answer itself stood in a tool's result.
+
+use searchmill_schemas::{Author, Trajectory, Turn};
+use searchmill_text::answer_metrics::answer_scores;
+use searchmill_text::normalize::{contains_words, normalize_answer};
+use searchmill_text::retrieval_metrics::GoldDocuments;
+
+/// Normalised answers that say nothing about where they come from: finding them in a text proves nothing.
+const UNINFORMATIVE: [&str; 14] = [
+    "yes",
+    "no",
+    "true",
+    "false",
+    "noanswer",
+    "no answer",
+    "none",
+    "unknown",
+    "unanswerable",
+    "insufficient",
+    "insufficient information",
+    "not enough information",
+    "cannot be determined",
+    "cannot determine",
+];
+
+/// Is the trajectory grounded?
+///
+/// True when any of these holds, looking only at tool results that are not errors:
+/// - an observation is of a gold document (same id, or same title);
+/// - a gold fact stands in a tool's result (both normalised, whole words);
+/// - a golden answer stands in a tool's result as whole words, unless it is one like `yes`, `no` or
+///   `insufficient information`, which proves nothing;
+/// - there is no gold evidence and every golden answer is of that kind (null questions): then at least one search
+///   must have worked, and the prediction must equal a golden answer. A search that rightly found nothing is all the
+///   grounds such an answer can have.
+#[must_use]
+pub fn grounded(trajectory: &Trajectory) -> bool {
+    let results: Vec<&Turn> = tool_results(trajectory).collect();
+    if results.is_empty() {
+        return false;
+    }
+    let sought = sought_texts(trajectory);
+    if trajectory.evidence.is_empty() && sought.is_empty() {
+        return answer_scores(&trajectory.prediction, &trajectory.golden_answers).em == 1.0;
+    }
+    shows_gold_document(trajectory, &results) || shows_text(&results, &sought)
+}
+
+/// Tool turns that are not errors.
+pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Turn> {
+    let tool = Author::Tool.name();
+    trajectory.turns.iter().filter(move |turn| turn.author == tool && turn.error.is_none())
+}
+
+/// The supporting documents of a trajectory's question.
+#[must_use]
+pub fn gold_documents(trajectory: &Trajectory) -> GoldDocuments {
+    let evidence = trajectory.evidence.iter();
+    GoldDocuments::new(evidence.map(|gold| (gold.document_id.as_deref(), gold.title.as_deref())))
+}
+
+/// Could this normalised answer be found in any text without proving anything?
+#[must_use]
+pub fn is_uninformative(normalized: &str) -> bool {
+    normalized.is_empty() || UNINFORMATIVE.contains(&normalized)
+}
+
+/// Normalised facts and informative golden answers.
+fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
+    let answers = trajectory.golden_answers.iter().map(|answer| normalize_answer(answer));
+    let facts = trajectory.evidence.iter().filter_map(|gold| gold.fact.as_deref()).map(normalize_answer);
+    answers.chain(facts).filter(|text| !is_uninformative(text)).collect()
+}
+
+fn shows_gold_document(trajectory: &Trajectory, results: &[&Turn]) -> bool {
+    let gold = gold_documents(trajectory);
+    let mut observations = results.iter().flat_map(|turn| &turn.observations);
+    !gold.is_empty() && observations.any(|seen| !gold.found_in(&seen.document_id, seen.title.as_deref()).is_empty())
+}
+
+fn shows_text(results: &[&Turn], sought: &[String]) -> bool {
+    !sought.is_empty()
+        && results.iter().any(|turn| {
+            let content = normalize_answer(&turn.content);
+            sought.iter().any(|text| contains_words(&content, text))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_fixtures::trajectories::trajectory;
+    use searchmill_schemas::{Evidence, Observation};
+
+    use super::*;
+
+    fn searched(golden: &str, prediction: &str, content: &str) -> Trajectory {
+        let mut made = trajectory("q", 0, golden, prediction);
+        made.turns.push(Turn::text(Author::Tool, content));
+        made
+    }
+
+    #[test]
+    fn a_gold_document_by_id_or_title_grounds() {
+        let mut made = searched("yes", "yes", "…");
+        made.evidence = vec![Evidence { document_id: Some("d7".into()), title: Some("Paris".into()), fact: None }];
+        assert!(!grounded(&made));
+        let seen = |id: &str, title: &str| Observation {
+            chunk_id: format!("{id}#0"),
+            document_id: id.to_owned(),
+            title: Some(title.to_owned()),
+            score: 1.0,
+        };
+        for (id, title, expected) in [("d7", "x", true), ("d8", "Paris", true), ("d8", "Lyon", false)] {
+            made.turns.last_mut().unwrap().observations = vec![seen(id, title)];
+            assert_eq!(grounded(&made), expected, "{id} {title}");
+        }
+    }
+
+    #[test]
+    fn a_fact_or_an_answer_in_a_result_grounds() {
+        assert!(grounded(&searched("Sam Bankman-Fried", "x", "FTX was led by Sam Bankman-Fried.")));
+        assert!(!grounded(&searched("Ada", "Ada", "Canada is a country")), "whole words only");
+        assert!(!grounded(&searched("Ada", "Ada", "nothing here")));
+        let mut made = searched("yes", "yes", "It rained; the dam broke in May.");
+        made.evidence = vec![Evidence { fact: Some("The dam broke in May".into()), ..Evidence::default() }];
+        assert!(grounded(&made));
+    }
+
+    #[test]
+    fn yes_in_a_result_proves_nothing() {
+        let mut made = searched("yes", "yes", "yes yes yes");
+        made.evidence = vec![Evidence { title: Some("Paris".into()), ..Evidence::default() }];
+        assert!(!grounded(&made));
+    }
+
+    #[test]
+    fn null_questions_need_a_search_and_the_right_refusal() {
+        let gold = "Insufficient information.";
+        assert!(grounded(&searched(gold, "Insufficient Information", "unrelated")));
+        assert!(!grounded(&searched(gold, "Google", "unrelated")));
+        assert!(!grounded(&trajectory("q", 0, gold, "Insufficient Information")), "never searched");
+    }
+
+    #[test]
+    fn errors_and_the_models_own_words_ground_nothing() {
+        let mut made = searched("Ada Lovelace", "Ada Lovelace", "error: Ada Lovelace not reachable");
+        made.turns.last_mut().unwrap().error = Some("timeout".into());
+        made.turns.push(Turn::text(Author::Assistant, "I know it: Ada Lovelace"));
+        assert!(!grounded(&made));
+    }
+}

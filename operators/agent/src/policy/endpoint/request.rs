@@ -1,0 +1,194 @@
+//! Request bodies. What never changes is serialised once a node, and each turn once a conversation.
+
+use bytes::Bytes;
+use searchmill_schemas::{ToolCall, Turn};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::super::{EndpointParams, Offer};
+
+/// The part of the body that is the same in every request of a node.
+pub(super) struct RequestFrame {
+    /// A JSON object without its closing brace.
+    head: String,
+    /// Fields that say how the answer is sent, and change nothing in it.
+    transport: &'static str,
+    /// `,"tools":[…]`, or nothing where there are none.
+    tools: String,
+    seed: Option<i64>,
+    resend_reasoning: bool,
+}
+
+impl RequestFrame {
+    /// The frame of those params; `tools` is a JSON list.
+    pub(super) fn new(params: &EndpointParams, tools: &str) -> Self {
+        let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
+        body.insert("model".to_owned(), json!(params.model));
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(name.to_owned(), value);
+            }
+        };
+        put("temperature", params.temperature.map(|t| json!(t)));
+        put("top_p", params.top_p.map(|p| json!(p)));
+        put("max_tokens", params.max_tokens.map(|n| json!(n)));
+        let mut head = Value::Object(body).to_string();
+        head.pop();
+        let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
+        let transport = if params.stream { ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" } else { "" };
+        Self { head, transport, tools, seed: params.seed, resend_reasoning: params.resend_reasoning }
+    }
+}
+
+/// The messages of one conversation, serialised as they come.
+pub(super) struct Conversation<'a> {
+    frame: &'a RequestFrame,
+    seed: Option<i64>,
+    messages: Vec<u8>,
+    taken: usize,
+}
+
+impl<'a> Conversation<'a> {
+    /// A conversation for one sample.
+    pub(super) fn new(frame: &'a RequestFrame, sample: u32) -> Self {
+        let seed = frame.seed.map(|seed| seed.wrapping_add(i64::from(sample)));
+        Self { frame, seed, messages: Vec::with_capacity(4096), taken: 0 }
+    }
+
+    /// The next request. `turns` are all turns so far; those of earlier calls are not looked at again.
+    pub(super) fn next(&mut self, turns: &[Turn], offer: Offer) -> Asked {
+        for turn in turns.iter().skip(self.taken) {
+            if !self.messages.is_empty() {
+                self.messages.push(b',');
+            }
+            self.messages.extend(message(turn, self.frame.resend_reasoning));
+        }
+        self.taken = turns.len();
+        let identity = self.body("", offer);
+        let transport = self.frame.transport;
+        let body = if transport.is_empty() { identity.clone() } else { self.body(transport, offer) };
+        Asked { body, identity }
+    }
+
+    fn body(&self, transport: &str, offer: Offer) -> Bytes {
+        let tools = if offer == Offer::Tools { self.frame.tools.as_str() } else { "" };
+        let seed = self.seed.map_or_else(String::new, |seed| format!(",\"seed\":{seed}"));
+        let parts = [&self.frame.head, transport, tools, &seed, ",\"messages\":["].map(str::as_bytes);
+        let mut body = parts.concat();
+        body.reserve(self.messages.len() + 2);
+        body.extend_from_slice(&self.messages);
+        body.extend_from_slice(b"]}");
+        Bytes::from(body)
+    }
+}
+
+/// A request.
+pub(super) struct Asked {
+    /// What is sent.
+    pub(super) body: Bytes,
+    /// What decides the answer: the body without what says how the answer is sent.
+    pub(super) identity: Bytes,
+}
+
+/// A turn in the API's form.
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'a str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+fn message(turn: &Turn, resend_reasoning: bool) -> Vec<u8> {
+    let silent = turn.content.is_empty() && !turn.tool_calls.is_empty();
+    let message = Message {
+        role: &turn.author,
+        content: (!silent).then_some(turn.content.as_str()),
+        reasoning_content: turn.reasoning.as_deref().filter(|_| resend_reasoning),
+        tool_calls: turn.tool_calls.iter().map(call).collect(),
+        tool_call_id: turn.tool_call_id.as_deref(),
+    };
+    serde_json::to_vec(&message).unwrap_or_default()
+}
+
+fn call(call: &ToolCall) -> Call<'_> {
+    Call { id: &call.id, r#type: "function", function: Function { name: &call.name, arguments: &call.arguments } }
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::Author;
+
+    use super::*;
+
+    fn params(value: Value) -> EndpointParams {
+        serde_json::from_value(value).expect("params")
+    }
+
+    fn asked() -> Turn {
+        let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: "{\"query\":\"a \\\"b\\\"\"}".into() };
+        let mut turn = Turn::text(Author::Assistant, "");
+        turn.reasoning = Some("hm".into());
+        turn.tool_calls.push(call);
+        turn
+    }
+
+    fn parse(body: &Bytes) -> Value {
+        serde_json::from_slice(body).expect("JSON")
+    }
+
+    #[test]
+    fn a_body_has_the_settings_and_every_turn_in_order() {
+        let params = params(json!({"base_url": "http://h/v1", "model": "m", "top_p": 0.9, "seed": 40,
+            "extra": {"top_k": 20, "chat_template_kwargs": {"enable_thinking": false}}}));
+        let frame = RequestFrame::new(&params, "[{\"type\":\"function\"}]");
+        let mut conversation = Conversation::new(&frame, 2);
+        let mut turns = vec![Turn::text(Author::System, "S"), Turn::text(Author::User, "line\n\"Q\" é")];
+        let first = parse(&conversation.next(&turns, Offer::Tools).body);
+        assert_eq!(first["messages"].as_array().map(Vec::len), Some(2));
+        let mut tool = Turn::text(Author::Tool, "[1] T");
+        tool.tool_call_id = Some("c1".into());
+        turns.extend([asked(), tool]);
+        let second = parse(&conversation.next(&turns, Offer::Nothing).body);
+        let wanted = json!({"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 4096, "seed": 42, "top_k": 20,
+            "chat_template_kwargs": {"enable_thinking": false},
+            "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "line\n\"Q\" é"},
+                {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
+                    "function": {"name": "search", "arguments": "{\"query\":\"a \\\"b\\\"\"}"}}]},
+                {"role": "tool", "content": "[1] T", "tool_call_id": "c1"}]});
+        assert_eq!(second, wanted);
+        assert_eq!(first["tools"], json!([{"type": "function"}]));
+    }
+
+    #[test]
+    fn reasoning_goes_back_only_when_asked_for() {
+        let mut given = params(json!({"base_url": "http://h/v1", "model": "m", "stream": true, "temperature": null}));
+        let body = |params: &EndpointParams| {
+            let frame = RequestFrame::new(params, "[]");
+            parse(&Conversation::new(&frame, 0).next(&[asked()], Offer::Tools).body)
+        };
+        let without = body(&given);
+        assert_eq!(without["messages"][0].get("reasoning_content"), None);
+        assert_eq!((without.get("tools"), without.get("seed"), without.get("temperature")), (None, None, None));
+        assert_eq!(without["stream_options"]["include_usage"], true);
+        given.resend_reasoning = true;
+        assert_eq!(body(&given)["messages"][0]["reasoning_content"], "hm");
+    }
+}

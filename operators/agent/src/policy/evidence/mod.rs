@@ -1,0 +1,338 @@
+//! Policy `evidence`: a teacher that knows the gold evidence, searches for it with the real indexes and answers only if
+//! it was really retrieved. An honest oracle: what it cannot find, it does not claim.
+
+mod plan;
+mod sighting;
+mod wording;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use searchmill_engine::operator::{Context, RowFailure};
+use searchmill_schemas::{Author, Question, ToolCall, Turn};
+use searchmill_text::normalize::{contains_words, normalize_answer};
+use serde_json::json;
+
+use self::plan::{Hidden, Piece};
+use self::wording::Wording;
+use super::{Actor, EvidenceParams, EvidenceWording, Offer, Policy, Reply};
+use crate::protocol::tool_call::INSUFFICIENT;
+
+/// Searches made for a question that has no evidence.
+const SEARCHES_WITHOUT_EVIDENCE: u32 = 2;
+
+/// Searches in one turn at most, where turns may hold several.
+const PARALLEL_SEARCHES: usize = 3;
+
+/// The teacher.
+pub struct EvidenceTeacher {
+    params: EvidenceParams,
+    tool_name: String,
+}
+
+impl EvidenceTeacher {
+    pub fn new(params: EvidenceParams, tool_name: &str) -> Self {
+        Self { params, tool_name: tool_name.to_owned() }
+    }
+}
+
+impl Policy for EvidenceTeacher {
+    fn name(&self) -> &'static str {
+        "evidence"
+    }
+
+    fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
+        let chance = crate::chance::stream(self.params.seed, &question.id, sample);
+        let (pieces, hidden) = (plan::pieces(question), Hidden::new(question));
+        Box::new(Teacher { settings: self, question, chance, pieces, hidden, read: 0, searches: 0 })
+    }
+}
+
+/// The teacher at work on one question.
+struct Teacher<'a> {
+    settings: &'a EvidenceTeacher,
+    question: &'a Question,
+    chance: ChaCha8Rng,
+    pieces: Vec<Piece<'a>>,
+    hidden: Hidden,
+    /// Turns read so far.
+    read: usize,
+    searches: u32,
+}
+
+impl Actor for Teacher<'_> {
+    fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let remark = self.take_in(turns);
+        let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
+        let mut turn = if queries.is_empty() { self.conclude(&remark, turns) } else { self.search(&remark, &queries) };
+        turn.prompt_tokens = Some(turns.iter().map(words).sum());
+        turn.completion_tokens = Some(words(&turn));
+        async move { Ok(Reply { turn, model: None, calls: 1 }) }.boxed()
+    }
+}
+
+impl Teacher<'_> {
+    fn wording(&mut self) -> Wording<'_> {
+        Wording { chance: &mut self.chance, style: self.settings.params.wording }
+    }
+
+    /// Reads the tool turns that are new; what there is to say about them.
+    fn take_in(&mut self, turns: &[Turn]) -> String {
+        let new = turns.get(self.read..).unwrap_or_default();
+        self.read = turns.len();
+        let tool_turns: Vec<&Turn> = new.iter().filter(|turn| turn.author == Author::Tool.name()).collect();
+        for turn in tool_turns.iter().filter(|turn| turn.error.is_none()) {
+            self.hidden.show(&turn.content);
+        }
+        let mut found = Vec::new();
+        for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
+            for turn in &tool_turns {
+                piece.notice(&turn.content);
+                piece.found |= sighting::shows(turn, piece.evidence, self.settings.params.matches);
+            }
+            if piece.found {
+                found.push(piece.evidence);
+            }
+        }
+        let open = self.pieces.iter().filter(|piece| !piece.found).count();
+        let mut wording = self.wording();
+        match tool_turns.as_slice() {
+            [] => String::new(),
+            turns if turns.iter().all(|turn| turn.error.is_some()) => wording.failed(),
+            _ => wording.remark(&found, open),
+        }
+    }
+
+    /// What to search for next; nothing when all is found or all attempts are made.
+    fn next_queries(&mut self) -> Vec<String> {
+        if self.pieces.is_empty() {
+            return self.null_query().into_iter().collect();
+        }
+        let attempts = self.settings.params.attempts;
+        let open = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts));
+        // What has been named first: the rest is learnt on the way.
+        let (named, unnamed): (Vec<_>, Vec<_>) = open.partition(|&i| self.pieces[i].named);
+        let together = self.settings.params.parallel && named.len() > 1 && self.chance.random_bool(0.5);
+        let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
+        let mut queries: Vec<String> = Vec::new();
+        for place in named.into_iter().chain(unnamed) {
+            let (question, alone) = (&self.question.question, self.pieces.len() == 1);
+            let query = match self.settings.params.wording {
+                EvidenceWording::Varied => self.pieces[place].next_query(question, &self.hidden, &mut self.chance),
+                EvidenceWording::Plain => self.pieces[place].next_plain_query(question, &self.hidden, alone),
+            };
+            if !queries.contains(&query) {
+                queries.push(query);
+            }
+            if queries.len() == most {
+                break;
+            }
+        }
+        self.searches += queries.len() as u32;
+        queries
+    }
+
+    /// For questions without evidence: the question itself, then its key words.
+    fn null_query(&mut self) -> Option<String> {
+        self.searches += 1;
+        match self.searches {
+            1 => Some(self.question.question.trim().to_owned()),
+            2..=SEARCHES_WITHOUT_EVIDENCE => Some(plan::key_words(&self.question.question, &[], 8)),
+            _ => None,
+        }
+    }
+
+    fn search(&mut self, remark: &str, queries: &[String]) -> Turn {
+        let mut wording = self.wording();
+        let lead = if remark.is_empty() { wording.opening(queries) } else { wording.onward(queries) };
+        let mut turn = Turn::text(Author::Assistant, joined(remark, &lead));
+        let name = &self.settings.tool_name;
+        turn.tool_calls = queries.iter().enumerate().map(|(i, query)| self.call(name, query, i)).collect();
+        turn.finish_reason = Some("tool_calls".to_owned());
+        turn
+    }
+
+    fn call(&self, name: &str, query: &str, place: usize) -> ToolCall {
+        let id = format!("call_{}_{place}", self.read);
+        ToolCall { id, name: name.to_owned(), arguments: json!({"query": query}).to_string() }
+    }
+
+    /// The gold answer if all evidence was seen, else that it was not.
+    fn conclude(&mut self, remark: &str, turns: &[Turn]) -> Turn {
+        let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
+        let gold = readable(&self.question.golden_answers, turns).filter(|_| seen);
+        let mut wording = self.wording();
+        let close = match gold {
+            Some(answer) => wording.answer(answer),
+            None => wording.insufficient(INSUFFICIENT),
+        };
+        let mut turn = Turn::text(Author::Assistant, joined(remark, &close));
+        turn.finish_reason = Some("stop".to_owned());
+        turn
+    }
+}
+
+/// The golden answer that a passage shows, since a model learns to answer with what it can read; the first one where no
+/// passage shows any (yes and no, figures worked out).
+fn readable<'g>(golden: &'g [String], turns: &[Turn]) -> Option<&'g String> {
+    let results = turns.iter().filter(|turn| turn.author == Author::Tool.name() && turn.error.is_none());
+    let shown: Vec<String> = results.map(|turn| normalize_answer(&turn.content)).collect();
+    let is_shown = |answer: &&String| {
+        let answer = normalize_answer(answer);
+        shown.iter().any(|text| contains_words(text, &answer))
+    };
+    golden.iter().find(is_shown).or(golden.first())
+}
+
+fn joined(first: &str, second: &str) -> String {
+    if first.is_empty() || second.is_empty() { format!("{first}{second}") } else { format!("{first} {second}") }
+}
+
+/// Words of a turn: what stands for its tokens.
+fn words(turn: &Turn) -> i64 {
+    let count = |text: &str| text.split_whitespace().count() as i64;
+    count(&turn.content) + turn.tool_calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::{Evidence, Observation};
+
+    use super::*;
+
+    #[test]
+    fn the_answer_is_the_alias_that_a_passage_shows() {
+        let golden = ["Testa o croce".to_owned(), "Heads I Win, Tails You Lose".to_owned()];
+        let passage = Turn::text(Author::Tool, "[1] Heads I Win, Tails You Lose\nA film of 1982.");
+        assert_eq!(readable(&golden, &[passage]), Some(&golden[1]));
+        assert_eq!(readable(&golden, &[Turn::text(Author::Assistant, &golden[1])]), Some(&golden[0]));
+    }
+
+    fn piece(title: &str, fact: &str) -> Evidence {
+        Evidence { document_id: None, title: Some(title.to_owned()), fact: Some(fact.to_owned()) }
+    }
+
+    fn question(evidence: Vec<Evidence>) -> Question {
+        Question {
+            id: "q1".to_owned(),
+            question: "Who is the mother of the director of Polish-Russian War?".to_owned(),
+            golden_answers: vec!["Małgorzata Braunek".to_owned()],
+            question_type: None,
+            evidence,
+            metadata: None,
+        }
+    }
+
+    fn two_hops() -> Question {
+        question(vec![
+            piece("Xawery Żuławski", "He is the son of actress Małgorzata Braunek."),
+            piece("Polish-Russian War", "It was directed by Xawery Żuławski."),
+        ])
+    }
+
+    /// Answers each call with the evidence whose title stands in the query, as an index would.
+    fn play(question: &Question, sample: u32, params: EvidenceParams, shown: bool) -> Vec<Turn> {
+        let teacher = EvidenceTeacher::new(params, "search");
+        let harness = searchmill_engine::operator::testing::Harness::new();
+        let context = harness.context();
+        let mut actor = teacher.begin(question, sample, &context);
+        let mut turns = vec![Turn::text(Author::System, "S"), Turn::text(Author::User, &question.question)];
+        for _ in 0..12 {
+            let reply = futures::executor::block_on(actor.act(&turns, Offer::Tools)).expect("a reply");
+            let calls = reply.turn.tool_calls.clone();
+            turns.push(reply.turn);
+            if calls.is_empty() {
+                return turns;
+            }
+            turns.extend(calls.iter().map(|call| answer(question, call, shown)));
+        }
+        panic!("it never answered: {turns:?}");
+    }
+
+    fn answer(question: &Question, call: &ToolCall, shown: bool) -> Turn {
+        let mut turn = Turn::text(Author::Tool, "No passages were found.");
+        turn.tool_call_id = Some(call.id.clone());
+        for piece in question.evidence.iter().filter(|_| shown) {
+            let (title, fact) = (piece.title.clone().unwrap_or_default(), piece.fact.clone().unwrap_or_default());
+            if call.arguments.contains(&title) {
+                turn.content = format!("[1] {title}\n{fact} More.");
+                let observation = Observation {
+                    chunk_id: "d#0".into(),
+                    document_id: "d".into(),
+                    title: piece.title.clone(),
+                    score: 1.0,
+                };
+                turn.observations.push(observation);
+            }
+        }
+        turn
+    }
+
+    #[test]
+    fn it_follows_the_hops_and_answers_from_what_it_saw() {
+        let turns = play(&two_hops(), 0, EvidenceParams::default(), true);
+        let queries: Vec<_> = turns.iter().flat_map(|t| &t.tool_calls).map(|call| call.arguments.clone()).collect();
+        assert!(queries[0].contains("Polish-Russian War"), "the hop named in the question first: {queries:?}");
+        assert!(queries.iter().any(|query| query.contains("Xawery Żuławski")), "{queries:?}");
+        let last = turns.last().expect("turns");
+        assert!(last.content.ends_with("<answer>Małgorzata Braunek</answer>"), "{}", last.content);
+        assert_eq!(last.completion_tokens, Some(words(last)));
+    }
+
+    #[test]
+    fn it_claims_nothing_that_was_not_shown() {
+        let turns = play(&two_hops(), 0, EvidenceParams { attempts: 2, ..EvidenceParams::default() }, false);
+        assert!(turns.last().expect("turns").content.ends_with("<answer>Insufficient Information</answer>"));
+        let searches: usize = turns.iter().map(|turn| turn.tool_calls.len()).sum();
+        assert_eq!(searches, 4, "two attempts for each of two pieces");
+        let said: String = turns.iter().filter(|turn| turn.is_model()).map(|turn| turn.content.clone()).collect();
+        assert!(!said.contains("Braunek"), "{said}");
+    }
+
+    #[test]
+    fn a_question_without_evidence_is_searched_twice() {
+        let turns = play(&question(Vec::new()), 0, EvidenceParams::default(), true);
+        assert_eq!(turns.iter().map(|turn| turn.tool_calls.len()).sum::<usize>(), 2);
+        assert!(turns.last().expect("turns").content.ends_with("<answer>Insufficient Information</answer>"));
+    }
+
+    #[test]
+    fn wording_depends_on_seed_row_and_sample_alone() {
+        let once = play(&two_hops(), 3, EvidenceParams::default(), true);
+        assert_eq!(once, play(&two_hops(), 3, EvidenceParams::default(), true));
+        let texts: std::collections::BTreeSet<_> =
+            (0..8).map(|sample| format!("{:?}", play(&two_hops(), sample, EvidenceParams::default(), true))).collect();
+        assert!(texts.len() > 4, "samples differ in wording: {}", texts.len());
+    }
+
+    #[test]
+    fn a_plain_teacher_says_what_it_found_and_answers() {
+        let params = EvidenceParams { wording: super::super::EvidenceWording::Plain, ..EvidenceParams::default() };
+        let mut one = question(vec![piece("Polish-Russian War", "It was directed by Xawery Żuławski.")]);
+        one.golden_answers = vec!["Xawery Żuławski".to_owned()];
+        let turns = play(&one, 0, params.clone(), true);
+        let said: Vec<&str> =
+            turns.iter().filter(|turn| turn.author == "assistant").map(|turn| turn.content.as_str()).collect();
+        let wanted = [
+            "Let me search for \"mother director Polish-Russian War\".",
+            "It was directed by Xawery Żuławski. <answer>Xawery Żuławski</answer>",
+        ];
+        assert_eq!(said, wanted);
+        let turns = play(&two_hops(), 0, params, false);
+        assert_eq!(turns.last().map(|turn| turn.content.as_str()), Some("<answer>Insufficient Information</answer>"));
+    }
+
+    #[test]
+    fn several_searches_in_a_turn_come_only_when_allowed() {
+        let mut both_named = two_hops();
+        both_named.question = "Is Polish-Russian War by Xawery Żuławski?".to_owned();
+        let widest = |question: &Question, parallel| {
+            let params = EvidenceParams { parallel, ..EvidenceParams::default() };
+            let played = (0..8).flat_map(|sample| play(question, sample, params.clone(), true));
+            played.map(|turn| turn.tool_calls.len()).max()
+        };
+        assert_eq!((widest(&both_named, false), widest(&both_named, true)), (Some(1), Some(2)));
+        assert_eq!(widest(&two_hops(), true), Some(1), "the second hop is learnt from the first");
+    }
+}

@@ -1,0 +1,235 @@
+//! What the teacher has to find, in which order, and in which words it looks for it.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use searchmill_schemas::{Evidence, Question};
+use searchmill_text::normalize::{contains_words, normalize_answer};
+
+/// A piece of evidence on the teacher's list.
+pub(super) struct Piece<'a> {
+    pub(super) evidence: &'a Evidence,
+    pub(super) found: bool,
+    /// The question or a passage has named it, so that anybody could search for it.
+    pub(super) named: bool,
+    tries: u32,
+    /// Which way of asking comes first.
+    first_way: Option<u32>,
+}
+
+/// The pieces to find, each once.
+pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
+    let mut unique: Vec<&Evidence> = Vec::new();
+    for evidence in &question.evidence {
+        if !unique.contains(&evidence) {
+            unique.push(evidence);
+        }
+    }
+    let mut pieces: Vec<_> = unique.into_iter().map(Piece::new).collect();
+    for piece in &mut pieces {
+        piece.notice(&question.question);
+    }
+    pieces
+}
+
+impl<'a> Piece<'a> {
+    fn new(evidence: &'a Evidence) -> Self {
+        Self { evidence, found: false, named: false, tries: 0, first_way: None }
+    }
+
+    /// Looks whether a text names it.
+    pub(super) fn notice(&mut self, text: &str) {
+        let title = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty());
+        self.named |= title.is_some_and(|title| text.to_lowercase().contains(&title.to_lowercase()));
+    }
+
+    pub(super) fn is_worth_a_try(&self, attempts: u32) -> bool {
+        !self.found && self.tries < attempts
+    }
+
+    /// The next way of asking for it: its title, its title with the question's words, its sentence, the question.
+    /// None of them tells what `hidden` hides.
+    pub(super) fn next_query(&mut self, question: &str, hidden: &Hidden, chance: &mut ChaCha8Rng) -> String {
+        let ways = self.ways(question, hidden);
+        let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
+        let place = match self.tries {
+            0 => first,
+            1 => 1 - first.min(1),
+            later => later,
+        };
+        self.tries += 1;
+        ways[place as usize % ways.len()].clone()
+    }
+
+    /// The same for a plain teacher: always in the same order, and first in words that a student can have: those of the
+    /// question where it asks for this piece alone, else its title with them.
+    pub(super) fn next_plain_query(&mut self, question: &str, hidden: &Hidden, alone: bool) -> String {
+        let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
+        let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
+        let others = self.ways(question, hidden).into_iter().filter(|way| *way != first);
+        let ways: Vec<String> = Some(first.clone()).filter(|way| !way.is_empty()).into_iter().chain(others).collect();
+        let way = ways[self.tries as usize % ways.len()].clone();
+        self.tries += 1;
+        way
+    }
+
+    /// Different queries for it, the most telling ones first.
+    fn ways(&self, question: &str, hidden: &Hidden) -> Vec<String> {
+        let mut ways: Vec<String> = Vec::new();
+        if let Some(title) = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty()) {
+            ways.push(title.to_owned());
+            ways.push(format!("{title} {}", key_words(question, &[title], 4)).trim().to_owned());
+        }
+        if let Some(fact) = &self.evidence.fact {
+            ways.push(fact.split_whitespace().take(16).collect::<Vec<_>>().join(" "));
+        }
+        ways.push(question.trim().to_owned());
+        ways.push(key_words(question, &[], 8));
+        let mut unique: Vec<String> = Vec::new();
+        for way in ways.iter().map(|way| hidden.strip(way)) {
+            if !way.is_empty() && !unique.contains(&way) {
+                unique.push(way);
+            }
+        }
+        if unique.is_empty() { vec!["?".to_owned()] } else { unique }
+    }
+}
+
+/// Golden answers that neither the question nor a passage has shown: a query that holds one would teach a student to
+/// know what it is asked.
+pub(super) struct Hidden(Vec<String>);
+
+impl Hidden {
+    pub(super) fn new(question: &Question) -> Self {
+        let mut hidden = Self(question.golden_answers.iter().map(|answer| normalize_answer(answer)).collect());
+        hidden.show(&question.question);
+        hidden
+    }
+
+    /// A text that the student reads.
+    pub(super) fn show(&mut self, text: &str) {
+        if !self.0.is_empty() {
+            let text = normalize_answer(text);
+            self.0.retain(|answer| !answer.is_empty() && !contains_words(&text, answer));
+        }
+    }
+
+    /// A query without the words of hidden answers, where it holds one.
+    fn strip(&self, query: &str) -> String {
+        let told = |text: &str| {
+            let text = normalize_answer(text);
+            self.0.iter().find(|answer| contains_words(&text, answer))
+        };
+        let mut query = query.trim().to_owned();
+        while let Some(answer) = told(&query) {
+            let words: Vec<&str> = answer.split(' ').collect();
+            let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_answer(word).as_str()));
+            let kept = kept.collect::<Vec<_>>().join(" ");
+            // Words that only normalised text tells apart: nothing of the query can stay.
+            query = if kept.len() < query.len() { kept } else { String::new() };
+        }
+        query
+    }
+}
+
+/// A title without the brackets that tell it from its namesakes: `Kiss and Tell (1945 film)` → `Kiss and Tell`.
+fn bare_title(title: &str) -> &str {
+    let bare = title.split(" (").next().unwrap_or(title).trim();
+    if bare.is_empty() { title.trim() } else { bare }
+}
+
+/// Words that say nothing about what is asked.
+const EMPTY_WORDS: [&str; 48] = [
+    "a", "an", "and", "are", "as", "at", "be", "been", "both", "by", "did", "do", "does", "for", "from", "had", "has",
+    "have", "he", "her", "his", "how", "in", "is", "it", "its", "of", "on", "or", "same", "she", "than", "that", "the",
+    "their", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "with",
+];
+
+/// The first `most` telling words of a question, without those of `known`.
+pub(super) fn key_words(question: &str, known: &[&str], most: usize) -> String {
+    let word = |text: &str| text.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+    let known: Vec<String> =
+        known.iter().flat_map(|text| text.split_whitespace()).map(|w| word(w).to_lowercase()).collect();
+    let telling = |candidate: &String| {
+        let lower = candidate.to_lowercase();
+        !lower.is_empty() && !EMPTY_WORDS.contains(&lower.as_str()) && !known.contains(&lower)
+    };
+    question.split_whitespace().map(word).filter(telling).take(most).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::rand_core::SeedableRng;
+
+    #[test]
+    fn key_words_are_the_telling_ones() {
+        let question = "Who is the mother of the director of film Polish-Russian War (Film)?";
+        assert_eq!(key_words(question, &[], 8), "mother director film Polish-Russian War Film");
+        assert_eq!(key_words(question, &["Polish-Russian War"], 2), "mother director");
+    }
+
+    #[test]
+    fn each_try_asks_in_other_words() {
+        let evidence = Evidence {
+            document_id: None,
+            title: Some("Kiss and Tell (1945 film)".to_owned()),
+            fact: Some("Kiss and Tell is a 1945 American comedy film.".to_owned()),
+        };
+        for seed in 0..4 {
+            let mut piece = Piece::new(&evidence);
+            let mut chance = ChaCha8Rng::seed_from_u64(seed);
+            let none = Hidden(Vec::new());
+            let ask = |_| piece.next_query("Who portrayed Corliss?", &none, &mut chance);
+            let queries: Vec<_> = (0..5).map(ask).collect();
+            let unique: std::collections::BTreeSet<_> = queries.iter().collect();
+            assert_eq!(unique.len(), 5, "{queries:?}");
+            assert!(queries[0].starts_with("Kiss and Tell") && !queries[0].contains("1945"), "{queries:?}");
+        }
+    }
+
+    #[test]
+    fn a_plain_teacher_asks_in_the_words_of_the_question() {
+        let evidence = Evidence { title: Some("How Zorga is governed".to_owned()), ..Evidence::default() };
+        let question = "In which year did Zorga receive its city charter?";
+        assert_eq!(
+            Piece::new(&evidence).next_plain_query(question, &Hidden(Vec::new()), true),
+            "year Zorga receive city charter"
+        );
+        let mut piece = Piece::new(&evidence);
+        let mut ask = || piece.next_plain_query(question, &Hidden(Vec::new()), false);
+        assert_eq!(ask(), "How Zorga is governed year receive city charter");
+        assert_eq!(ask(), "How Zorga is governed");
+    }
+
+    #[test]
+    fn evidence_without_words_is_sought_by_the_question() {
+        let evidence = Evidence { document_id: Some("17".to_owned()), ..Evidence::default() };
+        let mut piece = Piece::new(&evidence);
+        let mut chance = ChaCha8Rng::seed_from_u64(0);
+        let mut ask = || piece.next_query("Who was Etan Boritzer?", &Hidden(Vec::new()), &mut chance);
+        assert_eq!(ask(), "Who was Etan Boritzer?");
+        assert_eq!(ask(), "Etan Boritzer");
+        assert!(piece.is_worth_a_try(3) && !piece.is_worth_a_try(2));
+    }
+
+    #[test]
+    fn no_query_holds_an_answer_that_was_not_shown() {
+        let question = Question {
+            id: "q".to_owned(),
+            question: "Who is the mother of Xawery?".to_owned(),
+            golden_answers: vec!["Małgorzata Braunek".to_owned(), "The Braunek-Lady".to_owned()],
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        };
+        let mut hidden = Hidden::new(&question);
+        assert_eq!(hidden.strip("He is the son of actress małgorzata  Braunek."), "He is the son of actress");
+        assert_eq!(hidden.strip("Braunek-Lady"), "");
+        assert_eq!(hidden.strip(" Who is Braunek? "), "Who is Braunek?", "a part of an answer is none");
+        hidden.show("[1] Małgorzata Braunek\nAn actress.");
+        assert_eq!(hidden.strip("Małgorzata Braunek"), "Małgorzata Braunek");
+        assert_eq!(hidden.strip("the Braunek-Lady sings"), "the sings");
+        let named = Question { golden_answers: vec!["Xawery".to_owned()], ..question };
+        assert_eq!(Hidden::new(&named).strip("Xawery"), "Xawery", "the question names it");
+    }
+}

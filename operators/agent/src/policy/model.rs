@@ -1,0 +1,237 @@
+//! Policy `model`: a decoder of our own, run in this process. All rows in flight share one batch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rand::Rng;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{
+    Computed, Context, FailureKind, OperatorError, ParamIssue, Repeatability, RowFailure, TreeInput,
+};
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::inference::{
+    Completion, Finish, Message, ModelSource, Opening, Request, Said, Sampling, TextModel, parse_calls,
+};
+use searchmill_schemas::{Author, Question, ToolCall, Turn};
+use serde::{Deserialize, Serialize};
+
+use super::{Actor, Offer, Policy, Reply};
+
+/// A decoder run in this process: from a folder, the Hugging Face hub, or another node (`from: {model: …}`; an adapter of
+/// `train` together with its base: `model: [base, adapter]`). Tool calls are read as Hermes models write them. On the CPU in
+/// f32 a row's tokens depend on its seed and on nothing else in the batch; on a GPU they may differ where two tokens are
+/// equally likely.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct ModelParams {
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
+    /// given: the model comes from another node, by the input `model`.
+    pub model: Option<String>,
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    pub revision: String,
+    /// The folder of a PEFT LoRA adapter for the model.
+    pub adapter: Option<String>,
+    /// Sampling temperature; 0 always takes the most probable token.
+    pub temperature: f64,
+    /// Sample among the most probable tokens that have this share together.
+    pub top_p: f64,
+    /// Sample among so many of the most probable tokens; 0: all.
+    pub top_k: usize,
+    /// Most tokens of one model turn.
+    pub max_tokens: usize,
+    /// Texts that end a turn (besides the model's own end of turn).
+    pub stop: Vec<String>,
+    /// Decides the sampling, with the question's id, the sample's number and the turn.
+    pub seed: u64,
+    /// Further variables of the chat template (`enable_thinking`).
+    pub template_options: BTreeMap<String, serde_json::Value>,
+    /// Show the model its reasoning of earlier turns, where its chat template has a place for it.
+    pub resend_reasoning: bool,
+    /// Longest conversation in tokens, answer included; `null`: what the model has positions for.
+    pub context: Option<usize>,
+    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at.
+    pub dtype: Precision,
+}
+
+impl Default for ModelParams {
+    fn default() -> Self {
+        Self {
+            model: None,
+            revision: "main".to_owned(),
+            adapter: None,
+            temperature: 0.7,
+            top_p: 1.0,
+            top_k: 0,
+            max_tokens: 512,
+            stop: Vec::new(),
+            seed: 0,
+            template_options: BTreeMap::new(),
+            resend_reasoning: false,
+            context: None,
+            dtype: Precision::default(),
+        }
+    }
+}
+
+impl ModelParams {
+    /// Where the model comes from.
+    pub fn source(&self) -> ModelSource {
+        ModelSource { model: self.model.clone(), revision: self.revision.clone(), adapter: self.adapter.clone() }
+    }
+
+    pub(super) fn check(&self) -> Vec<ParamIssue> {
+        let mut issues = self.source().check("policy.model");
+        let mut require = |field: &str, fine: bool, message: &str| {
+            if !fine {
+                issues.push(ParamIssue::new(format!("policy.model.{field}"), message));
+            }
+        };
+        require("temperature", self.temperature >= 0.0 && self.temperature.is_finite(), "must not be negative");
+        require("top_p", self.top_p > 0.0 && self.top_p <= 1.0, "must be above 0 and at most 1");
+        require("max_tokens", self.max_tokens > 0, "must be at least 1");
+        require("context", self.context != Some(0), "must be at least 1");
+        require("stop", self.stop.iter().all(|stop| !stop.is_empty()), "a stop text must not be empty");
+        issues
+    }
+}
+
+/// A decoder with the tools that it is offered.
+pub struct LocalModel {
+    model: TextModel,
+    name: String,
+    params: ModelParams,
+    /// A JSON list.
+    tools: String,
+    tool_name: String,
+}
+
+impl LocalModel {
+    /// Loads the model. `tools` is a JSON list.
+    pub fn open(
+        params: &ModelParams,
+        trees: &[&TreeInput],
+        (tools, tool_name): (&str, &str),
+        context: &Context,
+    ) -> Result<Self, OperatorError> {
+        let (folder, adapter) = params.source().folders(trees, context)?;
+        let compute = Compute::leased(context, params.dtype)?;
+        context.progress().log(&format!("the model computes on {}", compute.name()));
+        let (plain, device) = (compute.is_plain(), compute.name());
+        let opening = Opening {
+            rows: context.concurrency(),
+            context: params.context,
+            threads: context.threads(),
+            memory: context.memory(),
+            compute,
+        };
+        let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
+        let (mut name, params) = (name(params, trees), params.clone());
+        if !plain {
+            // Other bytes than those of the CPU: the rows say where they come from.
+            name = format!("{name} ({device})");
+            // A row's logits depend on its company in the batch, which depends on when its searches end.
+            context.computed_on(Computed::declared(Repeatability::Not));
+        }
+        Ok(Self { model, name, params, tools: tools.to_owned(), tool_name: tool_name.to_owned() })
+    }
+
+    fn message(&self, turn: &Turn) -> Message {
+        let reasoning = turn.reasoning.clone().filter(|_| self.params.resend_reasoning);
+        let call =
+            |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
+        Message {
+            role: turn.author.clone(),
+            content: turn.content.clone(),
+            reasoning,
+            calls: turn.tool_calls.iter().map(call).collect(),
+            call_id: turn.tool_call_id.clone(),
+        }
+    }
+
+    /// The tokens of a conversation. Tools stay in the prompt when the model may not use them any more: it was trained
+    /// so, and what it has read stays read.
+    fn prompt(&self, turns: &[Turn]) -> Result<Vec<u32>, String> {
+        let messages: Vec<Message> = turns.iter().map(|turn| self.message(turn)).collect();
+        self.model.chat_tokens(&messages, &self.tools, &self.params.template_options)
+    }
+
+    async fn say(&self, turns: &[Turn], seed: u64) -> Result<Reply, RowFailure> {
+        let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
+        let prompt = self.prompt(turns).map_err(unusable)?;
+        let thinks = self.model.begins_in_thought(&prompt);
+        let request = Request {
+            prompt,
+            sampling: Sampling {
+                temperature: self.params.temperature as f32,
+                top_k: self.params.top_k,
+                top_p: self.params.top_p as f32,
+            },
+            seed,
+            max_tokens: self.params.max_tokens,
+            stops: self.params.stop.clone(),
+            stop_tokens: Arc::clone(self.model.stop_tokens()),
+            log_probabilities: false,
+            stream: false,
+        };
+        let said = self.model.complete(request).await;
+        said.map(|said| self.reply(&said, thinks, turns))
+            .map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
+    }
+
+    /// What was said as a turn. `thinks`: the chat template has begun the thought that it starts with.
+    fn reply(&self, said: &Completion, thinks: bool, turns: &[Turn]) -> Reply {
+        let opening = if thinks { "<think>" } else { "" };
+        let speech = parse_calls(&format!("{opening}{}", said.text), &self.tool_name);
+        let number = turns.iter().filter(|turn| turn.is_model()).count();
+        let mut turn = Turn::text(Author::Assistant, speech.content);
+        turn.reasoning = speech.reasoning;
+        let calls = speech.calls.into_iter().enumerate();
+        turn.tool_calls = calls
+            .map(|(call, (name, arguments))| ToolCall { id: format!("call_{number}_{call}"), name, arguments })
+            .collect();
+        turn.prompt_tokens = i64::try_from(said.prompt_tokens).ok();
+        turn.completion_tokens = i64::try_from(said.drawn).ok();
+        let reason = match said.finish {
+            Finish::Length => "length",
+            Finish::Stop if turn.tool_calls.is_empty() => "stop",
+            Finish::Stop => "tool_calls",
+        };
+        turn.finish_reason = Some(reason.to_owned());
+        Reply { turn, model: Some(self.name.clone()), calls: 1 }
+    }
+}
+
+/// What the model is called in trajectories: as the params name it, or by the digests of what is bound.
+fn name(params: &ModelParams, trees: &[&TreeInput]) -> String {
+    let bound = trees.iter().map(|tree| format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
+    params.model.iter().cloned().chain(bound).chain(params.adapter.iter().cloned()).collect::<Vec<_>>().join("+")
+}
+
+impl Policy for LocalModel {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn begin<'a>(&'a self, question: &'a Question, sample: u32, _context: &'a Context) -> Box<dyn Actor + 'a> {
+        Box::new(Speaker { model: self, question, sample })
+    }
+}
+
+/// The model in one conversation.
+struct Speaker<'a> {
+    model: &'a LocalModel,
+    question: &'a Question,
+    sample: u32,
+}
+
+impl Actor for Speaker<'_> {
+    fn act<'a>(&'a mut self, turns: &'a [Turn], _offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let mut chance = crate::chance::stream(self.model.params.seed, &self.question.id, self.sample);
+        chance.set_stream(turns.len() as u64);
+        let seed = chance.random();
+        async move { self.model.say(turns, seed).await }.boxed()
+    }
+}

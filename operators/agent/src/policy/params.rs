@@ -1,0 +1,371 @@
+//! Params of the policies, and how `policy:` is written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{EndpointUse, Limits, ParamIssue, Prices, Repeatability, Secret};
+use searchmill_models::device::Precision;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::model::ModelParams;
+
+/// Who answers.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyParams {
+    /// A model behind an OpenAI-compatible chat-completions server.
+    Endpoint(EndpointParams),
+    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    Evidence(EvidenceParams),
+    /// A decoder run in this process.
+    Model(ModelParams),
+}
+
+/// A model behind an OpenAI-compatible chat-completions server (vLLM, SGLang, llama.cpp, Ollama, OpenAI, …).
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct EndpointParams {
+    /// The API's base, for example `http://127.0.0.1:8000/v1`. Does not enter the node's key, so results are kept when
+    /// the same model moves to another server; see `identify_by_url`.
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub base_url: String,
+    /// Model name, as the server knows it.
+    pub model: String,
+    /// Any text that says which weights stand behind the name (a commit, a date). Only enters the key.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// Make `base_url` part of the key: other results for another server.
+    #[serde(default)]
+    pub identify_by_url: bool,
+    /// Sent as bearer token, written `${secret:NAME}`.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub api_key: Option<Secret>,
+    /// Sampling temperature; `null` leaves it to the server.
+    #[serde(default = "temperature")]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling; not sent unless given.
+    #[serde(default)]
+    pub top_p: Option<f64>,
+    /// Most tokens of one model turn; `null` leaves it to the server.
+    #[serde(default = "max_tokens")]
+    pub max_tokens: Option<u32>,
+    /// Sampling seed, where the server honours one: sample `i` of a question sends `seed + i`. Not sent unless given.
+    #[serde(default)]
+    pub seed: Option<i64>,
+    /// Further fields of the request body (`top_k`, `chat_template_kwargs`, `max_completion_tokens`, …).
+    #[serde(default)]
+    pub extra: BTreeMap<String, Value>,
+    /// Send the model's reasoning back with its earlier turns (`reasoning_content`). Models that think between tool
+    /// calls want it, most others refuse or ignore it.
+    #[serde(default)]
+    pub resend_reasoning: bool,
+    /// Read answers as a stream of server-sent events: some gateways drop long silent connections.
+    #[serde(default)]
+    pub stream: bool,
+    /// Longest wait for one model turn. Does not enter the key.
+    #[serde(default = "timeout_seconds")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub timeout_seconds: f64,
+    /// What it takes: `{prompt: 0.15, completion: 0.60}` a million tokens, `call` for each call, `currency` (USD). For
+    /// `plan`, budgets and the run's balance. Does not enter the key.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub prices: Option<Prices>,
+    /// What it is to be spared: `{requests_per_minute: …, tokens_per_minute: …, concurrency: …}`. Shared by all nodes of a
+    /// run with this `base_url`; where they differ, the strictest counts. Does not enter the key.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub limits: Limits,
+    /// Say so when the endpoint has been silent for that long with calls under way; nothing is broken off. Does not enter
+    /// the key.
+    #[serde(default = "stall_seconds")]
+    #[schemars(extend("x-searchmill-key" = false))]
+    pub stall_seconds: f64,
+}
+
+/// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, reads what comes
+/// back, and gives the gold answer only if every piece of evidence was retrieved; otherwise, and for questions without
+/// evidence (after two searches), it answers "Insufficient Information". Its token counts are counts of words
+/// (whitespace-separated) of what was read and written.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "snake_case")]
+pub struct EvidenceParams {
+    /// What counts as retrieved.
+    pub matches: EvidenceMatch,
+    /// Searches for one piece of evidence before it is given up, each in other words.
+    pub attempts: u32,
+    /// Let some turns ask for several searches at once.
+    pub parallel: bool,
+    /// How much is said between the searches.
+    pub wording: EvidenceWording,
+    /// Decides the wording, with the question's id and the sample's number.
+    pub seed: u64,
+}
+
+/// When a piece of evidence counts as retrieved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceMatch {
+    /// Its sentence was shown (case and spaces aside), for one of under five words together with its document; evidence
+    /// without a sentence counts by document.
+    #[default]
+    Fact,
+    /// A passage of its document was shown, by id or title; evidence that names neither counts by its sentence.
+    Document,
+}
+
+/// How much the teacher says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceWording {
+    /// What it will look for, what it found, and why that is enough, in varied sentences.
+    #[default]
+    Varied,
+    /// What it looks for (first in the question's own words), the sentences that were found and the answer, always in the
+    /// same words: less to learn for small students.
+    Plain,
+}
+
+impl Default for EvidenceParams {
+    fn default() -> Self {
+        Self { matches: EvidenceMatch::Fact, attempts: 3, parallel: false, wording: EvidenceWording::Varied, seed: 0 }
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a default of an optional field")]
+fn temperature() -> Option<f64> {
+    Some(0.7)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a default of an optional field")]
+fn max_tokens() -> Option<u32> {
+    Some(4096)
+}
+
+fn timeout_seconds() -> f64 {
+    120.0
+}
+
+fn stall_seconds() -> f64 {
+    60.0
+}
+
+/// Fields of the request body that `extra` may not set.
+const OWN_FIELDS: [&str; 10] =
+    ["max_tokens", "messages", "model", "n", "seed", "stream", "stream_options", "temperature", "tools", "top_p"];
+
+impl PolicyParams {
+    /// Where its answers come again to the byte: a row of `model` depends on its seed alone where f32 is computed on a CPU,
+    /// and on the other rows of its batch elsewhere.
+    pub fn repeatability(&self) -> Repeatability {
+        match self {
+            Self::Evidence(_) => Repeatability::Everywhere,
+            Self::Model(model) if model.dtype == Precision::F32 => Repeatability::Processor,
+            Self::Model(_) | Self::Endpoint(_) => Repeatability::Not,
+        }
+    }
+
+    /// What is wrong beyond types, with paths below `policy`.
+    pub fn check(&self) -> Vec<ParamIssue> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.check(),
+            Self::Evidence(evidence) if evidence.attempts == 0 => {
+                vec![ParamIssue::new("policy.evidence.attempts", "must be at least 1")]
+            }
+            Self::Evidence(_) => Vec::new(),
+            Self::Model(model) => model.check(),
+        }
+    }
+}
+
+impl EndpointParams {
+    /// What the engine needs to know of it.
+    pub fn endpoint(&self) -> EndpointUse {
+        EndpointUse {
+            address: self.address().to_owned(),
+            model: self.model.clone(),
+            identity: self.identity(),
+            limits: self.limits.clone(),
+            prices: self.prices.clone(),
+            stall_after: Duration::from_secs_f64(self.stall_seconds),
+        }
+    }
+
+    /// The server's base URL. One with a slash at its end is the same server.
+    pub fn address(&self) -> &str {
+        self.base_url.trim_end_matches('/')
+    }
+
+    /// Which weights answer, as far as the params tell.
+    fn identity(&self) -> Value {
+        let url = self.identify_by_url.then_some(self.address());
+        serde_json::json!({"model": self.model, "revision": self.revision, "url": url})
+    }
+
+    fn check(&self) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        let mut require = |field: &str, fine: bool, message: &str| {
+            if !fine {
+                issues.push(ParamIssue::new(format!("policy.endpoint.{field}"), message));
+            }
+        };
+        let web = url::Url::parse(&self.base_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        require("base_url", web, "must be a URL such as `http://127.0.0.1:8000/v1`");
+        require("model", !self.model.trim().is_empty(), "must name a model");
+        require("temperature", self.temperature.is_none_or(|t| t >= 0.0), "must not be negative");
+        require("top_p", self.top_p.is_none_or(|p| p > 0.0 && p <= 1.0), "must be above 0 and at most 1");
+        require("max_tokens", self.max_tokens != Some(0), "must be at least 1");
+        let patient = self.timeout_seconds > 0.0 && self.timeout_seconds <= 86_400.0;
+        require("timeout_seconds", patient, "must be above 0 and at most 86400 (a day)");
+        let alert = self.stall_seconds > 0.0 && self.stall_seconds <= 86_400.0;
+        require("stall_seconds", alert, "must be above 0 and at most 86400 (a day)");
+        if let Some(name) = self.prices.as_ref().and_then(Prices::fault) {
+            require(&format!("prices.{name}"), false, "must not be negative");
+        }
+        if let Some(name) = self.limits.fault() {
+            require(&format!("limits.{name}"), false, "must be above 0");
+        }
+        for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
+            require(&format!("extra.{name}"), false, "this field is set by searchmill: give it as a param of its own");
+        }
+        issues
+    }
+}
+
+/// Who answers: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
+#[derive(JsonSchema)]
+#[schemars(rename = "Policy", rename_all = "snake_case")]
+#[expect(dead_code, reason = "its schema is all that is used")]
+enum PolicyForm {
+    /// The teacher with its defaults.
+    #[schemars(rename = "evidence")]
+    EvidenceByName,
+    /// A model behind an OpenAI-compatible chat-completions server.
+    Endpoint(EndpointParams),
+    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    Evidence(EvidenceParams),
+    /// A decoder from another node, with default sampling.
+    #[schemars(rename = "model")]
+    ModelByName,
+    /// A decoder run in this process.
+    Model(ModelParams),
+}
+
+impl JsonSchema for PolicyParams {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        PolicyForm::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        PolicyForm::json_schema(generator)
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyParams {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PolicyVisitor)
+    }
+}
+
+/// Reads `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
+struct PolicyVisitor;
+
+const POLICIES: &[&str] = &["endpoint", "evidence", "model"];
+
+impl<'de> Visitor<'de> for PolicyVisitor {
+    type Value = PolicyParams;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("`evidence`, `model`, `{evidence: {…}}`, `{model: {…}}` or `{endpoint: {base_url: …, model: …}}`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<PolicyParams, E> {
+        match name {
+            "evidence" => Ok(PolicyParams::Evidence(EvidenceParams::default())),
+            "model" => Ok(PolicyParams::Model(ModelParams::default())),
+            "endpoint" => Err(E::custom("an endpoint needs `{endpoint: {base_url: …, model: …}}`")),
+            _ => Err(E::unknown_variant(name, POLICIES)),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PolicyParams, A::Error> {
+        let name: String = map.next_key()?.ok_or_else(|| A::Error::custom("no policy is given"))?;
+        let policy = match name.as_str() {
+            "endpoint" => PolicyParams::Endpoint(map.next_value()?),
+            "evidence" => PolicyParams::Evidence(map.next_value::<Option<EvidenceParams>>()?.unwrap_or_default()),
+            "model" => PolicyParams::Model(map.next_value::<Option<ModelParams>>()?.unwrap_or_default()),
+            _ => return Err(A::Error::unknown_variant(&name, POLICIES)),
+        };
+        match map.next_key::<String>()? {
+            None => Ok(policy),
+            Some(second) => Err(A::Error::custom(format!("only one policy may be given, not also `{second}`"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: Value) -> Result<Value, String> {
+        let policy: PolicyParams = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        serde_json::to_value(policy).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_policy_is_a_word_or_a_map_and_reads_back() {
+        let by_name = read(json!("evidence")).expect("a policy");
+        assert_eq!(by_name, read(json!({"evidence": {}})).expect("a policy"));
+        assert_eq!(by_name, read(json!({"evidence": null})).expect("a policy"));
+        assert_eq!(by_name, read(by_name.clone()).expect("a policy"));
+        assert_eq!(read(json!("model")), read(json!({"model": {"temperature": 0.7}})));
+        let endpoint = read(json!({"endpoint": {"base_url": "http://h/v1", "model": "m", "temperature": null}}));
+        let endpoint = endpoint.expect("a policy");
+        assert_eq!(endpoint["endpoint"]["temperature"], Value::Null);
+        assert_eq!(endpoint["endpoint"]["max_tokens"], 4096);
+        assert_eq!(endpoint, read(endpoint.clone()).expect("a policy"));
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_url_is_no_other_server() {
+        let of = |url: &str| {
+            let value = json!({"endpoint": {"base_url": url, "model": "m", "identify_by_url": true}});
+            match serde_json::from_value(value).expect("a policy") {
+                PolicyParams::Endpoint(endpoint) => endpoint.endpoint(),
+                _ => panic!("an endpoint"),
+            }
+        };
+        assert_eq!(of("http://h/v1/").identity, of("http://h/v1").identity);
+        assert_ne!(of("http://h/v2").identity, of("http://h/v1").identity);
+    }
+
+    #[test]
+    fn what_is_not_a_policy_is_refused_in_words() {
+        let refused = |value| read(value).expect_err("an error");
+        assert!(refused(json!("evidnce")).contains("unknown variant `evidnce`"));
+        assert!(refused(json!("endpoint")).contains("base_url"));
+        assert!(refused(json!({})).contains("no policy"));
+        assert!(refused(json!({"evidence": {}, "model": {}})).contains("only one policy"));
+        assert!(refused(json!({"evidence": {"paralel": true}})).contains("unknown field `paralel`"));
+        assert!(refused(json!(3)).contains("expected `evidence`"));
+    }
+
+    #[test]
+    fn impossible_endpoints_are_named_by_field() {
+        let value = json!({"endpoint": {"base_url": "localhost", "model": " ", "temperature": -1, "top_p": 2,
+            "max_tokens": 0, "timeout_seconds": 0, "extra": {"messages": []}}});
+        let policy: PolicyParams = serde_json::from_value(value).expect("a policy");
+        let paths: Vec<_> = policy.check().into_iter().map(|issue| issue.path).collect();
+        let model: PolicyParams =
+            serde_json::from_value(json!({"model": {"top_p": 0, "max_tokens": 0, "stop": [""]}})).expect("a policy");
+        let wrong: Vec<_> = model.check().into_iter().map(|issue| issue.path).collect();
+        assert_eq!(wrong, ["policy.model.top_p", "policy.model.max_tokens", "policy.model.stop"]);
+        let fields = ["base_url", "model", "temperature", "top_p", "max_tokens", "timeout_seconds", "extra.messages"];
+        assert_eq!(paths, fields.map(|field| format!("policy.endpoint.{field}")));
+    }
+}

@@ -1,0 +1,225 @@
+//! Protocol `tool_call`: searches are the chat API's tool calls, passages come back as plain text, and the answer
+//! stands between `<answer>` and `</answer>` in the model's last message.
+
+use searchmill_retrieval::Found;
+use searchmill_schemas::{Author, Observation, ToolCall, Turn};
+use searchmill_text::thoughts;
+use serde_json::{Value, json};
+
+/// The answer where the passages do not support one.
+pub const INSUFFICIENT: &str = "Insufficient Information";
+
+const DESCRIPTION: &str = "Search the document collection. Returns the passages that fit the query best.";
+
+/// What is said to the model in this protocol.
+#[derive(Clone, Debug)]
+pub struct ToolCallProtocol {
+    /// Name of the search tool.
+    pub tool_name: String,
+    /// First message of every conversation.
+    pub system_prompt: String,
+    /// Definitions of the tools offered, as a JSON list.
+    pub tools: String,
+}
+
+impl ToolCallProtocol {
+    /// The protocol with a search tool of that name.
+    pub fn searching(tool_name: &str, system_prompt: Option<&str>, max_searches: Option<u32>) -> Self {
+        Self {
+            tool_name: tool_name.to_owned(),
+            system_prompt: system_prompt.map_or_else(|| search_prompt(tool_name, max_searches), str::to_owned),
+            tools: json!([definition(tool_name)]).to_string(),
+        }
+    }
+
+    /// The protocol without tools: the closed-book baseline.
+    pub fn closed_book(system_prompt: Option<&str>) -> Self {
+        Self {
+            tool_name: String::new(),
+            system_prompt: system_prompt.unwrap_or(CLOSED_BOOK_PROMPT).to_owned(),
+            tools: "[]".to_owned(),
+        }
+    }
+
+    /// The query of a tool call, or what to tell the model about its mistake.
+    pub fn query(&self, call: &ToolCall) -> Result<String, String> {
+        if self.tool_name.is_empty() {
+            return Err(format!("there is no tool `{}`: no tools are available", call.name));
+        }
+        let name = &self.tool_name;
+        if call.name != *name {
+            return Err(format!("there is no tool `{}`; the only tool is `{name}`", call.name));
+        }
+        let arguments: Value = serde_json::from_str(&call.arguments)
+            .map_err(|error| format!("the arguments of `{name}` are not valid JSON ({error}); {EXPECTED}"))?;
+        match arguments.get("query").and_then(Value::as_str).map(str::trim) {
+            Some("") => Err(format!("the `query` of `{name}` is empty; {EXPECTED}")),
+            Some(query) => Ok(query.to_owned()),
+            None => Err(format!("`{name}` needs a text argument `query`; {EXPECTED}")),
+        }
+    }
+}
+
+const EXPECTED: &str = "write {\"query\": \"what to look for\"}";
+
+const CLOSED_BOOK_PROMPT: &str = "Answer the question from what you know. Think it through briefly, then finish with \
+<answer>…</answer>. Between the tags write the answer alone, as short as possible: a name, a date, a number, yes or \
+no. If you do not know, write <answer>Insufficient Information</answer>.";
+
+fn search_prompt(tool: &str, max_searches: Option<u32>) -> String {
+    let limit = max_searches.map_or_else(String::new, |most| format!(" You may search at most {most} times."));
+    format!(
+        "You answer questions by searching a document collection with the `{tool}` tool.{limit}\n\n\
+         - Work out what has to be known first and search for it with a short, specific query. A question that joins \
+         several facts needs several searches.\n\
+         - After each search, say in a sentence or two what the passages establish and what is still open. Rely on the \
+         passages and not on memory: check names, dates and numbers against their text.\n\
+         - As long as something is open, search again in other words: a name you have just learnt, a synonym, a \
+         narrower or a broader query.\n\
+         - Once the passages support an answer, stop searching and finish with <answer>…</answer>. Between the tags \
+         write the answer alone, as short as possible: a name, a date, a number, yes or no.\n\
+         - Write <answer>{INSUFFICIENT}</answer> only when several different searches did not find what is needed."
+    )
+}
+
+/// What the model is told before its last allowed call.
+pub(crate) const ANSWER_NOW: &str =
+    "No further searches are possible. Give your final answer now, between <answer> and </answer>.";
+
+/// What a search beyond the limit is answered with.
+pub(crate) fn searches_used_up(most: u32) -> String {
+    format!("all {most} searches are used up, this one was not run; answer from what has been found")
+}
+
+fn definition(name: &str) -> Value {
+    json!({"type": "function", "function": {
+        "name": name,
+        "description": DESCRIPTION,
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "What to look for."}},
+            "required": ["query"],
+        },
+    }})
+}
+
+/// The tool's turn for what was found (or for the error, which is told as one).
+pub(crate) fn tool_turn(call: &ToolCall, result: Result<Vec<Found>, String>) -> Turn {
+    let mut turn = Turn::text(Author::Tool, "");
+    turn.tool_call_id = Some(call.id.clone());
+    match result {
+        Ok(found) => {
+            turn.content = passages(&found);
+            turn.observations = found.into_iter().map(observation).collect();
+        }
+        Err(message) => {
+            turn.content = format!("Error: {message}.");
+            turn.error = Some(message);
+        }
+    }
+    turn
+}
+
+fn observation(found: Found) -> Observation {
+    Observation { chunk_id: found.chunk_id, document_id: found.document_id, title: found.title, score: found.score }
+}
+
+/// Passages as the model reads them: `[1] Title`, the text below it, a blank line between passages.
+fn passages(found: &[Found]) -> String {
+    if found.is_empty() {
+        return "No passages were found.".to_owned();
+    }
+    let numbered = found.iter().enumerate().map(|(i, passage)| format!("[{}] {}", i + 1, passage.contents.trim()));
+    numbered.collect::<Vec<_>>().join("\n\n")
+}
+
+/// The text between the last `<answer>` and the last `</answer>`, trimmed; empty when there is no such pair. What stands
+/// in thoughts (`<think>`, closed or not) is no answer.
+/// Give it model-authored text only. (The rule is DeepSearch-RL's, which neither trims nor knows thoughts.)
+pub(crate) fn extract_answer(text: &str) -> &str {
+    const OPEN: &str = "<answer>";
+    let last = |said: &str| {
+        let start = said.rfind(OPEN)? + OPEN.len();
+        Some(start..said.rfind("</answer>").unwrap_or_default())
+    };
+    let said = thoughts::split(text).said;
+    let found = said.into_iter().rev().find_map(|said| Some((said, last(said)?)));
+    found.and_then(|(said, span)| said.get(span)).unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    }
+
+    fn found(contents: &str) -> Found {
+        Found {
+            chunk_id: "d#0".to_owned(),
+            document_id: "d".to_owned(),
+            title: None,
+            contents: contents.to_owned(),
+            score: 1.5,
+            sources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_answer_stands_between_the_last_tags() {
+        assert_eq!(extract_answer("so <answer> Paris\n</answer>."), "Paris");
+        assert_eq!(extract_answer("<answer>A</answer> no, <answer>B</answer>"), "B");
+        assert_eq!(extract_answer("</answer> and <answer>B"), "");
+        assert_eq!(extract_answer("<answer>B"), "");
+        assert_eq!(extract_answer("no tags"), "");
+        assert_eq!(extract_answer("<answer></answer>"), "");
+        assert_eq!(extract_answer("<answer>東京</answer>"), "東京");
+    }
+
+    #[test]
+    fn thoughts_answer_nothing() {
+        assert_eq!(extract_answer("<think>maybe <answer>X</answer>"), "");
+        assert_eq!(extract_answer("<think>maybe <answer>X</answer></think> no"), "");
+        assert_eq!(extract_answer("maybe <answer>X</answer></think>"), "", "opened by the template");
+        assert_eq!(extract_answer("<think><answer>X</answer></think><answer>Y</answer>"), "Y");
+        assert_eq!(extract_answer("<answer>Y</answer><think>or <answer>X</answer>"), "Y");
+        assert_eq!(extract_answer("<answer>Y</answer><think>good</think> That is all."), "Y");
+        assert_eq!(extract_answer("<answer>Y<think>really?</think></answer>"), "", "not in one piece");
+    }
+
+    #[test]
+    fn mistakes_in_calls_are_named() {
+        let protocol = ToolCallProtocol::searching("search", None, None);
+        assert_eq!(protocol.query(&call("search", r#"{"query": " Rome "}"#)), Ok("Rome".to_owned()));
+        let told = |name, arguments| protocol.query(&call(name, arguments)).expect_err("a mistake");
+        assert!(told("lookup", "{}").contains("the only tool is `search`"));
+        assert!(told("search", "{\"query\": ").contains("not valid JSON"));
+        assert!(told("search", "{\"q\": 1}").contains("needs a text argument `query`"));
+        assert!(told("search", "{\"query\": [\"a\"]}").contains("needs a text argument `query`"));
+        assert!(told("search", "{\"query\": \" \"}").contains("is empty"));
+        let closed = ToolCallProtocol::closed_book(None);
+        assert!(closed.query(&call("search", "{}")).expect_err("a mistake").contains("no tools are available"));
+    }
+
+    #[test]
+    fn errors_and_empty_results_read_differently() {
+        let call = call("search", "{}");
+        let error = tool_turn(&call, Err("the search failed: disk".to_owned()));
+        assert_eq!((error.content.as_str(), error.error.is_some()), ("Error: the search failed: disk.", true));
+        let empty = tool_turn(&call, Ok(Vec::new()));
+        assert_eq!((empty.content.as_str(), empty.error), ("No passages were found.", None));
+        let two = tool_turn(&call, Ok(vec![found("Rome\nA city."), found("No title here")]));
+        assert_eq!(two.content, "[1] Rome\nA city.\n\n[2] No title here");
+        assert_eq!((two.observations.len(), two.observations[0].score), (2, 1.5));
+    }
+
+    #[test]
+    fn the_prompt_names_the_tool_and_its_limit() {
+        let protocol = ToolCallProtocol::searching("retrieve", None, Some(5));
+        assert!(protocol.system_prompt.contains("`retrieve` tool. You may search at most 5 times."));
+        let tools: Value = serde_json::from_str(&protocol.tools).expect("JSON");
+        assert_eq!(tools[0]["function"]["name"], "retrieve");
+        assert_eq!(ToolCallProtocol::searching("s", Some("Mine."), None).system_prompt, "Mine.");
+    }
+}

@@ -1,0 +1,333 @@
+//! Rows to the bytes of a file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, make_encoder};
+use arrow::json::{Writer, WriterBuilder};
+use flate2::write::GzEncoder;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_schemas::{RecordKind, text_column};
+use serde::de::DeserializeSeed;
+
+use crate::source::decode::{Decoder, Direct};
+use crate::source::format::{Compression, Format};
+use crate::source::ordered::{Flow, map_in_order};
+use crate::source::record::{Block, Place, Records};
+use crate::source::shape::{Shape, Widen};
+
+/// Rows in a Parquet row group: fixed, so that the same rows give the same file.
+const GROUP_ROWS: usize = 131_072;
+
+type Target = BufWriter<File>;
+
+/// Writes rows as text. Batches are encoded in parallel and written in order.
+///
+/// # Errors
+/// When rows do not fit the format or the file cannot be written.
+pub fn text(
+    rows: &RowsInput,
+    format: Format,
+    compression: Compression,
+    target: Target,
+    context: &Context,
+) -> Result<Target, OperatorError> {
+    let mut packer = Packer::new(compression, target)?;
+    let encoding = Encoding { kind: rows.kind, format };
+    packer.write(&encoding.head(&rows.schema)?)?;
+    let mut first = true;
+    in_parallel(
+        rows,
+        context,
+        |batch| encoding.batch(&batch),
+        |bytes: Vec<u8>| {
+            if !first && !bytes.is_empty() {
+                packer.write(encoding.between())?;
+            }
+            first &= bytes.is_empty();
+            Ok(packer.write(&bytes)?)
+        },
+    )?;
+    packer.write(encoding.tail(first))?;
+    Ok(packer.finish()?)
+}
+
+fn in_parallel<U: Send>(
+    rows: &RowsInput,
+    context: &Context,
+    work: impl Fn(RecordBatch) -> Result<U, OperatorError> + Sync,
+    mut consume: impl FnMut(U) -> Result<(), OperatorError> + Send,
+) -> Result<(), OperatorError> {
+    let produce = |push: &mut dyn FnMut(RecordBatch) -> Flow| {
+        for batch in rows.batches() {
+            if push(batch?) == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    };
+    map_in_order(context.threads(), produce, work, |done| {
+        context.check_cancelled()?;
+        consume(done)?;
+        Ok(Flow::Continue)
+    })
+}
+
+/// How rows become text.
+struct Encoding {
+    kind: RecordKind,
+    format: Format,
+}
+
+impl Encoding {
+    fn head(&self, schema: &SchemaRef) -> Result<Vec<u8>, OperatorError> {
+        match self.format {
+            Format::Json => Ok(b"[\n".to_vec()),
+            Format::Csv | Format::Tsv => self.cells(&RecordBatch::new_empty(Arc::clone(schema)), true),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn between(&self) -> &'static [u8] {
+        if self.format == Format::Json { b",\n" } else { b"" }
+    }
+
+    fn tail(&self, empty: bool) -> &'static [u8] {
+        match self.format {
+            Format::Json if empty => b"]\n",
+            Format::Json => b"\n]\n",
+            _ => b"",
+        }
+    }
+
+    fn batch(&self, batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
+        match self.format {
+            Format::Csv | Format::Tsv => self.cells(batch, false),
+            _ => {
+                let lines = if self.kind == RecordKind::Example {
+                    example_lines(batch)?
+                } else {
+                    json_lines(batch, self.kind)?
+                };
+                Ok(if self.format == Format::Json { comma_separated(&lines) } else { lines })
+            }
+        }
+    }
+
+    fn cells(&self, batch: &RecordBatch, header: bool) -> Result<Vec<u8>, OperatorError> {
+        let delimiter = if self.format == Format::Tsv { b'\t' } else { b',' };
+        let mut bytes = Vec::new();
+        let mut writer =
+            arrow::csv::WriterBuilder::new().with_delimiter(delimiter).with_header(header).build(&mut bytes);
+        writer.write(&flat(batch)?)?;
+        drop(writer);
+        Ok(bytes)
+    }
+}
+
+/// Example rows hold their line, exactly as the trainer reads it.
+fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
+    let (ids, rows) = (text_column(batch, "id")?, text_column(batch, "row")?);
+    let mut lines = Vec::with_capacity(rows.value_data().len() + rows.len());
+    for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
+        check_object(id, row)?;
+        // Within strings JSON has no raw line breaks: these stand between values, where a space means the same.
+        lines.extend(row.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+/// A row that is not one JSON object would break the file for whoever reads it line by line.
+fn check_object(id: &str, row: &str) -> Result<(), OperatorError> {
+    match serde_json::from_str::<serde::de::IgnoredAny>(row) {
+        Ok(_) if row.trim_start().starts_with('{') => Ok(()),
+        Ok(_) => Err(not_json(id, &"it is another value")),
+        Err(error) => Err(not_json(id, &error)),
+    }
+}
+
+fn json_lines(batch: &RecordBatch, kind: RecordKind) -> Result<Vec<u8>, OperatorError> {
+    let mut lines = Vec::new();
+    let builder = WriterBuilder::new().with_explicit_nulls(true);
+    let builder =
+        if kind == RecordKind::Table { builder } else { builder.with_encoder_factory(Arc::new(EmbedMetadata)) };
+    let mut writer: Writer<_, LineDelimited> = builder.build(&mut lines);
+    writer.write(batch)?;
+    writer.finish()?;
+    drop(writer);
+    Ok(lines)
+}
+
+fn comma_separated(lines: &[u8]) -> Vec<u8> {
+    let rows: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|row| !row.is_empty()).collect();
+    rows.join(&b",\n"[..])
+}
+
+/// `metadata` holds a JSON object as text: it is written as an object, not as a string with JSON in it.
+#[derive(Debug)]
+struct EmbedMetadata;
+
+impl EncoderFactory for EmbedMetadata {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _options: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let texts = array.as_any().downcast_ref::<StringArray>().filter(|_| field.name() == "metadata");
+        Ok(texts.map(|texts| NullableEncoder::new(Box::new(JsonText(texts)), texts.nulls().cloned())))
+    }
+}
+
+struct JsonText<'a>(&'a StringArray);
+
+impl Encoder for JsonText<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let text = self.0.value(row);
+        let object = text.starts_with('{') && !text.contains('\n');
+        if object && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+            out.extend_from_slice(text.as_bytes());
+        } else {
+            out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+        }
+    }
+}
+
+/// Lists and objects as JSON text, for formats that have only cells.
+fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    let columns = schema.fields().iter().zip(batch.columns());
+    let flat = columns.map(|(field, column)| cell_column(field, column)).collect::<Result<Vec<_>, _>>()?;
+    let fields: Vec<Field> = schema
+        .fields()
+        .iter()
+        .zip(&flat)
+        .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
+        .collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), flat)
+}
+
+fn cell_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    if !column.data_type().is_nested() {
+        return Ok(Arc::clone(column));
+    }
+    let options = EncoderOptions::default();
+    let mut encoder = make_encoder(field, column.as_ref(), &options)?;
+    let texts = (0..column.len()).map(|row| {
+        (!encoder.is_null(row)).then(|| {
+            let mut text = Vec::new();
+            encoder.encode(row, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    });
+    Ok(Arc::new(texts.collect::<StringArray>()))
+}
+
+enum Packer {
+    Plain(Target),
+    Gz(GzEncoder<Target>),
+    Zst(zstd::stream::write::Encoder<'static, Target>),
+}
+
+impl Packer {
+    fn new(compression: Compression, target: Target) -> std::io::Result<Self> {
+        Ok(match compression {
+            Compression::Gz => Self::Gz(GzEncoder::new(target, flate2::Compression::default())),
+            Compression::Zst => Self::Zst(zstd::stream::write::Encoder::new(target, 3)?),
+            Compression::Auto | Compression::None => Self::Plain(target),
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Plain(target) => target.write_all(bytes),
+            Self::Gz(target) => target.write_all(bytes),
+            Self::Zst(target) => target.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> std::io::Result<Target> {
+        match self {
+            Self::Plain(target) => Ok(target),
+            Self::Gz(target) => target.finish(),
+            Self::Zst(target) => target.finish(),
+        }
+    }
+}
+
+/// Writes rows as Parquet; example rows as the fields of their JSON objects.
+///
+/// # Errors
+/// When rows do not fit the format or the file cannot be written.
+pub fn parquet(
+    rows: &RowsInput,
+    compression: Compression,
+    target: Target,
+    context: &Context,
+) -> Result<Target, OperatorError> {
+    let codec = match compression {
+        Compression::Auto => ParquetCompression::SNAPPY,
+        Compression::None => ParquetCompression::UNCOMPRESSED,
+        Compression::Zst => ParquetCompression::ZSTD(ZstdLevel::try_new(3)?),
+        Compression::Gz => {
+            return Err(
+                OperatorError::pipeline("Parquet is not written with gz here").with_help("write `compression: zst`")
+            );
+        }
+    };
+    let properties =
+        WriterProperties::builder().set_compression(codec).set_max_row_group_row_count(Some(GROUP_ROWS)).build();
+    let examples = if rows.kind == RecordKind::Example { Some(example_columns(rows, context)?) } else { None };
+    let schema = examples.as_ref().map_or_else(|| Arc::clone(&rows.schema), |direct| Arc::clone(&direct.schema));
+    let decoder = examples.map(Decoder::Direct);
+    let mut writer = ArrowWriter::try_new(target, schema, Some(properties))?;
+    let work = |batch: RecordBatch| match &decoder {
+        Some(decoder) => decode_examples(decoder, &batch),
+        None => Ok(batch),
+    };
+    in_parallel(rows, context, work, |batch| Ok(writer.write(&batch)?))?;
+    Ok(writer.into_inner()?)
+}
+
+/// The columns that all example rows have together.
+fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, OperatorError> {
+    let mut shape = Shape::row();
+    for batch in rows.batches() {
+        context.check_cancelled()?;
+        let batch = batch?;
+        let (ids, rows) = (text_column(&batch, "id")?, text_column(&batch, "row")?);
+        for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
+            check_object(id, row)?;
+            let mut parser = serde_json::Deserializer::from_str(row);
+            Widen(&mut shape).deserialize(&mut parser).map_err(|error| not_json(id, &error))?;
+        }
+    }
+    Ok(Direct::table(shape.columns()))
+}
+
+fn not_json(id: &str, error: &dyn std::fmt::Display) -> OperatorError {
+    OperatorError::data(format!("the row of the example `{id}` is not one JSON object: {error}"))
+}
+
+fn decode_examples(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
+    let bytes = example_lines(batch)?;
+    let (mut places, mut from) = (Vec::new(), 0);
+    for (line, row) in (1..).zip(text_column(batch, "row")?.iter().flatten()) {
+        places.push(Place { range: from..from + row.len(), line });
+        from += row.len() + 1;
+    }
+    let records = Records::Json { bytes, places };
+    let decoded = decoder.decode(Block { file: "examples".into(), records, first: 0, rejects: Vec::new() })?;
+    match decoded.rejects.first() {
+        Some(reject) => Err(not_json(&reject.id, &reject.message)),
+        None => Ok(decoded.batch),
+    }
+}

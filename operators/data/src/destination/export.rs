@@ -1,0 +1,131 @@
+//! Copies a written artifact to its destination: whole or not at all, and only where it differs from what is there.
+
+use std::fs::File;
+use std::path::Path;
+
+use object_store::path::Path as StorePath;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
+use searchmill_engine::operator::{Context, MANIFEST_ENDING, OperatorError, missing_credentials};
+use url::Url;
+
+use super::local::{fill, to_path};
+use super::manifest::Manifest;
+use crate::source::location::scheme;
+use crate::source::store;
+
+/// Pieces of an upload, and the length up to which a file is sent in one.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// Longest manifest that is read.
+const MOST_MANIFEST_BYTES: u64 = 64 << 20;
+
+/// What an export did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Where the file or folder is.
+    pub destination: String,
+    /// Was everything there already?
+    pub unchanged: bool,
+}
+
+/// Brings a destination up to the artifact in `tree` (made by `write`): files first, then `<destination>.manifest.json`.
+/// Local files are compared byte by byte and replaced by a rename; remote ones are taken as they are when their manifest
+/// and lengths agree. Files of a folder that only the last manifest names are removed. Doing it again changes nothing, so it can follow every run, cached or not.
+///
+/// # Errors
+/// When the destination cannot be written.
+pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Exported, OperatorError> {
+    let manifest = Manifest::load(tree)?;
+    let unchanged = match scheme(destination) {
+        None => to_path(tree, &manifest, &context.resolve(destination))?,
+        Some("file") => to_path(tree, &manifest, Path::new(destination.trim_start_matches("file://")))?,
+        Some(_) => context.block_on(to_store(tree, &manifest, destination))?,
+    };
+    Ok(Exported { destination: destination.to_owned(), unchanged })
+}
+
+/// The last part of a path or URL.
+///
+/// # Errors
+/// When there is none.
+pub fn file_name(destination: &str) -> Result<String, OperatorError> {
+    let name = destination.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() || name == "." || name == ".." || name == "manifest.json" {
+        return Err(OperatorError::pipeline(format!("`{destination}` does not end in the name of a file"))
+            .with_help("rows are written to a file, for example `out/train.jsonl`"));
+    }
+    Ok(name.to_owned())
+}
+
+async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result<bool, OperatorError> {
+    let url = Url::parse(destination)
+        .map_err(|error| OperatorError::pipeline(format!("`{destination}` is not a URL: {error}")))?;
+    let (store, base) = store::open(&url)?;
+    let failed = |error: object_store::Error| {
+        let told = error.to_string();
+        let told = missing_credentials(&told).unwrap_or(&told);
+        OperatorError::machine(format!("cannot write `{destination}`: {told}"))
+    };
+    let path = |file: &str| {
+        let parts = file.split('/');
+        if manifest.folder { parts.fold(base.clone(), StorePath::join) } else { base.clone() }
+    };
+    let text = manifest.text()?;
+    let beside = StorePath::from(format!("{base}{MANIFEST_ENDING}"));
+    let before = manifest_there(store.as_ref(), &beside).await;
+    if before.as_ref() == Some(&text) && is_there(store.as_ref(), manifest, path).await {
+        return Ok(true);
+    }
+    for file in &manifest.files {
+        put(store.as_ref(), &path(&file.path), &tree.join(&file.path)).await.map_err(failed)?;
+    }
+    for stale in stale(before.as_deref().unwrap_or_default(), manifest) {
+        match store.delete(&path(&stale)).await {
+            Err(error) if !matches!(error, object_store::Error::NotFound { .. }) => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    store.put(&beside, PutPayload::from(text.into_bytes())).await.map_err(failed)?;
+    Ok(false)
+}
+
+/// Files of the folder that was delivered before which this one does not have.
+fn stale(before: &str, manifest: &Manifest) -> Vec<String> {
+    let before = serde_json::from_str::<Manifest>(before).ok().filter(|before| before.folder && manifest.folder);
+    let has = |path: &str| manifest.files.iter().any(|file| file.path == path);
+    let before = before.into_iter().flat_map(|before| before.files).map(|file| file.path);
+    before.filter(|path| !has(path) && !path.split('/').any(|part| matches!(part, "" | "." | ".."))).collect()
+}
+
+async fn manifest_there(store: &dyn ObjectStore, beside: &StorePath) -> Option<String> {
+    let found = store.get(beside).await.ok().filter(|found| found.meta.size <= MOST_MANIFEST_BYTES)?;
+    String::from_utf8(found.bytes().await.ok()?.to_vec()).ok()
+}
+
+/// Does the store have files of those lengths?
+async fn is_there(store: &dyn ObjectStore, manifest: &Manifest, path: impl Fn(&str) -> StorePath) -> bool {
+    for file in &manifest.files {
+        if !store.head(&path(&file.path)).await.is_ok_and(|found| found.size == file.bytes) {
+            return false;
+        }
+    }
+    true
+}
+
+async fn put(store: &dyn ObjectStore, path: &StorePath, file: &Path) -> object_store::Result<()> {
+    let unreadable = |source: std::io::Error| object_store::Error::Generic { store: "local", source: source.into() };
+    let mut file = File::open(file).map_err(unreadable)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut length = fill(&mut file, &mut piece).map_err(unreadable)?;
+    if length < PIECE_BYTES {
+        piece.truncate(length);
+        return store.put(path, PutPayload::from(piece)).await.map(drop);
+    }
+    let mut upload = WriteMultipart::new_with_chunk_size(store.put_multipart(path).await?, PIECE_BYTES);
+    while length > 0 {
+        upload.wait_for_capacity(4).await?;
+        upload.write(&piece[..length]);
+        length = fill(&mut file, &mut piece).map_err(unreadable)?;
+    }
+    upload.finish().await.map(drop)
+}

@@ -1,0 +1,99 @@
+//! What was written, as it stands beside the file.
+
+use std::path::Path;
+
+use searchmill_engine::operator::{OperatorError, RowsInput, TreeInput};
+use serde::{Deserialize, Serialize};
+
+use crate::source::format::{Compression, Format};
+
+/// Name of the manifest in the artifact.
+const NAME: &str = "manifest.json";
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The files, by path below the destination (one, named like the destination, for rows).
+    pub files: Vec<WrittenFile>,
+    /// Is the destination a folder?
+    pub folder: bool,
+    /// The kind of the rows, or of the folder.
+    pub kind: String,
+    /// Content digest of the artifact that was written.
+    pub artifact: String,
+    /// How many rows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rows: Option<u64>,
+    /// Their format.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub format: Option<Format>,
+    /// Compression of the file.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compression: Option<Compression>,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    /// Path below the destination's folder.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Manifest {
+    pub fn of_rows(rows: &RowsInput, format: Format, compression: Compression, file: WrittenFile) -> Self {
+        Self {
+            files: vec![file],
+            folder: false,
+            kind: rows.kind.name().to_owned(),
+            artifact: rows.digest.clone(),
+            rows: Some(rows.rows),
+            format: Some(format),
+            compression: Some(compression),
+        }
+    }
+
+    pub fn of_tree(tree: &TreeInput, files: Vec<WrittenFile>) -> Self {
+        Self {
+            files,
+            folder: true,
+            kind: tree.kind.name().to_owned(),
+            artifact: tree.digest.clone(),
+            rows: None,
+            format: None,
+            compression: None,
+        }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Its text, the same wherever it is put.
+    pub fn text(&self) -> Result<String, OperatorError> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| OperatorError::engine(error.to_string()))?;
+        Ok(text + "\n")
+    }
+
+    pub fn save(&self, tree: &Path) -> Result<(), OperatorError> {
+        Ok(std::fs::write(tree.join(NAME), self.text()?)?)
+    }
+
+    /// The manifest of an artifact that `write` made.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read.
+    pub fn load(tree: &Path) -> Result<Self, OperatorError> {
+        Self::read(&tree.join(NAME))
+    }
+
+    /// The manifest at that path.
+    pub fn read(path: &Path) -> Result<Self, OperatorError> {
+        let wrong = |error: String| OperatorError::machine(format!("cannot read {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+}

@@ -1,0 +1,323 @@
+//! Models of the Hugging Face Hub: which commit a revision means, and files of that commit, from the cache or by download.
+//!
+//! The one place that reads environment variables, those of the hub's own tools: `HF_ENDPOINT`, `HF_HOME` (with
+//! `HF_HUB_CACHE`), `HF_TOKEN` and `HF_HUB_OFFLINE`. The cache is laid out as `huggingface_hub` does it
+//! (`hub/models--ORG--NAME/snapshots/COMMIT/FILE`, `refs/REVISION`, `.no_exist/COMMIT/FILE`), so files that Python has
+//! fetched are found.
+
+use std::env::var;
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::operator::{Context, OperatorError};
+
+use crate::hub::dataset::downloads;
+
+/// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubModel {
+    pub id: String,
+    pub revision: String,
+}
+
+impl HubModel {
+    /// Is it written as one? It may still be written wrongly.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with("hf://")
+    }
+
+    /// The model; none where the text is not of that form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, revision) = text.strip_prefix("hf://")?.split_once('@').unwrap_or((&text[5..], "main"));
+        let fits = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
+        let revises = !revision.is_empty() && revision.split('/').all(is_name);
+        (fits && revises).then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
+    }
+}
+
+impl std::fmt::Display for HubModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hf://{}@{}", self.id, self.revision)
+    }
+}
+
+/// Where models come from.
+pub struct Hub {
+    endpoint: String,
+    cache: PathBuf,
+    token: Option<String>,
+    offline: bool,
+}
+
+impl Hub {
+    /// The Hub at that address, which may be asked.
+    #[must_use]
+    pub fn new(endpoint: String, cache: PathBuf, token: Option<String>) -> Self {
+        Self { endpoint, cache, token, offline: false }
+    }
+
+    /// The Hub as the environment says where it is.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let home = || var("HF_HOME").map(PathBuf::from);
+        let user = || PathBuf::from(var("HOME").unwrap_or_default()).join(".cache/huggingface");
+        Self {
+            endpoint: var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned()),
+            cache: var("HF_HUB_CACHE").map_or_else(|_| home().unwrap_or_else(|_| user()).join("hub"), PathBuf::from),
+            token: var("HF_TOKEN").ok(),
+            offline: var("HF_HUB_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0")),
+        }
+    }
+
+    /// The commit that a model's revision means, as far as this machine knows: a revision that is one, or what the cache
+    /// noted of a branch or tag.
+    pub fn commit(&self, model: &HubModel) -> Option<String> {
+        if is_commit(&model.revision) {
+            return Some(model.revision.clone());
+        }
+        let noted = std::fs::read_to_string(self.cached(model).join("refs").join(&model.revision)).ok()?;
+        Some(noted.trim().to_owned()).filter(|commit| is_name(commit))
+    }
+
+    /// The same; asks the Hub where this machine does not know it, and notes the answer in the cache.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked, or knows no such model or revision.
+    pub fn resolve(&self, model: &HubModel, context: &Context) -> Result<String, OperatorError> {
+        if let Some(commit) = self.commit(model) {
+            return Ok(commit);
+        }
+        self.online(model)?;
+        let url =
+            format!("{}/api/models/{}/revision/{}", self.endpoint(), model.id, model.revision.replace('/', "%2F"));
+        context.progress().log(&format!("asking {url} for the commit"));
+        let said = context.block_on(async {
+            let response = self.get(&url)?.send().await.and_then(reqwest::Response::error_for_status);
+            response
+                .map_err(|error| cannot_fetch(&url, &error))?
+                .bytes()
+                .await
+                .map_err(|error| cannot_fetch(&url, &error))
+        })?;
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+        let commit = said["sha"].as_str().filter(|commit| is_commit(commit)).ok_or_else(|| {
+            OperatorError::machine(format!("{url} did not name a commit"))
+                .with_help("write the commit as `revision`, or set HF_ENDPOINT to a mirror that has the Hub's API")
+        })?;
+        write_whole(&self.cached(model).join("refs").join(&model.revision), commit.as_bytes())?;
+        Ok(commit.to_owned())
+    }
+
+    /// Where a file of a commit lies once it was fetched.
+    pub fn place(&self, model: &HubModel, commit: &str, file: &str) -> PathBuf {
+        self.cached(model).join("snapshots").join(commit).join(file)
+    }
+
+    /// The folder of a commit, with these files in it: fetched where they are not in the cache.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    pub fn folder(
+        &self,
+        model: &HubModel,
+        commit: &str,
+        files: &[&str],
+        context: &Context,
+    ) -> Result<PathBuf, OperatorError> {
+        for file in files {
+            if !self.has(model, commit, file, context)? {
+                let message = format!("{} has no {file} at commit {commit}", model.id);
+                return Err(OperatorError::pipeline(message).with_help(format!("a model needs {}", files.join(", "))));
+            }
+        }
+        Ok(self.cached(model).join("snapshots").join(commit))
+    }
+
+    /// Is that file part of a commit? Fetched where it is and is not in the cache. Only the Hub's own word counts for a no.
+    ///
+    /// # Errors
+    /// When nobody can tell: offline, no permission, a server that fails.
+    pub fn has(&self, model: &HubModel, commit: &str, file: &str, context: &Context) -> Result<bool, OperatorError> {
+        let path = self.place(model, commit, file);
+        let absent = self.cached(model).join(".no_exist").join(commit).join(file);
+        if path.is_file() || absent.is_file() {
+            return Ok(path.is_file());
+        }
+        self.online(model).map_err(|error| OperatorError {
+            message: format!("cannot tell whether it has {file}: {}", error.message),
+            ..error
+        })?;
+        let url = format!("{}/{}/resolve/{commit}/{file}", self.endpoint(), model.id);
+        context.progress().log(&format!("fetching {url}"));
+        let found = context.block_on(self.fetch(&url, &path, context))?;
+        if !found {
+            write_whole(&absent, b"")?;
+        }
+        Ok(found)
+    }
+
+    fn cached(&self, model: &HubModel) -> PathBuf {
+        self.cache.join(format!("models--{}", model.id.replace('/', "--")))
+    }
+
+    fn endpoint(&self) -> &str {
+        self.endpoint.trim_end_matches('/')
+    }
+
+    fn online(&self, model: &HubModel) -> Result<(), OperatorError> {
+        if !self.offline {
+            return Ok(());
+        }
+        let place = self.cached(model);
+        let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", place.display());
+        Err(OperatorError::machine(message).with_help("run once without it, or give the path of a local folder"))
+    }
+
+    fn get(&self, url: &str) -> Result<reqwest::RequestBuilder, OperatorError> {
+        let request = downloads().map_err(|error| cannot_fetch(url, &error))?.get(url);
+        Ok(match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+    }
+
+    /// Fetches a URL into a file, which appears only when it is complete. Gives whether the Hub has it.
+    async fn fetch(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
+        let failed = |error: reqwest::Error| cannot_fetch(url, &error);
+        let response = self.get(url)?.send().await.map_err(failed)?;
+        let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
+        if response.status() == reqwest::StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
+            return Ok(false);
+        }
+        let mut response = response.error_for_status().map_err(failed)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        while let Some(bytes) = response.chunk().await.map_err(failed)? {
+            context.check_cancelled()?;
+            std::io::Write::write_all(&mut file, &bytes)?;
+        }
+        file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
+        Ok(true)
+    }
+}
+
+fn cannot_fetch(url: &str, error: &reqwest::Error) -> OperatorError {
+    OperatorError::machine(format!("cannot fetch {url}: {error}"))
+        .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or give the path of a local folder")
+}
+
+/// Writes a small file that appears only when it is complete.
+fn write_whole(path: &Path, content: &[u8]) -> Result<(), OperatorError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut file, content)?;
+    file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
+    Ok(())
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use searchmill_engine::operator::testing::Harness;
+    use searchmill_fixtures::hub::{COMMIT, Served};
+
+    use super::*;
+
+    fn hub(harness: &Harness, served: &Served, token: Option<&str>) -> Hub {
+        let endpoint = harness.context().block_on(served.serve());
+        Hub::new(endpoint, harness.path().join("cache"), token.map(str::to_owned))
+    }
+
+    fn model() -> HubModel {
+        HubModel::parse("hf://org/model").unwrap()
+    }
+
+    fn served() -> Served {
+        let files = [("a.json", b"{}".to_vec()), ("b.bin", vec![b'x'; 100_000])];
+        Served { files: Arc::new(files.into()), failing: Arc::new(vec!["broken.json"]), ..Served::default() }
+    }
+
+    #[test]
+    fn a_branch_is_resolved_once_and_files_are_fetched_once() {
+        let (harness, served) = (Harness::new(), served());
+        let mut hub = hub(&harness, &served, Some("open-sesame"));
+        assert_eq!(hub.commit(&model()), None, "nobody knows yet what main is");
+        for _ in 0..2 {
+            assert_eq!(hub.resolve(&model(), &harness.context()).unwrap(), COMMIT);
+            let folder = hub.folder(&model(), COMMIT, &["a.json", "b.bin"], &harness.context()).unwrap();
+            assert!(folder.ends_with(format!("cache/models--org--model/snapshots/{COMMIT}")));
+            assert_eq!(std::fs::read(folder.join("b.bin")).unwrap().len(), 100_000);
+        }
+        assert_eq!((served.asked.load(Ordering::Relaxed), hub.commit(&model()).as_deref()), (3, Some(COMMIT)));
+        hub.offline = true;
+        assert!(hub.folder(&model(), COMMIT, &["a.json"], &harness.context()).is_ok());
+        let other = HubModel::parse("hf://org/other").unwrap();
+        let error = hub.resolve(&other, &harness.context()).unwrap_err();
+        assert!(error.message.contains("HF_HUB_OFFLINE"), "{error}");
+    }
+
+    #[test]
+    fn a_snapshot_that_python_fetched_is_found_through_its_ref() {
+        let (harness, served) = (Harness::new(), served());
+        let hub = hub(&harness, &served, None);
+        let cached = hub.cached(&model());
+        std::fs::create_dir_all(cached.join("refs")).unwrap();
+        std::fs::create_dir_all(cached.join("snapshots/abc123")).unwrap();
+        std::fs::write(cached.join("refs/main"), "abc123\n").unwrap();
+        std::fs::write(cached.join("snapshots/abc123/a.json"), "{}").unwrap();
+        let commit = hub.resolve(&model(), &harness.context()).unwrap();
+        let folder = hub.folder(&model(), &commit, &["a.json"], &harness.context()).unwrap();
+        assert_eq!((folder, served.asked.load(Ordering::Relaxed)), (cached.join("snapshots/abc123"), 0));
+    }
+
+    /// A file that may be missing is missing only where the Hub says so.
+    #[test]
+    fn only_the_hub_says_that_a_file_is_not_there() {
+        let (harness, served) = (Harness::new(), served());
+        let mut hub = hub(&harness, &served, Some("open-sesame"));
+        let has = |hub: &Hub, file| hub.has(&model(), COMMIT, file, &harness.context());
+        assert!(has(&hub, "a.json").unwrap());
+        assert!(!has(&hub, "none.json").unwrap());
+        let failed = has(&hub, "broken.json").unwrap_err();
+        assert!(failed.message.contains("503"), "{failed}");
+        let asked = served.asked.load(Ordering::Relaxed);
+        hub.offline = true;
+        assert!(!has(&hub, "none.json").unwrap(), "the answer was noted");
+        assert!(has(&hub, "unknown.json").unwrap_err().message.contains("cannot tell whether it has unknown.json"));
+        assert_eq!(served.asked.load(Ordering::Relaxed), asked);
+        let missing = hub.folder(&model(), COMMIT, &["none.json"], &harness.context()).unwrap_err();
+        assert!(missing.message.contains("org/model has no none.json"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_says_what_to_do() {
+        let (harness, served) = (Harness::new(), served());
+        let hub = hub(&harness, &served, None);
+        let error = hub.resolve(&model(), &harness.context()).unwrap_err();
+        assert!(error.message.contains("401") && error.help.unwrap().contains("HF_TOKEN"));
+        let error = hub.folder(&model(), COMMIT, &["a.json"], &harness.context()).unwrap_err();
+        assert!(error.message.contains("401"), "{error}");
+    }
+
+    #[test]
+    fn addresses_of_models() {
+        let shown = |text: &str| HubModel::parse(text).map(|model| model.to_string());
+        assert_eq!(shown("hf://intfloat/e5-base-v2").as_deref(), Some("hf://intfloat/e5-base-v2@main"));
+        assert_eq!(shown("hf://gpt2@refs/pr/1").as_deref(), Some("hf://gpt2@refs/pr/1"));
+        for wrong in ["org/model", "hf://", "hf://a/b/c", "hf://a/b@", "hf://../b", "hf://a/b@../../x", "hf:///b"] {
+            assert_eq!(shown(wrong), None, "{wrong}");
+        }
+    }
+}

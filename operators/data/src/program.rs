@@ -1,0 +1,380 @@
+//! The one place outside of the engine that starts programs: spawn, watch, stop with all that they started, and say how
+//! they ended.
+
+mod sources;
+mod words;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
+
+pub use sources::{Command, named, unseen};
+
+/// Lines of its log that an error message shows.
+const TAIL: usize = 20;
+/// Longest line that is kept, in bytes.
+const LINE: usize = 8192;
+/// How often cancellation and the time limit are looked at.
+const WATCH: Duration = Duration::from_millis(50);
+/// What every program sees of the environment.
+const ALWAYS: [&str; 2] = ["PATH", "HOME"];
+/// The language that programs work in: it decides how they sort and print, and no key knows it.
+const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
+
+/// What to run.
+pub struct Program<'a> {
+    /// Program and arguments.
+    pub command: &'a [String],
+    /// Variables made for it.
+    pub given: BTreeMap<String, String>,
+    /// Variables passed through.
+    pub allowed: &'a [String],
+    /// Time limit; 0: none.
+    pub seconds: u64,
+}
+
+/// A running program, in a process group of its own. Dropped before its end, it is killed with all that it started.
+pub struct Running {
+    pub process: Child,
+    name: String,
+    seconds: u64,
+    guard: Guard,
+}
+
+impl Program<'_> {
+    /// Starts it in the pipeline's working directory, with pipes for its output.
+    ///
+    /// # Errors
+    /// When it is not there or may not be run.
+    pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
+        let name = self.command.first().cloned().unwrap_or_default();
+        let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
+        let passed = passed.filter_map(|name| std::env::var_os(name).map(|value| (name, value)));
+        let spawned = std::process::Command::new(&name)
+            .args(self.command.iter().skip(1))
+            .env_clear()
+            .env(LANGUAGE.0, LANGUAGE.1)
+            .envs(passed)
+            // Folders of modules are sources: nothing is written into them.
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .envs(&self.given)
+            .current_dir(context.resolve("."))
+            .process_group(0)
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let process = spawned.map_err(|error| cannot_start(&name, &error))?;
+        let guard = Guard::of(process.id());
+        Ok(Running { process, name, seconds: self.seconds, guard })
+    }
+}
+
+impl Running {
+    /// Watches over it while `talk` talks with it, which must wait for its end.
+    ///
+    /// # Errors
+    /// Interrupted, out of time, or an end that is no success (told with the log's tail): the first of these that
+    /// applies.
+    pub fn watched<T>(
+        mut self,
+        context: &Context,
+        log: &Log<'_>,
+        talk: impl FnOnce(&mut Child) -> std::io::Result<(ExitStatus, T)>,
+    ) -> Result<T, OperatorError> {
+        let watch = Watch::new(self.process.id(), self.seconds, context);
+        let process = &mut self.process;
+        let talked = thread::scope(|threads| {
+            let watcher = threads.spawn(|| watch.keep());
+            let talked = talk(process);
+            watch.end();
+            watcher.thread().unpark();
+            talked
+        });
+        context.check_cancelled()?;
+        watch.in_time(&self.name)?;
+        let (ended, told) = talked?;
+        self.guard.relieve();
+        succeeded(&self.name, ended, &log.tail())?;
+        Ok(told)
+    }
+}
+
+fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError {
+    let failure = OperatorError::machine(format!("cannot start `{name}`: {error}"));
+    match error.kind() {
+        ErrorKind::NotFound => failure.with_help(format!("install `{name}` or write its full path")),
+        ErrorKind::PermissionDenied => failure.with_help(format!("make it executable: `chmod +x {name}`")),
+        _ => failure,
+    }
+}
+
+/// Names of environment variables that cannot be any, with their places below `path`.
+pub fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
+    let wrong = names.iter().enumerate().filter(|(_, name)| name.is_empty() || name.contains(['=', '\0']));
+    wrong.map(move |(place, _)| {
+        ParamIssue::new(format!("{path}.{place}"), "is not the name of a variable")
+            .with_help("write names only; their values come from the environment of the run")
+    })
+}
+
+/// Entries of `writes` that cannot be any, with their places below `path`.
+pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
+    sources::wrong_writes(writes).map(move |place| {
+        ParamIssue::new(format!("{path}.{place}"), "the working directory lies in it, so the key would see no file")
+            .with_help("name the files and folders that the program writes")
+    })
+}
+
+/// What a program says: every line goes to the node's log, the last ones are kept.
+pub struct Log<'a> {
+    context: &'a Context,
+    tail: Mutex<VecDeque<String>>,
+}
+
+impl<'a> Log<'a> {
+    pub fn new(context: &'a Context) -> Self {
+        Self { context, tail: Mutex::default() }
+    }
+
+    /// Takes all lines, to the end of the pipe. What a terminal would write over (progress bars) is left out.
+    pub fn listen(&self, pipe: impl Read) {
+        let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
+        while let Ok(Some(ended)) = next_line(&mut pipe, &mut line) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if ended == LineEnd::WrittenOver || text.is_empty() {
+                continue;
+            }
+            self.context.progress().log(&text);
+            let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+            tail.push_back(text);
+            if tail.len() > TAIL {
+                tail.pop_front();
+            }
+        }
+    }
+
+    /// The last lines.
+    fn tail(&self) -> VecDeque<String> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What comes after a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineEnd {
+    Another,
+    /// A carriage return alone: what follows is written over it.
+    WrittenOver,
+}
+
+/// The next line without its end; none at the end of the pipe.
+fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<LineEnd>> {
+    line.clear();
+    loop {
+        let buffer = pipe.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok((!line.is_empty()).then_some(LineEnd::Another));
+        }
+        let window = &buffer[..buffer.len().min(LINE - line.len())];
+        let end = window.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+        line.extend_from_slice(&window[..end.unwrap_or(window.len())]);
+        let (taken, over) = (end.map_or(window.len(), |end| end + 1), end.is_some_and(|end| window[end] == b'\r'));
+        pipe.consume(taken);
+        if over {
+            return after_return(pipe).map(Some);
+        }
+        if end.is_some() || line.len() >= LINE {
+            return Ok(Some(LineEnd::Another));
+        }
+    }
+}
+
+/// A carriage return with a line feed behind it ends a line as any other.
+fn after_return(pipe: &mut impl BufRead) -> std::io::Result<LineEnd> {
+    if pipe.fill_buf()?.first() != Some(&b'\n') {
+        return Ok(LineEnd::WrittenOver);
+    }
+    pipe.consume(1);
+    Ok(LineEnd::Another)
+}
+
+fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(), OperatorError> {
+    if ended.success() {
+        return Ok(());
+    }
+    let (how, signal) = match (ended.code(), ended.signal()) {
+        (Some(code), _) => (format!("ended with exit code {code}"), signal_of_code(code)),
+        (None, Some(signal)) => (format!("was killed by signal {signal}"), Some(signal)),
+        (None, None) => ("did not end well".to_owned(), None),
+    };
+    let said = if tail.is_empty() { ", without a word".to_owned() } else { format!(":\n{}", indented(tail)) };
+    let message = format!("`{name}` {how}{said}");
+    if let Some(help) = out_of_memory(signal, tail) {
+        let passed_on = signal.filter(|_| ended.code().is_some());
+        let by = passed_on
+            .map_or_else(String::new, |signal| format!(" (a program of its own was killed by signal {signal})"));
+        return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{said}")).with_help(help));
+    }
+    Err(OperatorError::pipeline(message)
+        .with_help("what it wrote is in the log of this node; `searchmill logs` shows all of it"))
+}
+
+/// The signal that ended a program's own program: shells say 128 + signal, Python's `sys.exit(-signal)` 256 - signal.
+fn signal_of_code(code: i32) -> Option<i32> {
+    match code {
+        129..=159 => Some(code - 128),
+        225..=255 => Some(256 - code),
+        _ => None,
+    }
+}
+
+/// Words of frameworks that had no memory left.
+const OUT_OF_MEMORY: [&str; 6] = [
+    "OutOfMemoryError",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "MemoryError",
+    "Cannot allocate memory",
+];
+
+/// Advice, where a program that failed had no memory left: it said so, or was killed by what only the system sends.
+fn out_of_memory(signal: Option<i32>, tail: &VecDeque<String>) -> Option<&'static str> {
+    if tail.iter().any(|line| OUT_OF_MEMORY.iter().any(|words| line.contains(words))) {
+        return Some("give it less to do at once (a smaller batch on a device, shorter texts), or more memory");
+    }
+    (signal == Some(9)).then_some(
+        "nobody but the system sends signal 9 by itself: most likely the machine had no memory left. Give it less to do at \
+         once, or the machine more memory",
+    )
+}
+
+fn indented(lines: &VecDeque<String>) -> String {
+    lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A shell that waits for a word. If it hears its pipe's end first, this process is gone, however that came about, and
+/// it kills the program's process group.
+struct Guard {
+    shell: Option<(Child, ChildStdin)>,
+}
+
+impl Guard {
+    /// Where there is no shell, there is no guard: the program still ends with an orderly run.
+    fn of(group: u32) -> Self {
+        let script = format!("read word || kill -KILL -{group}");
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", &script]).env_clear().process_group(0).stdin(Stdio::piped());
+        let spawned = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok();
+        let shell = spawned.and_then(|mut shell| shell.stdin.take().map(|pipe| (shell, pipe)));
+        Self { shell }
+    }
+
+    /// The program has ended by itself.
+    fn relieve(&mut self) {
+        if let Some((mut shell, mut pipe)) = self.shell.take() {
+            // A shell that is gone already is as good.
+            drop(pipe.write_all(b"done\n"));
+            drop(pipe);
+            drop(shell.wait());
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some((mut shell, pipe)) = self.shell.take() {
+            drop(pipe);
+            drop(shell.wait());
+        }
+    }
+}
+
+/// Stops the program when the run is cancelled or its time is up.
+struct Watch<'a> {
+    context: &'a Context,
+    group: u32,
+    deadline: Option<Instant>,
+    seconds: u64,
+    ended: AtomicBool,
+    late: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(group: u32, seconds: u64, context: &'a Context) -> Self {
+        let deadline = (seconds > 0).then(|| Instant::now().checked_add(Duration::from_secs(seconds))).flatten();
+        Self { context, group, deadline, seconds, ended: AtomicBool::new(false), late: AtomicBool::new(false) }
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn keep(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late || self.context.is_cancelled() {
+                self.late.store(late, Ordering::Release);
+                self.kill();
+                return;
+            }
+            thread::park_timeout(WATCH);
+        }
+    }
+
+    /// Kills the program and all that it started: the process group has the program's own id.
+    fn kill(&self) {
+        let command = format!("kill -KILL -{}", self.group);
+        let killed = std::process::Command::new("/bin/sh").args(["-c", &command]).stderr(Stdio::null()).status();
+        if let Err(error) = killed {
+            self.context.progress().log(&format!("cannot stop the program: {error}"));
+        }
+    }
+
+    fn in_time(&self, name: &str) -> Result<(), OperatorError> {
+        if !self.late.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let message = format!("`{name}` was stopped after {} seconds", self.seconds);
+        Err(OperatorError::machine(message).with_help("raise `timeout_seconds`, or leave it out for no limit"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<(String, bool)> {
+        let (mut pipe, mut line, mut found) = (BufReader::with_capacity(3, text.as_bytes()), Vec::new(), Vec::new());
+        while let Some(end) = next_line(&mut pipe, &mut line).unwrap() {
+            found.push((String::from_utf8(line.clone()).unwrap(), end == LineEnd::WrittenOver));
+        }
+        found
+    }
+
+    #[test]
+    fn progress_bars_are_told_from_lines() {
+        let found = pieces("one\r\nTrain: 1%\rTrain: 2%\rdone\n\nend");
+        let wanted =
+            [("one", false), ("Train: 1%", true), ("Train: 2%", true), ("done", false), ("", false), ("end", false)];
+        assert_eq!(found, wanted.map(|(text, over)| (text.to_owned(), over)));
+        let long = pieces(&"x".repeat(2 * LINE + 5));
+        assert_eq!(long.iter().map(|(text, _)| text.len()).collect::<Vec<_>>(), [LINE, LINE, 5]);
+    }
+
+    #[test]
+    fn signals_are_found_behind_exit_codes() {
+        assert_eq!([137, 139, 247, 1, 0, 128].map(signal_of_code), [Some(9), Some(11), Some(9), None, None, None]);
+        let tail = VecDeque::from(["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB".to_owned()]);
+        assert!(out_of_memory(None, &tail).is_some());
+        assert!(out_of_memory(Some(11), &VecDeque::new()).is_none());
+    }
+}

@@ -1,0 +1,361 @@
+//! What of a command enters the key: the programs, and the files and folders that its words name.
+//!
+//! One rule for all programs. Scripts and programs of one's own are known by their content; programs in folders of the system,
+//! and interpreters, by what they answer to `--version`, or by a `version` that the params state. A script's own interpreter
+//! counts as well. Every word, what stands behind a `=`, every word inside a word (the script of `sh -c`), and the modules of
+//! `-m` are sources where they name a file, a folder or a pattern with files, or a program of one's own on `PATH`. Relative
+//! paths start at the pipeline's working directory, as the program does.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use searchmill_engine::operator::Source;
+
+use super::words::{modules, path, plain, texts};
+
+/// A command as the params name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Command<'a> {
+    /// The program and what comes before its arguments.
+    pub program: &'a [String],
+    /// Its arguments.
+    pub arguments: &'a [String],
+    /// The version that the params state.
+    pub version: Option<&'a str>,
+    /// Files and folders that it writes: words that name them are no sources.
+    pub writes: &'a [String],
+}
+
+impl Command<'_> {
+    /// All that identifies the command.
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        self.found(&Places { directory, path: &path }).into_iter().collect()
+    }
+
+    fn found(&self, places: &Places<'_>) -> BTreeSet<Source> {
+        let mut found: BTreeSet<Source> = BTreeSet::new();
+        let words: Vec<&str> = self.program.iter().chain(self.arguments).map(String::as_str).collect();
+        let (first, rest) = words.split_at(words.len().min(1));
+        for word in first {
+            self.program(word, places, &mut found);
+        }
+        let starts_another = first.iter().any(|word| STARTERS.contains(&word.rsplit('/').next().unwrap_or_default()));
+        let is_program = |word: &&&str| !word.contains('=') && !word.starts_with('-') && places.located(word).is_some();
+        if let Some(word) = rest.iter().find(is_program).filter(|_| starts_another) {
+            self.program(word, places, &mut found);
+        }
+        // The program itself stands before its arguments for what it reads (`sh -c`), and is no argument.
+        let named = named(words.iter().copied(), places.directory).into_iter();
+        let own = |source: &Source| first.iter().any(|word| source.written() == *word);
+        found.extend(named.filter(|source| !own(source) && !self.writes_to(source, places.directory)));
+        if self.version.is_none() {
+            found.extend(texts(&words).into_iter().filter_map(|text| places.own_tool(text)).map(Source::Executable));
+        }
+        found
+    }
+
+    /// Is it among what the program writes? A folder that holds the working directory says nothing about what is read.
+    fn writes_to(&self, source: &Source, directory: &Path) -> bool {
+        let directory = plain(directory);
+        let place = plain(&directory.join(source.written()));
+        let mut written = self.writes.iter().map(|written| plain(&directory.join(written)));
+        written.any(|written| place.starts_with(&written) && !directory.starts_with(&written))
+    }
+
+    fn program(&self, word: &str, places: &Places<'_>, found: &mut BTreeSet<Source>) {
+        let Some(place) = places.located(word) else {
+            // It cannot be started either.
+            found.insert(Source::Identity(format!("program {word}")));
+            return;
+        };
+        if !places.on_path(&place) {
+            found.insert(Source::Executable(place.clone()));
+        } else if self.version.is_some() {
+            return;
+        } else {
+            found.insert(known(place.clone()));
+        }
+        if let Some(interpreter) = interpreter(&place).filter(|_| self.version.is_none())
+            && let Some(place) = places.located(&interpreter)
+        {
+            found.insert(known(place));
+        }
+    }
+}
+
+/// What is wrong with a list of what a program writes, with the place of each: a folder that holds the working directory
+/// would take every word out of the key.
+pub(super) fn wrong_writes(writes: &[String]) -> impl Iterator<Item = usize> + '_ {
+    let holds =
+        |written: &str| !plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
+    writes.iter().enumerate().filter(move |(_, written)| holds(written)).map(|(place, _)| place)
+}
+
+/// Programs that start the program which their words name.
+const STARTERS: [&str; 7] = ["env", "timeout", "nice", "nohup", "stdbuf", "time", "xargs"];
+
+/// Names of interpreters: what they are is their version, even where a small script stands before them.
+const INTERPRETERS: [&str; 12] =
+    ["python", "pypy", "node", "ruby", "perl", "julia", "Rscript", "java", "deno", "bun", "php", "lua"];
+
+/// Is it one of these, with or without a version (`python3.12`)? Not `lua-filter`.
+fn is_interpreter(place: &Path) -> bool {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'))
+}
+
+/// Folders whose programs come with the system. `/usr/local` is where people put their own.
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/opt", "/nix", "/snap", "/run/current-system", "/System", "/Library"];
+
+/// Only programs of the system and interpreters are asked for their version: another one may take that for its work.
+fn known(place: PathBuf) -> Source {
+    let of_system = SYSTEM.iter().any(|folder| place.starts_with(folder)) && !place.starts_with("/usr/local");
+    if is_interpreter(&place) || of_system && !is_script(&place) {
+        Source::Program(place)
+    } else {
+        Source::Executable(place)
+    }
+}
+
+/// Where programs are looked for.
+struct Places<'a> {
+    directory: &'a Path,
+    path: &'a OsStr,
+}
+
+impl Places<'_> {
+    /// Where a program lies: a path from the working directory, or the first of that name on `PATH`.
+    fn located(&self, word: &str) -> Option<PathBuf> {
+        if word.contains('/') {
+            return Some(self.directory.join(word)).filter(|place| place.is_file());
+        }
+        self.folders().map(|folder| folder.join(word)).find(|place| is_executable(place))
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        std::env::split_paths(self.path).map(|folder| self.directory.join(folder))
+    }
+
+    fn on_path(&self, place: &Path) -> bool {
+        self.folders().any(|folder| Some(folder.as_path()) == place.parent())
+    }
+
+    /// The program on `PATH` of that name, if it is known by its content.
+    fn own_tool(&self, name: &str) -> Option<PathBuf> {
+        if name.contains('/') || name.starts_with(['-', '.']) {
+            return None;
+        }
+        let place = self.located(name)?;
+        matches!(known(place.clone()), Source::Executable(_)).then_some(place)
+    }
+}
+
+fn is_executable(place: &Path) -> bool {
+    std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// The first line of a script, without its mark.
+fn first_line(place: &Path) -> Option<String> {
+    let mut start = [0; 256];
+    let read = std::fs::File::open(place).and_then(|mut file| file.read(&mut start)).ok()?;
+    let line = start[..read].strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Some(String::from_utf8_lossy(line).trim().to_owned())
+}
+
+fn is_script(place: &Path) -> bool {
+    first_line(place).is_some()
+}
+
+/// The interpreter that a script names.
+fn interpreter(place: &Path) -> Option<String> {
+    let line = first_line(place)?;
+    let mut words = line.split_whitespace();
+    let first = words.next()?;
+    if !first.ends_with("/env") {
+        return Some(first.to_owned());
+    }
+    words.find(|word| !word.starts_with('-') && !word.contains('=')).map(str::to_owned)
+}
+
+/// The files and folders that words name.
+pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<Source> {
+    let words: Vec<&str> = words.collect();
+    let texts = texts(&words);
+    let mut candidates: BTreeSet<String> = texts.iter().map(|text| path(text)).collect();
+    candidates.extend(modules(&texts));
+    candidates.retain(|candidate| names_files(candidate, directory));
+    candidates.into_iter().map(Source::Argument).collect()
+}
+
+/// Does a word name a regular file, a folder, or a pattern that files match? Folders in which the working directory lies are
+/// none: they hold the store.
+fn names_files(word: &str, directory: &Path) -> bool {
+    if word.is_empty() || word.contains('\0') || word.contains("://") {
+        return false;
+    }
+    let path = directory.join(word);
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_file() => true,
+        Ok(found) => found.is_dir() && !holds(&path, directory),
+        Err(_) => matches_files(word, directory),
+    }
+}
+
+fn matches_files(word: &str, directory: &Path) -> bool {
+    if !word.contains(['*', '?', '[']) {
+        return false;
+    }
+    let folder = glob::Pattern::escape(&directory.to_string_lossy());
+    let pattern = if word.starts_with('/') { word.to_owned() } else { format!("{folder}/{word}") };
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found = glob::glob_with(&pattern, options).ok();
+    found.is_some_and(|found| found.filter_map(Result::ok).any(|path| path.is_file()))
+}
+
+fn holds(folder: &Path, directory: &Path) -> bool {
+    match (folder.canonicalize(), std::path::absolute(directory).and_then(|path| path.canonicalize())) {
+        (Ok(folder), Ok(directory)) => directory.starts_with(folder),
+        _ => false,
+    }
+}
+
+/// What of a command nobody can see, for `validate`.
+pub fn unseen(command: &Command<'_>, environment: &[String]) -> String {
+    let name = command.program.first().map_or("the program", String::as_str);
+    let variables = match environment {
+        [] => String::new(),
+        names => format!(", and the values of {}", names.join(", ")),
+    };
+    format!(
+        "the key does not see what `{name}` reads beyond its command: modules and data that no word and no entry of `files` \
+         names{variables}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn shown(sources: &[Source]) -> Vec<String> {
+        sources.iter().map(Source::written).collect()
+    }
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        for name in ["config.yaml", "data/a.txt", "trainer.sh", "x.py"] {
+            std::fs::write(folder.path().join(name), "#!/bin/sh\n").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn words_name_files_and_folders_wherever_they_stand() {
+        let folder = folder();
+        let of = |given: &[&str]| shown(&named(given.iter().copied(), folder.path()));
+        assert_eq!(of(&["--config=config.yaml", "--fast", "nothing"]), ["config.yaml"]);
+        assert_eq!(of(&["--data", "data", "."]), ["data"], "the working directory holds the store");
+        assert_eq!(of(&["sh", "-c", "cat 'data/a.txt'; sort <config.yaml|head"]), ["config.yaml", "data/a.txt"]);
+        assert_eq!(of(&["cat data/*.txt"]), ["data/*.txt"]);
+        assert_eq!(of(&["cat data/[ab].txt"]), ["data/[ab].txt"]);
+        let script = "cat x.py > 'config.yaml'; echo >>trainer.sh 2>&1; cat data/a.txt";
+        assert_eq!(of(&["sh", "-c", script]), ["data/a.txt", "x.py"]);
+        std::fs::write(folder.path().join("my file.txt"), "").unwrap();
+        assert_eq!(of(&["sh", "-c", "grep -q '>' config.yaml; cat 'my file.txt'"]), ["config.yaml", "my file.txt"]);
+        assert_eq!(of(&["python3", "-m", "x"]), ["x.py"]);
+        assert_eq!(of(&["sh", "-c", "python3 -m data.main"]), ["data"], "a package");
+        assert_eq!(of(&["..", "/", "/dev/null"]), [""; 0]);
+        assert_eq!(of(&["--sets=config.yaml,data/a.txt"]), ["config.yaml", "data/a.txt"]);
+    }
+
+    #[test]
+    fn programs_are_known_by_content_or_version() {
+        let folder = folder();
+        let of = |program: &[&str], version| {
+            let (program, arguments) = (words(program), words(&["x.py"]));
+            Command { program: &program, arguments: &arguments, version, writes: &[] }.sources(folder.path())
+        };
+        let own = of(&["./trainer.sh"], None);
+        let script = Source::Executable(folder.path().join("./trainer.sh"));
+        assert!(own.contains(&script) && own.contains(&Source::Argument("x.py".to_owned())), "{own:?}");
+        assert!(own.iter().any(|source| matches!(source, Source::Program(path) if path.ends_with("sh"))), "{own:?}");
+        assert!(
+            of(&["cat"], None).iter().any(|source| matches!(source, Source::Program(path) if path.ends_with("cat")))
+        );
+        assert_eq!(shown(&of(&["cat"], Some("9.4"))), ["x.py"], "the params state the version");
+        assert!(of(&["./trainer.sh"], Some("1")).contains(&script), "content counts all the same");
+        assert_eq!(shown(&of(&["no-such-program"], None)), ["x.py", "program no-such-program"]);
+        for starter in [&["env", "-u", "B", "A=1", "cat"][..], &["timeout", "9", "cat"]] {
+            let found = of(starter, None);
+            assert_eq!(found.iter().filter(|source| matches!(source, Source::Program(_))).count(), 2, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn tools_of_ones_own_are_known_by_content_wherever_they_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        for (name, text) in [("lua-filter", "#!/bin/sh\n"), ("compiled", "\u{7f}ELF"), ("python3.12", "\u{7f}ELF")] {
+            std::fs::write(bin.join(name), text).unwrap();
+            std::fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let path = std::env::join_paths([bin.as_path(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+        let of = |given: &[&str]| {
+            let program = words(given);
+            let command = Command { program: &program, arguments: &[], version: None, writes: &[] };
+            command.found(&Places { directory: folder.path(), path: &path })
+        };
+        let script = Source::Executable(bin.join("lua-filter"));
+        for given in [
+            &["lua-filter"][..],
+            &["sh", "-c", "true && lua-filter x"],
+            &["timeout", "9", "lua-filter"],
+            &["env", "-u", "X", "lua-filter"],
+        ] {
+            assert!(of(given).contains(&script), "{given:?}: {:?}", of(given));
+        }
+        assert!(of(&["compiled"]).contains(&Source::Executable(bin.join("compiled"))), "never started");
+        assert!(of(&["python3.12"]).contains(&Source::Program(bin.join("python3.12"))));
+        assert!(!of(&["sh", "-c", "cat x"]).iter().any(|source| source.written().ends_with("/cat")));
+    }
+
+    #[test]
+    fn what_a_program_writes_is_no_source() {
+        let folder = folder();
+        let (program, arguments) = (words(&["cat"]), words(&["--log=config.yaml", "data/a.txt", "x.py"]));
+        let writes = words(&["./config.yaml", "data"]);
+        let command = Command { program: &program, arguments: &arguments, version: Some("1"), writes: &writes };
+        assert_eq!(shown(&command.sources(folder.path())), ["x.py"]);
+        let all = words(&[".", folder.path().to_str().unwrap()]);
+        let command = Command { writes: &all, ..command };
+        assert_eq!(shown(&command.sources(folder.path())), ["config.yaml", "data/a.txt", "x.py"]);
+        let wrong = words(&["log", ".", "a/..", "../..", "/", "", "../log"]);
+        assert_eq!(wrong_writes(&wrong).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_script_names_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tool");
+        for (line, wanted) in [
+            ("#!/usr/bin/env -S python3 -O\n", Some("python3")),
+            ("#!/bin/sh -e\necho", Some("/bin/sh")),
+            ("\u{7f}ELF", None),
+        ] {
+            std::fs::write(&path, line).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            assert_eq!(interpreter(&path).as_deref(), wanted);
+        }
+    }
+}

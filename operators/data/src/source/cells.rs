@@ -1,0 +1,69 @@
+//! Splits comma- and tab-separated values into blocks of rows.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use csv::{ByteRecord, Reader, ReaderBuilder};
+
+use super::record::Fault;
+
+const BLOCK_ROWS: usize = 8192;
+
+/// Rows of cells in blocks, below the header line.
+pub(crate) struct CellBlocks<R> {
+    reader: Reader<R>,
+    /// Names of the columns.
+    pub header: Arc<[String]>,
+}
+
+impl<R: Read> CellBlocks<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not UTF-8, or names a column twice.
+    pub(crate) fn new(reader: R, delimiter: u8) -> std::io::Result<Self> {
+        let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(reader);
+        let wrong = |message: String| std::io::Error::new(std::io::ErrorKind::InvalidData, message);
+        let names = reader.byte_headers()?.clone();
+        let names = names.iter().map(|name| std::str::from_utf8(name).map(str::to_owned));
+        let header: Vec<String> =
+            names.collect::<Result<_, _>>().map_err(|_| wrong("the header line is not UTF-8".to_owned()))?;
+        if let Some(twice) = header.iter().enumerate().find(|(place, name)| header[..*place].contains(name)) {
+            return Err(wrong(format!("the header names the column `{}` twice", twice.1)));
+        }
+        Ok(Self { reader, header: header.into() })
+    }
+
+    /// The next rows with their lines, or `None` at the end.
+    ///
+    /// # Errors
+    /// When the stream cannot be read.
+    pub(crate) fn next(&mut self) -> std::io::Result<Option<Vec<(u64, ByteRecord)>>> {
+        let mut rows = Vec::new();
+        let (mut record, mut bytes) = (ByteRecord::new(), 0);
+        while rows.len() < BLOCK_ROWS
+            && bytes < super::record::BLOCK_BYTES
+            && self.reader.read_byte_record(&mut record)?
+        {
+            let line = record.position().map_or(0, csv::Position::line);
+            bytes += record.as_slice().len();
+            rows.push((line, std::mem::take(&mut record)));
+        }
+        Ok((!rows.is_empty()).then_some(rows))
+    }
+}
+
+/// The cells of a row under their column's name.
+///
+/// # Errors
+/// When their number is not the header's, or they are not UTF-8.
+pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a str, &'a str)>, Fault> {
+    if row.len() != header.len() {
+        return Err(Fault::line(format!("the row has {} cells, the header {}", row.len(), header.len())));
+    }
+    let cells = header.iter().zip(row).map(|(name, cell)| match std::str::from_utf8(cell) {
+        Ok(text) => Ok((name.as_str(), text)),
+        Err(_) => Err(Fault::line(format!("the cell `{name}` is not UTF-8"))),
+    });
+    cells.collect()
+}

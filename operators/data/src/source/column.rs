@@ -1,0 +1,544 @@
+//! Columns that a parser fills value by value, and that can take a half-read row back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, BooleanBufferBuilder, Float64Array, Int32Array, Int64Array, ListArray, StringArray,
+    StructArray,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, FieldRef, Fields};
+use arrow::error::ArrowError;
+use searchmill_engine::plan::nearest;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// How exactly values must fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// As inferred: other shapes and unknown fields are errors. Text columns take any value as its JSON text.
+    Exact,
+    /// As a person would fill in a form: one value is a list of one, lists and objects may come as JSON text,
+    /// unknown fields inside objects are passed over.
+    Lenient,
+}
+
+/// Fields of one object that a message lists.
+const DROPPED_TOLD: usize = 8;
+
+/// A column under construction.
+pub struct Column {
+    field: FieldRef,
+    /// Where it is, for messages: `evidence`, `evidence[]`, `evidence[].title`.
+    path: String,
+    fit: Fit,
+    /// Fields of its objects that have no column.
+    dropped: BTreeSet<String>,
+    validity: BooleanBufferBuilder,
+    values: Values,
+}
+
+enum Values {
+    Bool(BooleanBufferBuilder),
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    Text { offsets: Vec<i32>, bytes: Vec<u8> },
+    List { offsets: Vec<i32>, item: Box<Column> },
+    Struct(Vec<Column>),
+}
+
+/// A value without parts.
+#[derive(Clone, Copy, Debug)]
+pub enum Scalar<'a> {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A whole number beyond `i64`.
+    Large(u64),
+    /// A number with a fraction or an exponent.
+    Float(f64),
+    /// A text.
+    Text(&'a str),
+}
+
+impl Column {
+    /// An empty column.
+    ///
+    /// # Errors
+    /// When records cannot be read into that type.
+    pub fn new(field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
+        Self::at(field.name().clone(), field, fit)
+    }
+
+    fn at(path: String, field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
+        let values = match field.data_type() {
+            DataType::Boolean => Values::Bool(BooleanBufferBuilder::new(0)),
+            DataType::Int64 | DataType::Int32 => Values::Int(Vec::new()),
+            DataType::Float64 => Values::Float(Vec::new()),
+            DataType::Utf8 => Values::Text { offsets: vec![0], bytes: Vec::new() },
+            DataType::List(item) => {
+                Values::List { offsets: vec![0], item: Box::new(Self::at(format!("{path}[]"), item, fit)?) }
+            }
+            DataType::Struct(fields) => {
+                let column = |field: &FieldRef| Self::at(format!("{path}.{}", field.name()), field, fit);
+                Values::Struct(fields.iter().map(column).collect::<Result<_, _>>()?)
+            }
+            other => return Err(ArrowError::NotYetImplemented(format!("cannot read records into {other}"))),
+        };
+        let (field, validity) = (Arc::clone(field), BooleanBufferBuilder::new(0));
+        Ok(Self { field, path, fit, dropped: BTreeSet::new(), validity, values })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.field.name()
+    }
+
+    /// Rows so far.
+    pub(crate) fn len(&self) -> usize {
+        self.validity.len()
+    }
+
+    /// Does it hold texts?
+    pub fn is_text(&self) -> bool {
+        matches!(self.values, Values::Text { .. })
+    }
+
+    /// Takes back all rows from `len` on, and whatever parts of a row were read before it failed.
+    pub fn truncate(&mut self, len: usize) {
+        self.validity.truncate(len);
+        match &mut self.values {
+            Values::Bool(values) => values.truncate(len),
+            Values::Int(values) => values.truncate(len),
+            Values::Float(values) => values.truncate(len),
+            Values::Text { offsets, bytes } => {
+                offsets.truncate(len + 1);
+                bytes.truncate(offsets[len] as usize);
+            }
+            Values::List { offsets, item } => {
+                offsets.truncate(len + 1);
+                item.truncate(offsets[len] as usize);
+            }
+            Values::Struct(columns) => columns.iter_mut().for_each(|column| column.truncate(len)),
+        }
+    }
+
+    /// The text in the last row, if there is one.
+    pub(crate) fn last_text(&self) -> Option<&str> {
+        let Values::Text { offsets, bytes } = &self.values else { return None };
+        let last = self.len().checked_sub(1).filter(|last| self.validity.get_bit(*last))?;
+        std::str::from_utf8(&bytes[offsets[last] as usize..]).ok()
+    }
+
+    /// A row without a value: null, or an empty list where null is not allowed.
+    ///
+    /// # Errors
+    /// When there must be a value.
+    pub(crate) fn push_missing(&mut self) -> Result<(), String> {
+        if self.field.is_nullable() {
+            self.push_null();
+            return Ok(());
+        }
+        if !matches!(self.values, Values::List { .. }) {
+            return Err(format!("`{}` is missing", self.path));
+        }
+        self.push_placeholder();
+        self.validity.append(true);
+        Ok(())
+    }
+
+    fn push_null(&mut self) {
+        self.push_placeholder();
+        self.validity.append(false);
+    }
+
+    fn push_placeholder(&mut self) {
+        match &mut self.values {
+            Values::Bool(values) => values.append(false),
+            Values::Int(values) => values.push(0),
+            Values::Float(values) => values.push(0.0),
+            Values::Text { offsets, .. } | Values::List { offsets, .. } => offsets.push(offsets[offsets.len() - 1]),
+            Values::Struct(columns) => columns.iter_mut().for_each(Self::push_null),
+        }
+    }
+
+    /// A scalar.
+    ///
+    /// # Errors
+    /// When the column holds something else.
+    pub(crate) fn push_scalar(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
+        let pushed = match (&mut self.values, scalar) {
+            (Values::Text { offsets, bytes }, scalar) => {
+                push_text(offsets, bytes, scalar);
+                true
+            }
+            (Values::Bool(values), Scalar::Bool(value)) => {
+                values.append(value);
+                true
+            }
+            (Values::Int(values), scalar) => scalar.as_int().map(|value| values.push(value)).is_some(),
+            (Values::Float(values), scalar) => scalar.as_float().map(|value| values.push(value)).is_some(),
+            _ => false,
+        };
+        if pushed && self.in_range() {
+            self.validity.append(true);
+            return Ok(());
+        }
+        if pushed { Err(self.mismatch("a number out of range")) } else { self.push_loose(scalar) }
+    }
+
+    /// 32-bit columns hold 32-bit numbers.
+    fn in_range(&self) -> bool {
+        match &self.values {
+            Values::Int(values) if *self.field.data_type() == DataType::Int32 => {
+                values.last().is_none_or(|value| i32::try_from(*value).is_ok())
+            }
+            _ => true,
+        }
+    }
+
+    /// Lists and objects given as one value, and anything but text given as JSON text.
+    fn push_loose(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
+        if self.fit == Fit::Exact {
+            return Err(self.mismatch(scalar.name()));
+        }
+        let nested = matches!(self.values, Values::List { .. } | Values::Struct(_));
+        if let Scalar::Text(text) = scalar
+            && (!nested || text.trim_start().starts_with(['[', '{']))
+        {
+            match serde_json::from_str::<Value>(text) {
+                Ok(value) if !value.is_string() => {
+                    return Fill(self).deserialize(&value).map_err(|error| error.to_string());
+                }
+                Err(error) if self.holds_objects() => {
+                    return Err(self.mismatch(&format!("a text that is not valid JSON: {error}")));
+                }
+                _ => {}
+            }
+        }
+        match &mut self.values {
+            Values::List { offsets, item } => {
+                item.push_scalar(scalar)?;
+                offsets.push(item.len() as i32);
+                self.validity.append(true);
+                Ok(())
+            }
+            _ => Err(self.mismatch(scalar.name())),
+        }
+    }
+
+    fn holds_objects(&self) -> bool {
+        match &self.values {
+            Values::List { item, .. } => item.holds_objects(),
+            values => matches!(values, Values::Struct(_)),
+        }
+    }
+
+    /// Whether the last row has a value that is no empty text.
+    fn is_filled(&self) -> bool {
+        let valid = self.len().checked_sub(1).is_some_and(|last| self.validity.get_bit(last));
+        valid && self.last_text() != Some("")
+    }
+
+    /// Adds the fields of objects that have no column, as `evidence[].source`.
+    pub(crate) fn collect_dropped(&self, found: &mut BTreeSet<String>) {
+        found.extend(self.dropped.iter().map(|name| format!("{}.{name}", self.path)));
+        match &self.values {
+            Values::List { item, .. } => item.collect_dropped(found),
+            Values::Struct(columns) => columns.iter().for_each(|column| column.collect_dropped(found)),
+            _ => {}
+        }
+    }
+
+    fn mismatch(&self, found: &str) -> String {
+        let wanted = match &self.values {
+            Values::Bool(_) => "true or false",
+            Values::Int(_) => "a whole number",
+            Values::Float(_) => "a number",
+            Values::Text { .. } => "a text",
+            Values::List { .. } => "a list",
+            Values::Struct(_) => "an object",
+        };
+        format!("`{}` must be {wanted}, found {found}", self.path)
+    }
+
+    /// The column as an array; it is empty afterwards.
+    ///
+    /// # Errors
+    /// When a place that must hold a value is null: a defect.
+    pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        let nulls = NullBuffer::new(self.validity.finish());
+        let nulls = (nulls.null_count() > 0).then_some(nulls);
+        Ok(match &mut self.values {
+            Values::Bool(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Values::Int(values) => finish_ints(self.field.data_type(), std::mem::take(values), nulls),
+            Values::Float(values) => Arc::new(Float64Array::new(std::mem::take(values).into(), nulls)),
+            Values::Text { offsets, bytes } => {
+                let buffer = Buffer::from_vec(std::mem::take(bytes));
+                Arc::new(StringArray::try_new(finish_offsets(offsets), buffer, nulls)?)
+            }
+            Values::List { offsets, item } => {
+                let field = Arc::clone(&item.field);
+                Arc::new(ListArray::try_new(field, finish_offsets(offsets), item.finish()?, nulls)?)
+            }
+            Values::Struct(columns) => {
+                let fields: Fields = columns.iter().map(|column| Arc::clone(&column.field)).collect();
+                let arrays = columns.iter_mut().map(Self::finish).collect::<Result<_, _>>()?;
+                Arc::new(StructArray::try_new(fields, arrays, nulls)?)
+            }
+        })
+    }
+}
+
+fn finish_ints(data_type: &DataType, values: Vec<i64>, nulls: Option<NullBuffer>) -> ArrayRef {
+    if *data_type == DataType::Int32 {
+        let narrow: ScalarBuffer<i32> = values.into_iter().map(|value| value as i32).collect();
+        Arc::new(Int32Array::new(narrow, nulls))
+    } else {
+        Arc::new(Int64Array::new(values.into(), nulls))
+    }
+}
+
+fn finish_offsets(offsets: &mut Vec<i32>) -> OffsetBuffer<i32> {
+    OffsetBuffer::new(std::mem::replace(offsets, vec![0]).into())
+}
+
+fn push_text(offsets: &mut Vec<i32>, bytes: &mut Vec<u8>, scalar: Scalar<'_>) {
+    match scalar {
+        Scalar::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+        Scalar::Bool(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+        Scalar::Int(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+        Scalar::Large(value) => bytes.extend_from_slice(value.to_string().as_bytes()),
+        Scalar::Float(value) => bytes.extend_from_slice(Value::from(value).to_string().as_bytes()),
+    }
+    offsets.push(bytes.len() as i32);
+}
+
+impl Scalar<'_> {
+    fn as_int(self) -> Option<i64> {
+        match self {
+            Scalar::Int(value) => Some(value),
+            Scalar::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i64),
+            _ => None,
+        }
+    }
+
+    fn as_float(self) -> Option<f64> {
+        match self {
+            Scalar::Int(value) => Some(value as f64),
+            Scalar::Large(value) => Some(value as f64),
+            Scalar::Float(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scalar::Bool(_) => "true or false",
+            Scalar::Int(_) | Scalar::Large(_) => "a number",
+            Scalar::Float(_) => "a number with a fraction",
+            Scalar::Text(_) => "a text",
+        }
+    }
+}
+
+/// Puts the next value of a parser into a column.
+pub(crate) struct Fill<'a>(pub(crate) &'a mut Column);
+
+impl<'de> DeserializeSeed<'de> for Fill<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fill<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a value for `{}`", self.0.path)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.0.push_scalar(Scalar::Bool(value)).map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.0.push_scalar(Scalar::Int(value)).map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        let scalar = i64::try_from(value).map_or(Scalar::Large(value), Scalar::Int);
+        self.0.push_scalar(scalar).map_err(E::custom)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.0.push_scalar(Scalar::Float(value)).map_err(E::custom)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
+        self.0.push_scalar(Scalar::Text(value)).map_err(E::custom)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.0.push_missing().map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
+        let column = self.0;
+        match &mut column.values {
+            Values::List { offsets, item } => {
+                while parts.next_element_seed(Fill(item))?.is_some() {}
+                offsets.push(item.len() as i32);
+                column.validity.append(true);
+                Ok(())
+            }
+            Values::Text { .. } => {
+                let value = Value::deserialize(SeqAccessDeserializer::new(parts))?;
+                column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
+            }
+            _ => Err(A::Error::custom(column.mismatch("a list"))),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, parts: A) -> Result<(), A::Error> {
+        let column = self.0;
+        match &mut column.values {
+            Values::Struct(columns) => {
+                let unknown = fill_struct(columns, column.validity.len(), column.fit, parts)?;
+                if column.fit == Fit::Lenient
+                    && columns.iter().all(|part| part.field.is_nullable() && !part.is_filled())
+                {
+                    return Err(A::Error::custom(nothing_known(&column.path, columns, &unknown)));
+                }
+                column.dropped.extend(unknown.into_iter().take(DROPPED_TOLD));
+                column.validity.append(true);
+                Ok(())
+            }
+            Values::Text { .. } => {
+                let value = Value::deserialize(MapAccessDeserializer::new(parts))?;
+                column.push_scalar(Scalar::Text(&value.to_string())).map_err(A::Error::custom)
+            }
+            Values::List { offsets, item } if column.fit == Fit::Lenient => {
+                Fill(item).visit_map(parts)?;
+                offsets.push(item.len() as i32);
+                column.validity.append(true);
+                Ok(())
+            }
+            _ => Err(A::Error::custom(column.mismatch("an object"))),
+        }
+    }
+}
+
+/// Gives the fields that have no column.
+fn fill_struct<'de, A: MapAccess<'de>>(
+    columns: &mut [Column],
+    row: usize,
+    fit: Fit,
+    mut parts: A,
+) -> Result<Vec<String>, A::Error> {
+    let (mut expected, mut unknown) = (0, Vec::new());
+    while let Some(found) = parts.next_key_seed(FindColumn { columns, expected })? {
+        match found {
+            Found::Column(place) => {
+                if columns[place].len() > row {
+                    columns[place].truncate(row);
+                }
+                parts.next_value_seed(Fill(&mut columns[place]))?;
+                expected = place + 1;
+            }
+            Found::Unknown(name) if fit == Fit::Lenient => {
+                parts.next_value::<serde::de::IgnoredAny>()?;
+                unknown.push(name);
+            }
+            Found::Unknown(name) => return Err(A::Error::custom(unknown_field(&name))),
+        }
+    }
+    fill_gaps(columns, row).map_err(A::Error::custom)?;
+    Ok(unknown)
+}
+
+/// The message for an object of which nothing would be left.
+fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
+    let known: Vec<&str> = columns.iter().map(Column::name).collect();
+    let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if unknown.is_empty() {
+        return format!("`{path}` is empty: it needs one of {}", listed(&known));
+    }
+    let unknown: Vec<&str> = unknown.iter().take(DROPPED_TOLD).map(String::as_str).collect();
+    let has = format!("`{path}` has {}, but none of {}", listed(&unknown), listed(&known));
+    let meant = |name: &&str| nearest(name, known.iter().copied()).or_else(|| short_for(name, &known));
+    let meant = unknown.iter().find_map(|name| Some(format!("`{}` for `{name}`", meant(name)?)));
+    meant.map_or(has.clone(), |meant| format!("{has}; did you mean {meant}?"))
+}
+
+/// The name that a shorter one stands for: `doc_id` and `docId` for `document_id`.
+fn short_for<'a>(short: &str, names: &[&'a str]) -> Option<&'a str> {
+    let letters = |text: &str| -> Vec<char> {
+        text.chars().filter(|ch| ch.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let short = letters(short);
+    let is_short = |name: &&&str| {
+        let name = letters(name);
+        let mut rest = name.iter();
+        short.len() >= 2 && short.iter().all(|ch| rest.any(|other| other == ch))
+    };
+    names.iter().find(is_short).copied()
+}
+
+/// Columns that have no value in this row get none; all that must have one are named.
+pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String> {
+    let gaps = columns.iter_mut().filter(|column| column.len() == row);
+    let missing: Vec<String> =
+        gaps.filter_map(|column| column.push_missing().is_err().then(|| format!("`{}`", column.path))).collect();
+    match missing.as_slice() {
+        [] => Ok(()),
+        [one] => Err(format!("{one} is missing")),
+        all => Err(format!("{} are missing", all.join(", "))),
+    }
+}
+
+/// The message for a field that was not there when the columns were inferred.
+pub(crate) fn unknown_field(name: &str) -> String {
+    format!("the field `{name}` is not among the inferred columns; raise `infer_rows` (0 looks at every row)")
+}
+
+/// Which column a key stands for; keys mostly come in the order of the columns.
+pub(crate) struct FindColumn<'a> {
+    pub columns: &'a [Column],
+    pub expected: usize,
+}
+
+/// What a key stands for.
+pub enum Found {
+    Column(usize),
+    Unknown(String),
+}
+
+impl<'de> DeserializeSeed<'de> for FindColumn<'_> {
+    type Value = Found;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for FindColumn<'_> {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Found, E> {
+        if self.columns.get(self.expected).is_some_and(|column| column.name() == name) {
+            return Ok(Found::Column(self.expected));
+        }
+        let place = self.columns.iter().position(|column| column.name() == name);
+        Ok(place.map_or_else(|| Found::Unknown(name.to_owned()), Found::Column))
+    }
+}

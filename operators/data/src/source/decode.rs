@@ -1,0 +1,365 @@
+//! Blocks of raw records to record batches, with the bad records apart.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::{Document, Question, RecordKind, Reject, to_batch};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::column::{Column, Fill, FindColumn, Fit, Found, Scalar, fill_gaps, unknown_field};
+use super::layout::Layout;
+use super::mapping::Origin;
+use super::record::{Block, Fault, Place, Records};
+use super::shape::Cell;
+
+/// How records become rows.
+pub enum Decoder {
+    /// Fields go straight into the columns of the same name.
+    Direct(Direct),
+    /// Each column has an origin.
+    Mapped(Mapped),
+    /// A data set's own layout.
+    Layout(Layout, RecordKind),
+}
+
+/// Fields go straight into columns.
+pub struct Direct {
+    /// Columns under the names that they have in the source.
+    pub source: Vec<FieldRef>,
+    /// Columns as they come out.
+    pub schema: SchemaRef,
+    /// How exactly values must fit.
+    pub fit: Fit,
+    /// Where the ids of rows come from.
+    pub ids: Ids,
+    /// The column that takes all other fields.
+    pub rest: Option<usize>,
+}
+
+/// Where the ids of rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// Rows have none.
+    None,
+    /// From the first column; a row without one gets its number.
+    Numbered,
+    /// From the first column, which the user chose; a row without one is rejected.
+    Required,
+}
+
+/// Each column has an origin.
+pub struct Mapped {
+    /// Origins by column.
+    pub origins: Vec<Origin>,
+    /// Where the values go.
+    pub target: Direct,
+}
+
+/// A block's rows.
+pub struct Decoded {
+    /// The file's name.
+    pub file: Arc<str>,
+    /// Good rows.
+    pub batch: RecordBatch,
+    /// The line of each good row.
+    pub lines: Vec<u64>,
+    /// Bad rows.
+    pub rejects: Vec<Reject>,
+    /// Fields inside objects that have no column.
+    pub dropped: BTreeSet<String>,
+}
+
+impl Direct {
+    /// Columns inferred from a table's rows.
+    pub fn table(columns: Vec<FieldRef>) -> Self {
+        let schema = Arc::new(Schema::new(columns.clone()));
+        Self { source: columns, schema, fit: Fit::Exact, ids: Ids::None, rest: None }
+    }
+
+    /// The columns of a kind, each read from the field that `name` gives.
+    pub fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef], ids: Ids) -> Self {
+        let renamed = |field: &'a FieldRef| {
+            Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable()))
+        };
+        let rest = fields.iter().position(|field| field.name() == "metadata");
+        let source = fields.iter().map(renamed).collect();
+        Self { source, schema: kind.schema(), fit: Fit::Lenient, ids, rest }
+    }
+
+    fn columns(&self) -> Result<Vec<Column>, OperatorError> {
+        Ok(self.source.iter().map(|field| Column::new(field, self.fit)).collect::<Result<_, _>>()?)
+    }
+
+    fn batch(&self, columns: &mut [Column], rows: usize) -> Result<RecordBatch, OperatorError> {
+        let arrays = columns.iter_mut().map(Column::finish).collect::<Result<Vec<ArrayRef>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+    }
+
+    /// Completes a row whose fields have been read.
+    fn complete(&self, columns: &mut [Column], row: usize, number: u64, rest: Map<String, Value>) -> Result<(), Fault> {
+        if let Some(place) = self.rest.filter(|_| !rest.is_empty()) {
+            keep_rest(&mut columns[place], row, rest).map_err(Fault::row)?;
+        }
+        if self.ids == Ids::Numbered && columns[0].len() == row {
+            columns[0].push_scalar(Scalar::Text(&number.to_string())).map_err(Fault::row)?;
+        }
+        if self.ids == Ids::Required && columns[0].len() > row && columns[0].last_text() == Some("") {
+            return Err(Fault::row(format!("`{}` is empty", columns[0].name())));
+        }
+        fill_gaps(columns, row).map_err(Fault::row)
+    }
+
+    fn json(&self, columns: &mut [Column], row: usize, number: u64, record: &[u8]) -> Result<(), Fault> {
+        let mut rest = Map::new();
+        let collect = self.rest.is_some().then_some(&mut rest);
+        let mut parser = serde_json::Deserializer::from_slice(record);
+        let seed =
+            Row { columns, place: row, fit: self.fit, null_is_missing: self.ids == Ids::Numbered, rest: collect };
+        seed.deserialize(&mut parser).and_then(|()| parser.end())?;
+        self.complete(columns, row, number, rest)
+    }
+
+    fn cells(columns: &mut [Column], row: usize, cells: &[(&str, &str)]) -> Result<(), Fault> {
+        for (name, text) in cells {
+            let found = columns.iter_mut().find(|column| column.name() == *name);
+            let column = found.ok_or_else(|| Fault::row(unknown_field(name)))?;
+            push_cell(column, text).map_err(Fault::row)?;
+        }
+        fill_gaps(columns, row).map_err(Fault::row)
+    }
+}
+
+fn push_cell(column: &mut Column, text: &str) -> Result<(), String> {
+    if column.is_text() && !text.is_empty() {
+        return column.push_scalar(Scalar::Text(text));
+    }
+    match Cell::of(text) {
+        Cell::Empty => column.push_missing(),
+        Cell::Bool(value) => column.push_scalar(Scalar::Bool(value)),
+        Cell::Int(value) => column.push_scalar(Scalar::Int(value)),
+        Cell::Float(value) => column.push_scalar(Scalar::Float(value)),
+        Cell::Text(value) => column.push_scalar(Scalar::Text(value)),
+    }
+}
+
+/// Adds the fields that no column took to the metadata, which may already hold an object of its own.
+fn keep_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Result<(), String> {
+    let own = (column.len() > row).then(|| column.last_text().map(str::to_owned)).flatten();
+    if let Some(text) = own {
+        match serde_json::from_str(&text) {
+            Ok(Value::Object(own)) => rest.extend(own),
+            _ => drop(rest.insert("metadata".to_owned(), Value::String(text))),
+        }
+    }
+    column.truncate(row);
+    column.push_scalar(Scalar::Text(&Value::Object(rest).to_string()))
+}
+
+struct Row<'a> {
+    columns: &'a mut [Column],
+    place: usize,
+    fit: Fit,
+    /// A null counts as if the field were not there.
+    null_is_missing: bool,
+    rest: Option<&'a mut Map<String, Value>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Row<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Row<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut parts: A) -> Result<(), A::Error> {
+        let mut expected = 0;
+        while let Some(found) = parts.next_key_seed(FindColumn { columns: self.columns, expected })? {
+            match (found, &mut self.rest) {
+                (Found::Column(place), _) => {
+                    let column = &mut self.columns[place];
+                    if column.len() > self.place {
+                        column.truncate(self.place);
+                    }
+                    if self.null_is_missing && place == 0 {
+                        parts.next_value_seed(OptionalFill(column))?;
+                    } else {
+                        parts.next_value_seed(Fill(column))?;
+                    }
+                    expected = place + 1;
+                }
+                (Found::Unknown(name), Some(rest)) => drop(rest.insert(name, parts.next_value()?)),
+                (Found::Unknown(_), None) if self.fit == Fit::Lenient => {
+                    parts.next_value::<serde::de::IgnoredAny>().map(|_| ())?;
+                }
+                (Found::Unknown(name), None) => return Err(A::Error::custom(unknown_field(&name))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An id that may be null: then it is numbered later.
+struct OptionalFill<'a>(&'a mut Column);
+
+impl<'de> DeserializeSeed<'de> for OptionalFill<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match <Value as serde::Deserialize>::deserialize(deserializer)? {
+            Value::Null => Ok(()),
+            value => Fill(self.0).deserialize(value).map_err(D::Error::custom),
+        }
+    }
+}
+
+impl Mapped {
+    fn value(&self, columns: &mut [Column], row: usize, number: u64, record: &Value) -> Result<(), Fault> {
+        let Value::Object(fields) = record else { return Err(Fault::row("the record is not a JSON object")) };
+        for (column, origin) in columns.iter_mut().zip(&self.origins) {
+            let value = origin.find(record).map_err(|field| Fault::row(incomplete(column.name(), &field)))?;
+            if !value.is_null() {
+                Fill(column).deserialize(value.as_ref())?;
+            }
+        }
+        let rest = if self.target.rest.is_some() { self.unused(fields) } else { Map::new() };
+        self.target.complete(columns, row, number, rest)
+    }
+
+    fn unused(&self, fields: &Map<String, Value>) -> Map<String, Value> {
+        let used: Vec<&str> = self.origins.iter().flat_map(Origin::fields).collect();
+        let unused = fields.iter().filter(|(name, _)| !used.contains(&name.as_str()));
+        unused.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+fn incomplete(column: &str, field: &str) -> String {
+    format!("the template of `{column}` needs `{field}`, which is missing; write `{{{field}?}}` if it is optional")
+}
+
+impl Decoder {
+    /// The rows of a block.
+    ///
+    /// # Errors
+    /// Only for defects: bad records are among [`Decoded::rejects`].
+    pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
+        match self {
+            Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
+                Raw::Json(bytes) => direct.json(columns, row, number, bytes),
+                Raw::Member(bytes) => direct.json(columns, row, number, &[b"{", bytes, b"}"].concat()),
+                Raw::Cells(cells) => Direct::cells(columns, row, &cells?),
+            }),
+            Self::Mapped(mapped) => by_row(&block, &mapped.target, |columns, row, number, record| {
+                mapped.value(columns, row, number, &record.value()?)
+            }),
+            Self::Layout(layout, RecordKind::Question) => by_layout(
+                &block,
+                |number, record| layout.question(number, record).map(|row| vec![row]),
+                to_batch::<Question>,
+            ),
+            Self::Layout(layout, _) => {
+                by_layout(&block, |number, record| layout.documents(number, record), to_batch::<Document>)
+            }
+        }
+    }
+}
+
+/// One record as it stands in its block.
+pub enum Raw<'a> {
+    Json(&'a [u8]),
+    Member(&'a [u8]),
+    Cells(Result<Vec<(&'a str, &'a str)>, Fault>),
+}
+
+impl Raw<'_> {
+    /// The record as one JSON value; empty cells are left out.
+    pub fn value(self) -> Result<Value, Fault> {
+        match self {
+            Raw::Json(bytes) => Ok(serde_json::from_slice(bytes)?),
+            Raw::Member(bytes) => Ok(serde_json::from_slice(&[b"{", bytes, b"}"].concat())?),
+            Raw::Cells(cells) => {
+                let filled = cells?.into_iter().filter(|(_, text)| !text.is_empty());
+                Ok(filled.map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into())
+            }
+        }
+    }
+}
+
+impl Block {
+    /// Its records with their lines.
+    pub fn raw(&self) -> Vec<(u64, &[u8], Raw<'_>)> {
+        match &self.records {
+            Records::Json { bytes, places } => {
+                places.iter().map(|p| (p.line, at(bytes, p), Raw::Json(at(bytes, p)))).collect()
+            }
+            Records::Members { bytes, places } => {
+                places.iter().map(|p| (p.line, at(bytes, p), Raw::Member(at(bytes, p)))).collect()
+            }
+            Records::Cells { header, rows } => rows
+                .iter()
+                .map(|(line, row)| (*line, row.as_slice(), Raw::Cells(super::cells::named(header, row))))
+                .collect(),
+        }
+    }
+}
+
+fn at<'a>(bytes: &'a [u8], place: &Place) -> &'a [u8] {
+    &bytes[place.range.clone()]
+}
+
+fn by_row(
+    block: &Block,
+    direct: &Direct,
+    read: impl Fn(&mut [Column], usize, u64, Raw<'_>) -> Result<(), Fault>,
+) -> Result<Decoded, OperatorError> {
+    let mut columns = direct.columns()?;
+    let (mut lines, mut rejects) = (Vec::with_capacity(block.count()), block.rejects.clone());
+    for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
+        let row = lines.len();
+        match read(&mut columns, row, number, record) {
+            Ok(()) => lines.push(line),
+            Err(fault) => {
+                for column in &mut columns {
+                    column.truncate(row);
+                }
+                rejects.push(fault.reject(&block.file, line, bytes));
+            }
+        }
+    }
+    let mut dropped = BTreeSet::new();
+    for column in &columns {
+        column.collect_dropped(&mut dropped);
+    }
+    let batch = direct.batch(&mut columns, lines.len())?;
+    Ok(Decoded { file: Arc::clone(&block.file), batch, lines, rejects, dropped })
+}
+
+fn by_layout<R>(
+    block: &Block,
+    read: impl Fn(u64, Value) -> Result<Vec<R>, Fault>,
+    batch: impl Fn(&[R]) -> Result<RecordBatch, searchmill_schemas::SchemaError>,
+) -> Result<Decoded, OperatorError> {
+    let (mut rows, mut lines, mut rejects) = (Vec::new(), Vec::new(), block.rejects.clone());
+    for (number, (line, bytes, record)) in (block.first..).zip(block.raw()) {
+        match record.value().and_then(|value| read(number, value)) {
+            Ok(found) => {
+                lines.extend(std::iter::repeat_n(line, found.len()));
+                rows.extend(found);
+            }
+            Err(fault) => rejects.push(fault.reject(&block.file, line, bytes)),
+        }
+    }
+    Ok(Decoded { file: Arc::clone(&block.file), batch: batch(&rows)?, lines, rejects, dropped: BTreeSet::new() })
+}

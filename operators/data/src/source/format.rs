@@ -1,0 +1,172 @@
+//! How a file is written: its format and its compression.
+
+use std::io::{BufRead, BufReader, Read};
+
+use flate2::read::MultiGzDecoder;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// By the file's extension (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.parquet`, each also with `.gz` or `.zst`).
+    #[default]
+    Auto,
+    /// One JSON object per line.
+    Jsonl,
+    /// A JSON array of objects, or JSON objects one after the other, however they are broken into lines.
+    Json,
+    /// Comma-separated values with a header line; quotes as in RFC 4180.
+    Csv,
+    /// Tab-separated values with a header line.
+    Tsv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Reading: by the file's first bytes. Writing: by the extension (`.gz`, `.zst`), and snappy inside Parquet.
+    #[default]
+    Auto,
+    /// Not compressed.
+    None,
+    /// gzip; several members after each other are one file.
+    Gz,
+    /// Zstandard.
+    Zst,
+}
+
+/// How the names of files end whose format is known.
+pub const ENDINGS: &[&str] = &[
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".pq",
+    ".jsonl.gz",
+    ".ndjson.gz",
+    ".json.gz",
+    ".csv.gz",
+    ".tsv.gz",
+    ".parquet.gz",
+    ".pq.gz",
+    ".jsonl.zst",
+    ".ndjson.zst",
+    ".json.zst",
+    ".csv.zst",
+    ".tsv.zst",
+    ".parquet.zst",
+    ".pq.zst",
+    ".jsonl.zstd",
+    ".ndjson.zstd",
+    ".json.zstd",
+    ".csv.zstd",
+    ".tsv.zstd",
+    ".parquet.zstd",
+    ".pq.zstd",
+];
+
+impl Format {
+    /// The format that a file name stands for.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        let plain = COMPRESSED.iter().find_map(|(end, _)| lower.strip_suffix(end)).unwrap_or(&lower);
+        match plain.rsplit_once('.')?.1 {
+            "jsonl" | "ndjson" => Some(Self::Jsonl),
+            "json" => Some(Self::Json),
+            "csv" => Some(Self::Csv),
+            "tsv" => Some(Self::Tsv),
+            "parquet" | "pq" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+
+    /// This format, or the one that the file name stands for.
+    #[must_use]
+    pub fn or_of_name(self, name: &str) -> Option<Self> {
+        if self == Self::Auto { Self::of_name(name) } else { Some(self) }
+    }
+}
+
+const COMPRESSED: [(&str, Compression); 3] =
+    [(".gz", Compression::Gz), (".zst", Compression::Zst), (".zstd", Compression::Zst)];
+
+impl Compression {
+    /// The compression that a file name stands for.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        let lower = name.to_ascii_lowercase();
+        COMPRESSED.iter().find(|(end, _)| lower.ends_with(end)).map_or(Self::None, |(_, found)| *found)
+    }
+
+    fn of_start(start: &[u8]) -> Self {
+        if start.starts_with(&[0x1f, 0x8b]) {
+            Self::Gz
+        } else if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+            Self::Zst
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// The plain bytes of a compressed stream, however many members or frames it has.
+///
+/// # Errors
+/// When its first bytes cannot be read.
+pub(crate) fn decompressed(
+    raw: Box<dyn Read + Send>,
+    compression: Compression,
+) -> std::io::Result<Box<dyn Read + Send>> {
+    let mut raw = BufReader::with_capacity(1 << 18, raw);
+    let found = match compression {
+        Compression::Auto => Compression::of_start(raw.fill_buf()?),
+        given => given,
+    };
+    Ok(match found {
+        Compression::Gz => Box::new(MultiGzDecoder::new(raw)),
+        Compression::Zst => Box::new(zstd::stream::read::Decoder::with_buffer(raw)?),
+        Compression::Auto | Compression::None => Box::new(raw),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_name_formats() {
+        assert_eq!(Format::of_name("a.jsonl"), Some(Format::Jsonl));
+        assert_eq!(Format::of_name("A.JSONL.GZ"), Some(Format::Jsonl));
+        assert_eq!(Format::of_name("b.csv.zst"), Some(Format::Csv));
+        assert_eq!(Format::of_name("train-00000-of-00001.parquet"), Some(Format::Parquet));
+        assert_eq!(Format::of_name("README"), None);
+        assert_eq!(Format::of_name("notes.txt"), None);
+        assert!(ENDINGS.iter().all(|ending| Format::of_name(&format!("a{ending}")).is_some()));
+        assert_eq!(ENDINGS.len(), 7 * (1 + COMPRESSED.len()), "every format, plain and compressed");
+    }
+
+    #[test]
+    fn members_and_frames_follow_each_other() {
+        let mut gz = Vec::new();
+        for part in ["one\n", "two\n"] {
+            let mut encoder = flate2::write::GzEncoder::new(&mut gz, flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, part.as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        }
+        let zst = ["one\n", "two\n"].map(|part| zstd::encode_all(part.as_bytes(), 1).unwrap()).concat();
+        for bytes in [gz, zst, b"one\ntwo\n".to_vec()] {
+            let mut text = String::new();
+            let raw = Box::new(std::io::Cursor::new(bytes));
+            decompressed(raw, Compression::Auto).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, "one\ntwo\n");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Ids of rows: unique in a table, whatever the files say.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
+use arrow::compute::filter_record_batch;
+use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::{Reject, text_column, text_value};
+
+use super::decode::Decoded;
+use super::record::Fault;
+
+/// What makes ids unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Rows have no ids.
+    None,
+    /// The first row with an id keeps it; later ones are rejected.
+    Unique,
+    /// The id is the title: rows that repeat title and text are dropped, other texts of a title get `~2`, `~3`, ….
+    Title,
+}
+
+/// Remembers the ids given so far: 128 bits each, however long the ids are.
+pub struct Identity {
+    rule: Rule,
+    ids: HashSet<u128>,
+    passages: HashSet<u128>,
+    /// Rows dropped because title and text had been seen.
+    pub repeated: u64,
+}
+
+impl Identity {
+    pub fn new(rule: Rule) -> Self {
+        Self { rule, ids: HashSet::new(), passages: HashSet::new(), repeated: 0 }
+    }
+
+    /// The rows that stay, with their final ids. Must see the blocks in order.
+    ///
+    /// # Errors
+    /// When the batch has no text column `id`: a defect.
+    pub fn apply(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
+        match self.rule {
+            Rule::None => Ok((decoded.batch, decoded.rejects)),
+            Rule::Unique => self.unique(decoded),
+            Rule::Title => self.titled(decoded),
+        }
+    }
+
+    fn unique(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
+        let Decoded { file, batch, lines, mut rejects, .. } = decoded;
+        let ids = text_column(&batch, "id")?;
+        let kept: Vec<bool> = (0..batch.num_rows()).map(|row| self.ids.insert(mark(&[ids.value(row)]))).collect();
+        if kept.iter().all(|kept| *kept) {
+            return Ok((batch, rejects));
+        }
+        for row in (0..kept.len()).filter(|row| !kept[*row]) {
+            let message = format!("the id `{}` was given to an earlier row", ids.value(row));
+            rejects.push(Fault { kind: "duplicate_id", message }.reject(&file, lines[row], ids.value(row).as_bytes()));
+        }
+        Ok((filter_record_batch(&batch, &BooleanArray::from(kept))?, rejects))
+    }
+
+    fn titled(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
+        let batch = decoded.batch;
+        let (ids, texts) = (text_column(&batch, "id")?, text_column(&batch, "text")?);
+        let titles = text_column(&batch, "title")?;
+        let mut kept = Vec::with_capacity(batch.num_rows());
+        let mut named = Vec::with_capacity(batch.num_rows());
+        for row in 0..batch.num_rows() {
+            let title = text_value(titles, row).unwrap_or_default();
+            let fresh = self.passages.insert(mark(&[title, texts.value(row)]));
+            self.repeated += u64::from(!fresh);
+            kept.push(fresh);
+            named.push(if fresh { self.free_name(ids.value(row)) } else { String::new() });
+        }
+        let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
+        columns[0] = Arc::new(StringArray::from(named));
+        let batch = RecordBatch::try_new(batch.schema(), columns)?;
+        Ok((filter_record_batch(&batch, &BooleanArray::from(kept))?, decoded.rejects))
+    }
+
+    /// The name itself, or the first of `name~2`, `name~3`, … that is free.
+    fn free_name(&mut self, name: &str) -> String {
+        if self.ids.insert(mark(&[name])) {
+            return name.to_owned();
+        }
+        let mut numbered = (2..).map(|number| format!("{name}~{number}"));
+        numbered.find(|candidate| self.ids.insert(mark(&[candidate]))).unwrap_or_default()
+    }
+}
+
+/// 128 bits that stand for texts within this run: only equality matters, and they never leave memory.
+fn mark(parts: &[&str]) -> u128 {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        parts.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}

@@ -1,0 +1,207 @@
+//! Where data lies: local paths, globs and folders, object stores, HTTP servers and the Hugging Face Hub.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use searchmill_engine::operator::{Context, OperatorError, Source};
+use url::Url;
+
+use super::format::{ENDINGS, Format};
+use super::store;
+use crate::hub::dataset as hub;
+
+/// One file to read.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Its name without folders.
+    pub name: Arc<str>,
+    /// Its full path or URL, for messages.
+    pub shown: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a file is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// On this machine.
+    Local(PathBuf),
+    /// In an object store or on an HTTP server.
+    Remote(Arc<dyn ObjectStore>, object_store::path::Path),
+}
+
+/// Is it a URL rather than a path?
+pub fn scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once("://")?;
+    let valid = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    valid.then_some(scheme)
+}
+
+/// The schemes that can be read and written.
+pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "http", "https", "hf", "file"];
+
+/// All files that those locations name: in the order written, within a glob or folder by path. None comes twice.
+///
+/// # Errors
+/// When a location names no file.
+pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    let mut found: Vec<SourceFile> = Vec::new();
+    for location in locations {
+        for file in expand(location, context)? {
+            if found.iter().all(|known| known.shown != file.shown) {
+                found.push(file);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn expand(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    match scheme(location) {
+        None | Some("file") => local(location, context),
+        Some("hf") => Ok(vec![hub::fetch(location, context)?]),
+        Some(_) => remote(location, context),
+    }
+}
+
+/// What a location is for a key.
+pub fn source(location: &str) -> Source {
+    match scheme(location) {
+        None | Some("file") => Source::Data { path: location.to_owned(), endings: ENDINGS },
+        Some(_) => Source::Path(location.to_owned()),
+    }
+}
+
+/// The files that the node's key saw, in path order.
+fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    let path = context.resolve(location.trim_start_matches("file://"));
+    let Some(mut paths) = context.source_files(location) else {
+        return Err(if path.exists() { OperatorError::changed(location) } else { missing(location, &path, context) });
+    };
+    paths.sort();
+    if paths.is_empty() {
+        let where_from = context.resolve("").display().to_string();
+        return Err(OperatorError::data(format!("`{location}` names no file that could be read (from {where_from})"))
+            .with_help(
+                "name a file, or a folder or pattern with .jsonl, .json, .csv, .tsv or .parquet files below it",
+            ));
+    }
+    Ok(paths.into_iter().map(|path| SourceFile::local(&path)).collect())
+}
+
+impl SourceFile {
+    /// A file on this machine.
+    pub fn local(path: &Path) -> Self {
+        let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+        Self { name: name.as_ref().into(), shown: path.display().to_string(), place: Place::Local(path.to_owned()) }
+    }
+}
+
+fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
+    let error =
+        OperatorError::data(format!("there is no file `{location}` (looked in {})", context.resolve("").display()));
+    let folder = path.ancestors().skip(1).find(|folder| folder.is_dir());
+    let near = folder.map(|folder| (folder, near_names(folder, path)));
+    match near {
+        Some((folder, names)) if !names.is_empty() => {
+            error.with_help(format!("{} has: {}", folder.display(), names.join(", ")))
+        }
+        Some((folder, _)) => error.with_help(format!("the nearest folder that exists is {}", folder.display())),
+        None => error,
+    }
+}
+
+/// The entries of a folder whose names are nearest to the one looked for.
+fn near_names(folder: &Path, path: &Path) -> Vec<String> {
+    let wanted = path.strip_prefix(folder).ok().and_then(|rest| rest.iter().next()).unwrap_or_default();
+    let wanted = wanted.to_string_lossy().to_lowercase();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<(u64, String)> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .map(|name| ((1000.0 * (1.0 - strsim::jaro_winkler(&wanted, &name.to_lowercase()))) as u64, name))
+        .filter(|(distance, _)| *distance < 300)
+        .collect();
+    names.sort();
+    names.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
+    let wild = location.find(['*', '[']).filter(|_| !location.starts_with("http"));
+    let base = wild.map_or(location, |at| &location[..=location[..at].rfind('/').unwrap_or(at)]);
+    let url =
+        Url::parse(base).map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
+    if url.query().is_some() {
+        return Err(OperatorError::pipeline(format!("`{location}` has a query, which object stores do not take"))
+            .with_help("download the file, or name it without `?…`"));
+    }
+    let (store, path) = store::open(&url)?;
+    let file = |path: object_store::path::Path| {
+        let root = &url[..url::Position::BeforePath];
+        SourceFile {
+            name: path.filename().unwrap_or("root").into(),
+            shown: format!("{root}/{path}"),
+            place: Place::Remote(Arc::clone(&store), path),
+        }
+    };
+    if wild.is_none() && !location.ends_with('/') {
+        return Ok(vec![file(path)]);
+    }
+    let bucket = location.len() - location.trim_start_matches(&url[..url::Position::BeforePath]).len();
+    let pattern = glob::Pattern::new(location[bucket..].trim_start_matches('/'))
+        .map_err(|error| OperatorError::pipeline(format!("`{location}` is not a pattern: {}", error.msg)))?;
+    let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+    let wanted = |found: &object_store::path::Path| match wild {
+        Some(_) => pattern.matches_with(found.as_ref(), options),
+        None => found.filename().is_some_and(|name| Format::of_name(name).is_some()),
+    };
+    let mut paths =
+        context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;
+    paths.retain(wanted);
+    if paths.is_empty() {
+        return Err(OperatorError::data(format!("`{location}` names no object that could be read")));
+    }
+    Ok(paths.into_iter().map(file).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::testing::Harness;
+
+    use super::*;
+
+    fn names(files: &[SourceFile]) -> Vec<&str> {
+        files.iter().map(|file| file.name.as_ref()).collect()
+    }
+
+    #[test]
+    fn globs_folders_and_names_come_in_a_fixed_order_and_once() {
+        let mut harness = Harness::new();
+        let folder = harness.path().join("data [1]");
+        std::fs::create_dir_all(folder.join("sub")).unwrap();
+        for name in ["b.jsonl", "a.jsonl", "c.csv.gz", "sub/d.json", ".hidden.jsonl", "notes.txt", "x*.jsonl"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        harness.directory = folder;
+        let find = |locations: &[&str]| {
+            let locations: Vec<String> = locations.iter().map(|text| (*text).to_owned()).collect();
+            let sources: Vec<Source> = locations.iter().map(|text| source(text)).collect();
+            files(&locations, &harness.context_with(harness.seen(&sources)))
+        };
+        assert_eq!(names(&find(&["*.jsonl"]).unwrap()), ["a.jsonl", "b.jsonl", "x*.jsonl"]);
+        assert_eq!(names(&find(&["x*.jsonl"]).unwrap()), ["x*.jsonl"]);
+        assert_eq!(names(&find(&["b.jsonl", "[ab].jsonl", "sub"]).unwrap()), ["b.jsonl", "a.jsonl", "d.json"]);
+        assert_eq!(names(&find(&["."]).unwrap()), ["a.jsonl", "b.jsonl", "c.csv.gz", "d.json", "x*.jsonl"]);
+        let error = find(&["bb.jsonl"]).unwrap_err();
+        assert!(error.message.contains("there is no file `bb.jsonl` (looked in"), "{error}");
+        assert!(error.help.unwrap().contains("b.jsonl"));
+        assert!(find(&["*.parquet"]).unwrap_err().message.contains("there is no file `*.parquet`"));
+    }
+
+    #[test]
+    fn only_urls_have_schemes() {
+        assert_eq!(scheme("s3://bucket/key"), Some("s3"));
+        assert_eq!(scheme("data/a.jsonl"), None);
+        assert_eq!(scheme("C:/a"), None);
+    }
+}

@@ -1,0 +1,21 @@
+//! Data from outside: where it lies, how it is written, and how its records become rows.
+
+pub mod cells;
+pub mod column;
+pub mod decode;
+mod form;
+pub mod format;
+pub mod identity;
+pub mod layout;
+pub mod lines;
+pub mod location;
+pub mod mapping;
+pub mod notes;
+pub mod ordered;
+pub mod record;
+pub mod shape;
+pub mod store;
+pub mod stream;
+pub mod table;
+mod template;
+pub mod values;

@@ -1,0 +1,115 @@
+//! What `read` warns about although it accepts the rows: dropped fields, and questions without answers.
+
+use std::collections::BTreeSet;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use searchmill_engine::plan::nearest;
+use searchmill_schemas::{RecordKind, text_column, text_value};
+use serde_json::{Map, Value};
+
+const ANSWERS: &str = "golden_answers";
+
+/// Other names of the accepted answers. A name with `answer` in it counts too.
+const SYNONYMS: [&str; 7] = ["target", "targets", "ground_truth", "gold", "label", "labels", "solution"];
+
+/// Rows of a batch whose metadata is searched for a field that may hold the answers.
+const SEARCHED: usize = 100;
+
+/// Gathers what there is to warn about.
+pub struct Notes {
+    rows: u64,
+    answered: bool,
+    /// Fields that no column took.
+    unused: BTreeSet<String>,
+    /// Fields inside objects that were dropped.
+    pub dropped: BTreeSet<String>,
+}
+
+impl Notes {
+    /// Only questions need answers.
+    pub fn new(kind: RecordKind) -> Self {
+        let answered = kind != RecordKind::Question;
+        Self { rows: 0, answered, unused: BTreeSet::new(), dropped: BTreeSet::new() }
+    }
+
+    /// Looks at rows that were accepted.
+    pub fn look(&mut self, batch: &RecordBatch) {
+        self.rows += batch.num_rows() as u64;
+        self.answered = self.answered || has_answers(batch);
+        if !self.answered
+            && let Ok(metadata) = text_column(batch, "metadata")
+        {
+            let texts = (0..metadata.len().min(SEARCHED)).filter_map(|row| text_value(metadata, row));
+            let objects = texts.filter_map(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+            self.unused.extend(objects.flatten().map(|(name, _)| name));
+        }
+    }
+
+    /// The warnings, for the log of the node.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.rows > 0 && !self.answered {
+            let meant =
+                self.meant().map(|name| format!("; did you mean `{name}`? Write `columns: {{{ANSWERS}: {name}}}`"));
+            lines.push(format!("warning: no record has `{ANSWERS}`{}", meant.unwrap_or_default()));
+        }
+        if !self.dropped.is_empty() {
+            let names: Vec<String> = self.dropped.iter().map(|name| format!("`{name}`")).collect();
+            lines.push(format!("warning: dropped fields that the rows have no column for: {}", names.join(", ")));
+        }
+        lines
+    }
+
+    fn meant(&self) -> Option<&str> {
+        let names = || self.unused.iter().map(String::as_str);
+        let is_answer = |name: &&str| {
+            let name = name.to_lowercase();
+            name.contains("answer") || SYNONYMS.contains(&name.as_str())
+        };
+        names().find(is_answer).or_else(|| nearest(ANSWERS, names()))
+    }
+}
+
+/// Whether a question has an answer.
+fn has_answers(batch: &RecordBatch) -> bool {
+    let answers = batch.column_by_name(ANSWERS).and_then(|column| column.as_list_opt::<i32>());
+    let Some(answers) = answers else { return false };
+    answers.iter().flatten().any(|answers| {
+        answers.as_string_opt::<i32>().is_none_or(|texts| texts.iter().flatten().any(|text| !text.is_empty()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_schemas::{Question, to_batch};
+
+    use super::*;
+
+    fn told(answers: &[&str], metadata: &str) -> Vec<String> {
+        let question = Question {
+            id: "q".to_owned(),
+            question: "?".to_owned(),
+            golden_answers: answers.iter().map(|text| (*text).to_owned()).collect(),
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: Some(metadata.to_owned()),
+        };
+        let mut notes = Notes::new(RecordKind::Question);
+        notes.look(&to_batch(&[question]).unwrap());
+        notes.lines()
+    }
+
+    #[test]
+    fn questions_of_which_none_has_an_answer() {
+        assert_eq!(told(&["a"], "{}"), Vec::<String>::new());
+        assert_eq!(told(&[], r#"{"level": 1}"#), ["warning: no record has `golden_answers`"]);
+        assert_eq!(
+            told(&[""], r#"{"Answers": ["x"]}"#),
+            [
+                "warning: no record has `golden_answers`; did you mean `Answers`? Write `columns: {golden_answers: Answers}`"
+            ]
+        );
+        assert!(told(&[], r#"{"target": "x"}"#)[0].contains("did you mean `target`?"));
+        assert_eq!(Notes::new(RecordKind::Question).lines(), Vec::<String>::new(), "no rows");
+    }
+}

@@ -1,0 +1,233 @@
+//! What columns a table has, found by looking at its rows.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef};
+use indexmap::IndexMap;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// An object with more keys than this is taken for a map and kept as JSON text.
+const MOST_FIELDS: usize = 1000;
+
+/// The shape that all values seen so far have in common.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Shape {
+    /// Only nulls so far.
+    #[default]
+    Unknown,
+    /// `true` and `false`.
+    Bool,
+    /// Whole numbers of 64 bits.
+    Int,
+    /// Numbers.
+    Float,
+    /// Texts, or values that have nothing in common: those are kept as JSON text.
+    Text,
+    /// Lists of such items.
+    List(Box<Shape>),
+    /// Objects with those fields, in the order they were first seen.
+    Object(IndexMap<String, Shape>),
+}
+
+impl Shape {
+    /// The shape of rows from nothing: an object without fields.
+    pub fn row() -> Self {
+        Self::Object(IndexMap::new())
+    }
+
+    fn scalar(&mut self, seen: Shape) {
+        *self = match (std::mem::take(self), seen) {
+            (Self::Unknown, seen) => seen,
+            (Self::Int, Self::Float) | (Self::Float, Self::Int) => Self::Float,
+            (before, seen) if before == seen => before,
+            _ => Self::Text,
+        };
+    }
+
+    /// A cell of a table of text.
+    pub fn cell(&mut self, text: &str) {
+        match Cell::of(text) {
+            Cell::Empty => {}
+            Cell::Bool(_) => self.scalar(Self::Bool),
+            Cell::Int(_) => self.scalar(Self::Int),
+            Cell::Float(_) => self.scalar(Self::Float),
+            Cell::Text(_) => self.scalar(Self::Text),
+        }
+    }
+
+    /// The Arrow type of that shape. What was never seen is text, and so is an object without fields.
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::Bool => DataType::Boolean,
+            Self::Int => DataType::Int64,
+            Self::Float => DataType::Float64,
+            Self::List(item) => DataType::List(Arc::new(Field::new("item", item.data_type(), true))),
+            Self::Object(fields) if !fields.is_empty() => DataType::Struct(columns(fields).into()),
+            _ => DataType::Utf8,
+        }
+    }
+
+    /// The columns of rows of that shape.
+    pub fn columns(&self) -> Vec<FieldRef> {
+        match self {
+            Self::Object(fields) => columns(fields),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn columns(fields: &IndexMap<String, Shape>) -> Vec<FieldRef> {
+    fields.iter().map(|(name, shape)| Arc::new(Field::new(name, shape.data_type(), true))).collect()
+}
+
+/// What the text of a cell stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Cell<'a> {
+    Empty,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+impl<'a> Cell<'a> {
+    /// Numbers are written as in JSON, so that `007`, `1_000`, `inf` and `+1` stay texts.
+    pub(crate) fn of(text: &'a str) -> Self {
+        match text {
+            "" => Self::Empty,
+            "true" | "True" => Self::Bool(true),
+            "false" | "False" => Self::Bool(false),
+            _ if !text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => Self::Text(text),
+            _ => match serde_json::from_str::<serde_json::Number>(text) {
+                Ok(number) => number
+                    .as_i64()
+                    .map(Self::Int)
+                    .or_else(|| number.as_f64().filter(|_| !number.is_u64()).map(Self::Float))
+                    .unwrap_or(Self::Text(text)),
+                Err(_) => Self::Text(text),
+            },
+        }
+    }
+}
+
+/// Widens a shape by the next value of a parser.
+pub struct Widen<'a>(pub &'a mut Shape);
+
+impl<'de> DeserializeSeed<'de> for Widen<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Widen<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        self.0.scalar(Shape::Bool);
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        self.0.scalar(Shape::Int);
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.0.scalar(if i64::try_from(value).is_ok() { Shape::Int } else { Shape::Text });
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.0.scalar(Shape::Float);
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        self.0.scalar(Shape::Text);
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
+        if *self.0 == Shape::Unknown {
+            *self.0 = Shape::List(Box::default());
+        }
+        let mut other = Shape::Unknown;
+        let item = if let Shape::List(item) = self.0 {
+            item.as_mut()
+        } else {
+            *self.0 = Shape::Text;
+            &mut other
+        };
+        while parts.next_element_seed(Widen(item))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut parts: A) -> Result<(), A::Error> {
+        if *self.0 == Shape::Unknown {
+            *self.0 = Shape::row();
+        }
+        if !matches!(self.0, Shape::Object(fields) if fields.len() <= MOST_FIELDS) {
+            *self.0 = Shape::Text;
+        }
+        while let Some(name) = parts.next_key::<String>()? {
+            match self.0 {
+                Shape::Object(fields) => parts.next_value_seed(Widen(fields.entry(name).or_default()))?,
+                _ => parts.next_value::<serde::de::IgnoredAny>().map(|_| ())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(rows: &[&str]) -> Shape {
+        let mut shape = Shape::row();
+        for row in rows {
+            let mut parser = serde_json::Deserializer::from_str(row);
+            Widen(&mut shape).deserialize(&mut parser).unwrap();
+        }
+        shape
+    }
+
+    fn types(rows: &[&str]) -> Vec<String> {
+        shape(rows).columns().iter().map(|field| format!("{} {}", field.name(), field.data_type())).collect()
+    }
+
+    #[test]
+    fn columns_come_in_the_order_of_their_first_appearance() {
+        assert_eq!(types(&[r#"{"b":1,"a":"x"}"#, r#"{"c":true,"b":2}"#]), ["b Int64", "a Utf8", "c Boolean"]);
+    }
+
+    #[test]
+    fn shapes_widen_and_never_lose_a_value() {
+        assert_eq!(types(&[r#"{"a":1}"#, r#"{"a":1.5}"#]), ["a Float64"]);
+        assert_eq!(types(&[r#"{"a":1}"#, r#"{"a":"x"}"#]), ["a Utf8"]);
+        assert_eq!(types(&[r#"{"a":[1]}"#, r#"{"a":{"b":1}}"#]), ["a Utf8"]);
+        assert_eq!(types(&[r#"{"a":null}"#, r#"{"a":{}}"#]), ["a Utf8"]);
+        assert_eq!(types(&[r#"{"a":18446744073709551615}"#]), ["a Utf8"]);
+        assert_eq!(types(&[r#"{"a":[]}"#, r#"{"a":[{"b":1}]}"#]).len(), 1);
+    }
+
+    #[test]
+    fn cells_are_numbers_only_when_written_as_numbers() {
+        assert_eq!(Cell::of("12"), Cell::Int(12));
+        assert_eq!(Cell::of("-1.5e3"), Cell::Float(-1500.0));
+        assert_eq!(Cell::of("007"), Cell::Text("007"));
+        assert_eq!(Cell::of("-"), Cell::Text("-"));
+        assert_eq!(Cell::of("inf"), Cell::Text("inf"));
+        assert_eq!(Cell::of("18446744073709551615"), Cell::Text("18446744073709551615"));
+    }
+}

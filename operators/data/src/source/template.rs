@@ -1,0 +1,133 @@
+//! Text with `{field}` and `{/pointer}` in it: the fields that it names, and its text for one record.
+
+use serde_json::Value;
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Copied as written.
+    Text(String),
+    /// Replaced by a value of the record.
+    Value(Slot),
+}
+
+/// `{field}`, or `{field?}` for a field that may be missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    written: String,
+    /// The name before `?`. A field whose own name ends in `?` is looked up first.
+    optional: Option<String>,
+}
+
+impl Slot {
+    fn parse(written: &str) -> Self {
+        let optional = written.strip_suffix('?').filter(|name| !name.is_empty()).map(str::to_owned);
+        Self { written: written.to_owned(), optional }
+    }
+
+    /// The value in a record, if there is one.
+    pub fn find<'v>(&self, record: &'v Value) -> Option<&'v Value> {
+        lookup(record, &self.written).or_else(|| lookup(record, self.optional.as_deref()?))
+    }
+
+    /// Nothing for an optional field.
+    ///
+    /// # Errors
+    /// The name of a field that must have a value.
+    pub fn missing<T>(&self) -> Result<Option<T>, String> {
+        if self.optional.is_some() { Ok(None) } else { Err(self.written.clone()) }
+    }
+
+    /// The top-level field, unless it may be missing.
+    pub fn required(&self) -> Option<&str> {
+        self.optional.is_none().then(|| top_level(&self.written))
+    }
+
+    /// All top-level fields it may read.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        [Some(self.written.as_str()), self.optional.as_deref()].into_iter().flatten().map(top_level)
+    }
+}
+
+/// The value of a field, or behind a JSON pointer. Null counts as missing.
+pub(crate) fn lookup<'v>(record: &'v Value, path: &str) -> Option<&'v Value> {
+    let found = if path.starts_with('/') { record.pointer(path) } else { record.get(path) };
+    found.filter(|value| !value.is_null())
+}
+
+/// The top-level field in which a field or JSON pointer lies.
+pub(crate) fn top_level(path: &str) -> &str {
+    path.strip_prefix('/').map_or(path, |pointer| pointer.split('/').next().unwrap_or_default())
+}
+
+/// Splits a template into its parts.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..at]);
+        let brace = &rest[at..=at];
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(brace) {
+            plain.push_str(brace);
+            rest = after;
+            continue;
+        }
+        let end = rest.find('}').filter(|end| brace == "{" && *end > 0);
+        let end = end.ok_or_else(|| {
+            format!("`{text}` has a brace that does not enclose a column name; write `{{{{` for `{{`")
+        })?;
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut plain)));
+        }
+        pieces.push(Piece::Value(Slot::parse(&rest[..end])));
+        rest = &rest[end + 1..];
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(plain));
+    }
+    Ok(pieces)
+}
+
+/// The fields of a template.
+pub(crate) fn slots(pieces: &[Piece]) -> impl Iterator<Item = &Slot> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Value(slot) => Some(slot),
+    })
+}
+
+/// The text for a record, `None` where the record has none of the fields.
+///
+/// # Errors
+/// The name of a field that is missing while others are there: a part of the text would be lost without a word.
+pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, String> {
+    if slots(pieces).all(|slot| slot.find(record).is_none()) {
+        return Ok(None);
+    }
+    fill_strictly(pieces, record).map(Some)
+}
+
+/// The text for a record.
+///
+/// # Errors
+/// The name of a field that must have a value and has none.
+pub(crate) fn fill_strictly(pieces: &[Piece], record: &Value) -> Result<String, String> {
+    let mut text = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(plain) => text.push_str(plain),
+            Piece::Value(slot) => match slot.find(record) {
+                Some(Value::String(value)) => text.push_str(value),
+                Some(value) => text.push_str(&value.to_string()),
+                None => slot.missing::<()>().map(drop)?,
+            },
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,167 @@
+//! BERT's forward pass on any device, made of tensor operations: texts are filled up to the longest of the batch, and
+//! what is filled up is hidden from the others.
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::ops::{layer_norm, softmax_last_dim};
+use searchmill_kernels::vectorized::Activation;
+
+use super::bert::Pooling;
+use super::bert_network::{BertNetwork, Dense, Norm, Text};
+use super::device::Compute;
+
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+struct Layer {
+    query_key_value: Linear,
+    attention_output: Linear,
+    attention_norm: (Tensor, Tensor),
+    intermediate: Linear,
+    output: Linear,
+    output_norm: (Tensor, Tensor),
+}
+
+/// A network on a device.
+pub(super) struct BertTensors {
+    words: Tensor,
+    positions: Tensor,
+    types: Tensor,
+    norm: (Tensor, Tensor),
+    layers: Vec<Layer>,
+    heads: usize,
+    activation: Activation,
+    eps: f32,
+}
+
+/// Puts numbers on a device.
+struct Loader<'a> {
+    compute: &'a Compute,
+    hidden: usize,
+}
+
+impl Loader<'_> {
+    fn rows(&self, numbers: &[f32], width: usize) -> Result<Tensor> {
+        let tensor = Tensor::from_slice(numbers, (numbers.len() / width, width), &self.compute.device)?;
+        tensor.to_dtype(self.compute.dtype)
+    }
+
+    fn row(&self, numbers: &[f32]) -> Result<Tensor> {
+        Tensor::from_slice(numbers, numbers.len(), &self.compute.device)?.to_dtype(self.compute.dtype)
+    }
+
+    fn dense(&self, dense: &Dense) -> Result<Linear> {
+        Ok(Linear { weight: self.rows(&dense.weight, dense.inputs)?, bias: self.row(&dense.bias)? })
+    }
+
+    fn norm(&self, norm: &Norm) -> Result<(Tensor, Tensor)> {
+        Ok((self.row(&norm.scale)?, self.row(&norm.shift)?))
+    }
+}
+
+impl Linear {
+    fn apply(&self, rows: &Tensor) -> Result<Tensor> {
+        rows.matmul(&self.weight.t()?)?.broadcast_add(&self.bias)
+    }
+}
+
+impl BertTensors {
+    /// A copy of a network's weights.
+    pub(super) fn new(network: &BertNetwork, compute: &Compute) -> Result<Self> {
+        let load = Loader { compute, hidden: network.hidden };
+        let layers = network.layers.iter().map(|layer| {
+            Ok(Layer {
+                query_key_value: load.dense(&layer.query_key_value)?,
+                attention_output: load.dense(&layer.attention_output)?,
+                attention_norm: load.norm(&layer.attention_norm)?,
+                intermediate: load.dense(&layer.intermediate)?,
+                output: load.dense(&layer.output)?,
+                output_norm: load.norm(&layer.output_norm)?,
+            })
+        });
+        Ok(Self {
+            words: load.rows(&network.words, load.hidden)?,
+            positions: load.rows(&network.positions, load.hidden)?,
+            types: load.rows(&network.types, load.hidden)?,
+            norm: load.norm(&network.norm)?,
+            layers: layers.collect::<Result<_>>()?,
+            heads: network.heads,
+            activation: network.activation,
+            eps: network.eps,
+        })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        self.words.device()
+    }
+
+    /// The texts' vectors, one after the other.
+    pub(super) fn pooled(&self, texts: &[Text<'_>], pooling: Pooling) -> Result<Vec<f32>> {
+        let lengths: Vec<u32> = texts.iter().map(|(ids, _)| ids.len() as u32).collect();
+        let columns = lengths.iter().max().copied().unwrap_or(0) as usize;
+        let rows = texts.len();
+        let lengths = Tensor::from_vec(lengths, (rows, 1), self.device())?;
+        let places = Tensor::arange(0, columns as u32, self.device())?.unsqueeze(0)?;
+        let there = places.broadcast_lt(&lengths)?.to_dtype(DType::F32)?;
+        // A number that no score outweighs hides what is filled up.
+        let bias = there.affine(1e30, -1e30)?.reshape((rows, 1, 1, columns))?;
+        let mut tokens = self.embed(texts, columns)?;
+        for layer in &self.layers {
+            let heard = layer.attention_output.apply(&self.attend(layer, &tokens, &bias)?)?;
+            tokens = self.normed((tokens + heard)?, &layer.attention_norm)?;
+            let wide = self.activated(layer.intermediate.apply(&tokens)?)?;
+            tokens = self.normed((tokens + layer.output.apply(&wide)?)?, &layer.output_norm)?;
+        }
+        let tokens = tokens.reshape((rows, columns, ()))?.to_dtype(DType::F32)?;
+        let vectors = match pooling {
+            Pooling::Cls => tokens.narrow(1, 0, 1)?.squeeze(1)?,
+            Pooling::Mean => {
+                let sums = tokens.broadcast_mul(&there.unsqueeze(2)?)?.sum(1)?;
+                sums.broadcast_div(&lengths.to_dtype(DType::F32)?)?
+            }
+        };
+        vectors.flatten_all()?.to_vec1()
+    }
+
+    /// (Rows · columns) × dimensions.
+    fn embed(&self, texts: &[Text<'_>], columns: usize) -> Result<Tensor> {
+        let filled = |of: fn(&Text<'_>) -> Vec<u32>| {
+            let all = texts.iter().flat_map(|text| {
+                let mut ids = of(text);
+                ids.resize(columns, 0);
+                ids
+            });
+            Tensor::from_vec(all.collect::<Vec<u32>>(), texts.len() * columns, self.device())
+        };
+        let places: Vec<u32> = (0..texts.len()).flat_map(|_| 0..columns as u32).collect();
+        let words = self.words.index_select(&filled(|(ids, _)| ids.to_vec())?, 0)?;
+        let types = self.types.index_select(&filled(|(_, types)| types.to_vec())?, 0)?;
+        let positions = self.positions.index_select(&Tensor::new(places, self.device())?, 0)?;
+        self.normed(((words + types)? + positions)?, &self.norm)
+    }
+
+    fn normed(&self, rows: Tensor, (scale, shift): &(Tensor, Tensor)) -> Result<Tensor> {
+        layer_norm(&rows.contiguous()?, scale, shift, self.eps)
+    }
+
+    fn activated(&self, rows: Tensor) -> Result<Tensor> {
+        match self.activation {
+            Activation::Gelu => rows.gelu_erf(),
+            Activation::GeluTanh => rows.gelu(),
+            Activation::Relu => rows.relu(),
+        }
+    }
+
+    fn attend(&self, layer: &Layer, tokens: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        let (rows, columns) = (bias.dim(0)?, bias.dim(3)?);
+        let (count, hidden) = tokens.dims2()?;
+        let size = hidden / self.heads;
+        let all = layer.query_key_value.apply(tokens)?.reshape((rows, columns, 3, self.heads, size))?;
+        let part = |number: usize| all.narrow(2, number, 1)?.squeeze(2)?.transpose(1, 2)?.contiguous();
+        let scores = part(0)?.matmul(&part(1)?.t()?)?.to_dtype(DType::F32)?;
+        let scores = (scores * (1.0 / (size as f64).sqrt()))?.broadcast_add(bias)?;
+        let shares = softmax_last_dim(&scores)?.to_dtype(tokens.dtype())?;
+        shares.matmul(&part(2)?)?.transpose(1, 2)?.contiguous()?.reshape((count, hidden))
+    }
+}

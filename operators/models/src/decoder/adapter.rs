@@ -1,0 +1,153 @@
+//! LoRA adapters, as PEFT writes them: `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use super::config::{DecoderConfig, layer_name};
+use super::weights;
+
+pub(crate) const CONFIG: &str = "adapter_config.json";
+pub(crate) const WEIGHTS: &str = "adapter_model.safetensors";
+const PREFIX: &str = "base_model.model.";
+
+/// What `adapter_config.json` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdapterConfig {
+    pub peft_type: String,
+    /// Rank.
+    pub r: usize,
+    pub lora_alpha: f64,
+    #[serde(default)]
+    pub lora_dropout: f64,
+    /// Divide by the root of the rank in place of the rank (Kalajdzievski 2023, arXiv:2312.03732).
+    #[serde(default)]
+    pub(crate) use_rslora: bool,
+    #[serde(default)]
+    pub base_model_name_or_path: Option<String>,
+    #[serde(default)]
+    pub target_modules: serde_json::Value,
+    #[serde(flatten)]
+    rest: BTreeMap<String, serde_json::Value>,
+}
+
+impl AdapterConfig {
+    /// A new adapter of these modules (`q_proj`, …).
+    pub fn new(rank: usize, alpha: f64, dropout: f64, targets: &[&str], base: Option<String>) -> Self {
+        let rest = [
+            ("bias", serde_json::json!("none")),
+            ("task_type", serde_json::json!("CAUSAL_LM")),
+            ("inference_mode", serde_json::json!(true)),
+            ("fan_in_fan_out", serde_json::json!(false)),
+            ("modules_to_save", serde_json::Value::Null),
+        ];
+        Self {
+            peft_type: "LORA".to_owned(),
+            r: rank,
+            lora_alpha: alpha,
+            lora_dropout: dropout,
+            use_rslora: false,
+            base_model_name_or_path: base,
+            target_modules: targets.iter().map(|name| (*name).to_owned()).collect(),
+            rest: rest.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+
+    /// What the adapter's product is multiplied by.
+    pub fn scale(&self) -> f64 {
+        let rank = self.r.max(1) as f64;
+        self.lora_alpha / if self.use_rslora { rank.sqrt() } else { rank }
+    }
+
+    /// What this adapter has that is not known here.
+    fn unknown(&self) -> Option<String> {
+        let said = |name: &str| self.rest.get(name).filter(|value| !is_nothing(value));
+        if self.peft_type != "LORA" {
+            return Some(format!("the adapter is of type {}, not LORA", self.peft_type));
+        }
+        let strange =
+            ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"];
+        let strange =
+            strange.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
+        let bias = said("bias").filter(|bias| *bias != "none").map(|bias| format!("the bias {bias} is not supported"));
+        strange.or(bias)
+    }
+}
+
+fn is_nothing(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Null | serde_json::Value::Bool(false) => true,
+        serde_json::Value::Array(items) => items.is_empty(),
+        serde_json::Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+/// An adapter: `a` (rank × inputs) and `b` (outputs × rank) of each adapted module, by the module's full name
+/// (`model.layers.0.self_attn.q_proj`).
+#[derive(Clone)]
+pub struct Adapter {
+    pub config: AdapterConfig,
+    pub modules: BTreeMap<String, (Tensor, Tensor)>,
+}
+
+/// The name of an adapter's tensor in PEFT's files; `part` is `lora_A` or `lora_B`.
+pub fn tensor_name(module: &str, part: &str) -> String {
+    format!("{PREFIX}{module}.{part}.weight")
+}
+
+impl Adapter {
+    /// Reads an adapter's folder.
+    ///
+    /// # Errors
+    /// When a file is missing or broken, or the adapter does not fit the model; the message names file and tensor.
+    pub fn load(folder: &Path, model: &DecoderConfig, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
+        let (path, file) = (folder.join(CONFIG), folder.join(WEIGHTS));
+        let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
+        let text = std::fs::read(&path).map_err(|error| broken(error.to_string()))?;
+        let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
+        if let Some(problem) = config.unknown() {
+            return Err(broken(problem).with_help("merge the adapter into its model and use that"));
+        }
+        let tensors = weights::read_file(&file, device, dtype)?;
+        Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file.display().to_string())
+    }
+
+    fn filled(
+        mut self,
+        mut tensors: weights::Tensors,
+        model: &DecoderConfig,
+        file: &str,
+    ) -> Result<Self, OperatorError> {
+        let wrong = |problem: String| OperatorError::data(format!("{file}: {problem}"));
+        for layer in 0..model.num_hidden_layers {
+            for (name, outputs, inputs) in model.projections() {
+                let module = layer_name(layer, name);
+                let [first, second] = ["lora_A", "lora_B"].map(|part| tensor_name(&module, part));
+                let (a, b) = match (tensors.remove(&first), tensors.remove(&second)) {
+                    (None, None) => continue,
+                    (Some(a), Some(b)) => (a, b),
+                    (None, _) => return Err(wrong(format!("there is no tensor `{first}`"))),
+                    (_, None) => return Err(wrong(format!("there is no tensor `{second}`"))),
+                };
+                for (name, tensor, shape) in
+                    [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])]
+                {
+                    if tensor.dims() != shape {
+                        return Err(wrong(format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims()))
+                            .with_help("the adapter must be of the model that it is put on"));
+                    }
+                }
+                self.modules.insert(module, (a, b));
+            }
+        }
+        match tensors.keys().next() {
+            Some(extra) => Err(wrong(format!("the tensor `{extra}` has no place in the model"))),
+            None if self.modules.is_empty() => Err(wrong("there are no adapter weights".to_owned())),
+            None => Ok(self),
+        }
+    }
+}

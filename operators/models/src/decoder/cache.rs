@@ -1,0 +1,60 @@
+//! Keys and values of the tokens seen so far, row by row, for the tensor path.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::config::DecoderConfig;
+use super::layout::Layout;
+
+/// A cache with a slot for each row; rows may be of different lengths.
+pub struct KvCache {
+    /// Keys and values of each layer: rows × capacity × heads × head size.
+    layers: Vec<(Tensor, Tensor)>,
+    /// Tokens in each row.
+    pub(super) filled: Vec<usize>,
+    /// Junk tokens at the start of each row (padding on the left).
+    pub(super) starts: Vec<usize>,
+    capacity: usize,
+}
+
+impl KvCache {
+    /// An empty cache for `rows` rows of at most `capacity` tokens.
+    pub fn new(config: &DecoderConfig, rows: usize, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let shape = (rows, capacity, config.key_value_heads(), config.head_dimensions());
+        let empty = || Tensor::zeros(shape, dtype, device);
+        let layers = (0..config.num_hidden_layers).map(|_| Ok((empty()?, empty()?))).collect::<Result<_>>()?;
+        Ok(Self { layers, filled: vec![0; rows], starts: vec![0; rows], capacity })
+    }
+
+    /// Puts a layer's new keys and values (rows × columns × heads × head size) in, and gives all there are.
+    pub(super) fn extend(&mut self, layer: usize, layout: &Layout, new: (Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
+        let longest = self.filled.iter().max().copied().unwrap_or(0) + layout.columns;
+        if longest > self.capacity {
+            candle_core::bail!("{longest} tokens do not fit a cache of {}", self.capacity);
+        }
+        let (keys, values) = &self.layers[layer];
+        self.write(keys, &new.0)?;
+        self.write(values, &new.1)?;
+        Ok((keys.narrow(1, 0, longest)?, values.narrow(1, 0, longest)?))
+    }
+
+    fn write(&self, all: &Tensor, new: &Tensor) -> Result<()> {
+        let new = new.detach().contiguous()?;
+        if self.filled.iter().all(|filled| *filled == self.filled[0]) {
+            return all.slice_set(&new, 1, self.filled[0]);
+        }
+        for (row, filled) in self.filled.iter().enumerate() {
+            all.narrow(0, row, 1)?.slice_set(&new.narrow(0, row, 1)?, 1, *filled)?;
+        }
+        Ok(())
+    }
+
+    /// Counts the tokens of a pass in, after its last layer.
+    pub(super) fn advance(&mut self, layout: &Layout) {
+        if self.filled.iter().all(|filled| *filled == 0) {
+            self.starts.clone_from(&layout.starts);
+        }
+        for (filled, kept) in self.filled.iter_mut().zip(&layout.kept) {
+            *filled += kept;
+        }
+    }
+}

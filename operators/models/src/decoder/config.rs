@@ -1,0 +1,317 @@
+//! What a decoder's `config.json` says, in the words of Hugging Face's configurations.
+
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use super::rope::RopeScaling;
+use super::{llama, qwen2, qwen3};
+
+/// A decoder's shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecoderConfig {
+    /// The family, as Hugging Face writes it: `qwen2`, `qwen3` or `llama`.
+    pub model_type: Family,
+    pub vocab_size: usize,
+    pub hidden_size: usize,
+    pub intermediate_size: usize,
+    pub num_hidden_layers: usize,
+    pub num_attention_heads: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    num_key_value_heads: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head_dim: Option<usize>,
+    #[serde(default = "default_positions")]
+    pub max_position_embeddings: usize,
+    #[serde(default = "default_eps")]
+    pub rms_norm_eps: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rope_theta: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rope_scaling: Option<RopeScaling>,
+    /// What newer versions write in place of `rope_theta` and `rope_scaling`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rope_parameters: Option<RopeScaling>,
+    #[serde(default)]
+    pub tie_word_embeddings: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attention_bias: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mlp_bias: Option<bool>,
+    #[serde(default = "default_activation")]
+    hidden_act: String,
+    #[serde(default)]
+    use_sliding_window: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eos_token_id: Option<TokenIds>,
+    /// Everything else, kept as it was written.
+    #[serde(flatten)]
+    rest: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A family of decoders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Qwen3 (dense).
+    Qwen3,
+    /// Llama 2 and 3, and what has their layout.
+    Llama,
+}
+
+/// What tells the families' blocks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Biases of the query, key and value projections.
+    pub(crate) query_key_value_bias: bool,
+    /// Bias of the attention's output projection.
+    pub(crate) output_bias: bool,
+    /// Biases of the feed-forward projections.
+    pub(crate) feed_forward_bias: bool,
+    /// Root-mean-square norms of each head's queries and keys.
+    pub(crate) query_key_norm: bool,
+}
+
+/// One token or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TokenIds {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl TokenIds {
+    /// All of them.
+    pub(crate) fn all(&self) -> &[u32] {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+    }
+}
+
+fn default_positions() -> usize {
+    4096
+}
+
+fn default_eps() -> f64 {
+    1e-6
+}
+
+fn default_activation() -> String {
+    "silu".to_owned()
+}
+
+impl DecoderConfig {
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// When it is not JSON, not of a known family, or describes what cannot be: the message names `file`.
+    pub fn parse(text: &[u8], file: &str) -> Result<Self, OperatorError> {
+        let config: Self = serde_json::from_slice(text).map_err(|error| {
+            OperatorError::data(format!("{file}: {error}"))
+                .with_help("the model must be a decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family")
+        })?;
+        config.check().map_err(|problem| OperatorError::data(format!("{file}: {problem}")))?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.key_value_heads()),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(format!("{name} is 0"));
+        }
+        if self.hidden_act != "silu" {
+            return Err(format!("the activation `{}` is not known; decoders here use `silu`", self.hidden_act));
+        }
+        if self.use_sliding_window {
+            return Err("attention over a sliding window (use_sliding_window) is not supported".to_owned());
+        }
+        self.check_heads()?;
+        self.rope().map_or(Ok(()), RopeScaling::check)
+    }
+
+    fn check_heads(&self) -> Result<(), String> {
+        let (heads, shared) = (self.num_attention_heads, self.key_value_heads());
+        if !heads.is_multiple_of(shared) {
+            return Err(format!("{shared} key-value heads do not divide {heads} attention heads"));
+        }
+        if self.head_dim.is_none() && !self.hidden_size.is_multiple_of(heads) {
+            return Err(format!("{heads} attention heads do not divide {} dimensions", self.hidden_size));
+        }
+        if !self.head_dimensions().is_multiple_of(2) {
+            return Err(format!("rotary positions need an even head_dim, not {}", self.head_dimensions()));
+        }
+        Ok(())
+    }
+
+    /// Heads of keys and values; each serves as many query heads.
+    pub fn key_value_heads(&self) -> usize {
+        self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// Numbers in one head's query.
+    pub fn head_dimensions(&self) -> usize {
+        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// Base of the rotary frequencies.
+    pub fn rope_theta(&self) -> f64 {
+        let newer = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
+        newer.or(self.rope_theta).unwrap_or(10_000.0)
+    }
+
+    /// How rotary positions are stretched, if they are.
+    pub fn rope(&self) -> Option<&RopeScaling> {
+        self.rope_scaling.as_ref().or(self.rope_parameters.as_ref())
+    }
+
+    /// What the family's blocks have.
+    pub(crate) fn traits(&self) -> Traits {
+        let bias = self.attention_bias.unwrap_or(false);
+        match self.model_type {
+            Family::Qwen2 => qwen2::traits(),
+            Family::Qwen3 => qwen3::traits(bias),
+            Family::Llama => llama::traits(bias, self.mlp_bias.unwrap_or(false)),
+        }
+    }
+
+    /// Names and shapes of all weights, in the order of the network.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, self.hidden_size])];
+        for layer in 0..self.num_hidden_layers {
+            let layer = self.layer_tensors().into_iter().map(|(name, shape)| (layer_name(layer, &name), shape));
+            all.extend(layer);
+        }
+        all.push(("model.norm.weight".to_owned(), vec![self.hidden_size]));
+        if !self.tie_word_embeddings {
+            all.push(("lm_head.weight".to_owned(), vec![self.vocab_size, self.hidden_size]));
+        }
+        all
+    }
+
+    /// Names (below the layer) and shapes of one layer's weights.
+    fn layer_tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let traits = self.traits();
+        let (hidden, head) = (self.hidden_size, self.head_dimensions());
+        let mut all = vec![("input_layernorm.weight".to_owned(), vec![hidden])];
+        for (name, outputs, inputs) in self.projections() {
+            all.push((format!("{name}.weight"), vec![outputs, inputs]));
+            if traits.has_bias(name) {
+                all.push((format!("{name}.bias"), vec![outputs]));
+            }
+        }
+        if traits.query_key_norm {
+            all.extend(["q_norm", "k_norm"].map(|name| (format!("self_attn.{name}.weight"), vec![head])));
+        }
+        all.push(("post_attention_layernorm.weight".to_owned(), vec![hidden]));
+        all
+    }
+
+    /// A layer's linear maps: name below the layer, outputs, inputs.
+    pub fn projections(&self) -> [(&'static str, usize, usize); 7] {
+        let (hidden, wide) = (self.hidden_size, self.intermediate_size);
+        let queries = self.num_attention_heads * self.head_dimensions();
+        let keys = self.key_value_heads() * self.head_dimensions();
+        [
+            ("self_attn.q_proj", queries, hidden),
+            ("self_attn.k_proj", keys, hidden),
+            ("self_attn.v_proj", keys, hidden),
+            ("self_attn.o_proj", hidden, queries),
+            ("mlp.gate_proj", wide, hidden),
+            ("mlp.up_proj", wide, hidden),
+            ("mlp.down_proj", hidden, wide),
+        ]
+    }
+
+    /// Numbers in all weights.
+    pub fn parameter_count(&self) -> usize {
+        self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// Bytes that the keys and values of one token take, at so many bytes a number.
+    pub(crate) fn cache_bytes_per_token(&self, number_bytes: usize) -> usize {
+        2 * self.num_hidden_layers * self.key_value_heads() * self.head_dimensions() * number_bytes
+    }
+}
+
+impl Traits {
+    fn has_bias(self, projection: &str) -> bool {
+        match projection {
+            "self_attn.o_proj" => self.output_bias,
+            name if name.starts_with("self_attn.") => self.query_key_value_bias,
+            _ => self.feed_forward_bias,
+        }
+    }
+}
+
+/// The full name of a layer's tensor.
+pub fn layer_name(layer: usize, name: &str) -> String {
+    format!("model.layers.{layer}.{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(changes: serde_json::Value) -> Result<DecoderConfig, String> {
+        let mut config = json!({"model_type": "qwen3", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16});
+        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        DecoderConfig::parse(config.to_string().as_bytes(), "config.json").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn families_differ_in_biases_and_norms() {
+        let names = |family: &str| {
+            let config = parse(json!({"model_type": family})).unwrap();
+            config.tensors().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let has = |family: &str, name: &str| names(family).contains(&format!("model.layers.1.self_attn.{name}"));
+        assert!(has("qwen2", "q_proj.bias") && !has("qwen2", "o_proj.bias") && !has("qwen2", "q_norm.weight"));
+        assert!(has("qwen3", "k_norm.weight") && !has("qwen3", "q_proj.bias"));
+        assert!(!has("llama", "q_norm.weight") && !has("llama", "q_proj.bias"));
+        assert!(names("qwen3").contains(&"lm_head.weight".to_owned()));
+        assert!(parse(json!({"tie_word_embeddings": true})).unwrap().tensors().len() + 1 == names("qwen3").len());
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (changes, told) in [
+            (json!({"model_type": "gpt2"}), "unknown variant `gpt2`"),
+            (json!({"num_key_value_heads": 3}), "3 key-value heads do not divide 4"),
+            (json!({"hidden_act": "gelu"}), "`gelu` is not known"),
+            (json!({"head_dim": 15}), "even head_dim"),
+            (json!({"vocab_size": 0}), "vocab_size is 0"),
+            (json!({"use_sliding_window": true}), "sliding window"),
+            (json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}), "`dynamic`"),
+        ] {
+            let error = parse(changes).unwrap_err();
+            assert!(error.starts_with("config.json: ") && error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_kept_when_it_is_written_again() {
+        let config =
+            parse(json!({"torch_dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}));
+        let config = config.unwrap();
+        assert_eq!(config.rope_theta(), 5e5);
+        let again = serde_json::to_value(&config).unwrap();
+        assert_eq!(again["torch_dtype"], "bfloat16");
+        assert_eq!(DecoderConfig::parse(again.to_string().as_bytes(), "x").unwrap(), config);
+        assert_eq!(
+            config.parameter_count(),
+            100 * 32 * 2 + 32 + 2 * (2 * 32 + 64 * 32 * 2 + 2 * 32 * 32 + 3 * 32 * 48 + 32)
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Linear maps, plain or with a low-rank adapter.
+
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
+
+use super::dropout::Dropout;
+use super::made::Made;
+
+/// `x · weightᵀ + bias`, and what an adapter adds.
+#[derive(Clone)]
+pub struct Linear {
+    /// Outputs × inputs.
+    pub weight: Tensor,
+    pub bias: Option<Tensor>,
+    pub adapter: Option<LowRank>,
+}
+
+/// A low-rank addition (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
+#[derive(Clone)]
+pub struct LowRank {
+    /// Rank × inputs.
+    pub a: Tensor,
+    /// Outputs × rank.
+    pub b: Tensor,
+    pub scale: f64,
+    /// Share of the inputs that is dropped in training.
+    pub dropout: f64,
+    /// Its number among the model's adapters: decides which inputs are dropped.
+    pub number: u64,
+}
+
+impl Linear {
+    /// Rows × inputs to rows × outputs. `dropout` is given in training only.
+    pub fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+        let mut out = product(rows, &self.weight)?;
+        if let Some(bias) = &self.bias {
+            out = out.broadcast_add(&bias.to_dtype(out.dtype())?)?;
+        }
+        match &self.adapter {
+            Some(adapter) => out + adapter.forward(rows, dropout)?,
+            None => Ok(out),
+        }
+    }
+
+    /// The weight with the adapter's share in it.
+    pub fn merged(&self) -> Result<Tensor> {
+        match &self.adapter {
+            None => Ok(self.weight.clone()),
+            Some(adapter) => {
+                let added =
+                    (adapter.b.to_dtype(DType::F32)?.matmul(&adapter.a.to_dtype(DType::F32)?)? * adapter.scale)?;
+                (self.weight.to_dtype(DType::F32)? + added)?.to_dtype(self.weight.dtype())
+            }
+        }
+    }
+}
+
+/// `rows · weightᵀ`, in the precision of the rows. Where the rows have a gradient and the weight has none, none is
+/// computed for it either (candle's own product would: a third of the work of training an adapter).
+pub fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let weight = weight.to_dtype(rows.dtype())?;
+    if weight.track_op() || !rows.track_op() {
+        return rows.matmul(&weight.t()?);
+    }
+    let out = Made::new(rows.detach().matmul(&weight.t()?)?);
+    rows.apply_op1(Frozen { weight, out })
+}
+
+/// A product with a weight that is not trained; its result is there already.
+struct Frozen {
+    weight: Tensor,
+    out: Made,
+}
+
+impl CustomOp1 for Frozen {
+    fn name(&self) -> &'static str {
+        "frozen-linear"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        self.out.on_cpu()
+    }
+
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.out.on_cuda()
+    }
+
+    fn bwd(&self, _: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        Ok(Some(gradient.matmul(&self.weight)?))
+    }
+}
+
+impl LowRank {
+    /// Computed in the precision of the rows (an f32 adapter on a bf16 model too: its gradients come out in f32).
+    fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+        let mut kept = rows.clone();
+        if let Some(dropout) = dropout.filter(|_| self.dropout > 0.0) {
+            kept = dropout.apply(&kept, self.dropout, self.number)?;
+        }
+        let of = |part: &Tensor| part.to_dtype(rows.dtype())?.t();
+        kept.matmul(&of(&self.a)?)?.matmul(&of(&self.b)?)? * self.scale
+    }
+}

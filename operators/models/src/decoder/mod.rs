@@ -1,0 +1,322 @@
+//! Decoders on candle: Qwen2, Qwen2.5, Qwen3 and Llama, for training and for scoring, on any device.
+//!
+//! One network over shared blocks ([`block`]); a family's own file says what its blocks have. Everything is
+//! differentiable ([`ops`], [`attention`]), rows of a batch may be padded or packed in any way ([`layout`]), and logits
+//! are of all positions. [`crate::inference`] generates text with the same weights.
+#![cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        reason = "the tensor path with a cache is for devices other than the CPU; it is tested beside transformers"
+    )
+)]
+
+mod adapter;
+mod attention;
+mod block;
+mod cache;
+mod config;
+mod dropout;
+mod layout;
+mod linear;
+mod llama;
+mod made;
+mod ops;
+mod qwen2;
+mod qwen3;
+mod rope;
+mod tensor_attention;
+mod weights;
+#[cfg(test)]
+pub mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Result as Computed, Tensor};
+use searchmill_engine::operator::OperatorError;
+
+pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
+pub use block::Block;
+pub use cache::KvCache;
+pub use config::{DecoderConfig, Family, layer_name};
+pub use dropout::Dropout;
+pub use layout::Layout;
+#[cfg(test)]
+pub use layout::Side;
+pub use linear::{Linear, LowRank, product};
+pub use ops::log_probabilities;
+pub use rope::{Angles, Rope};
+pub use weights::Tensors;
+
+/// A decoder with its weights.
+#[derive(Clone)]
+pub struct Decoder {
+    config: Arc<DecoderConfig>,
+    embedding: Tensor,
+    blocks: Vec<Block>,
+    norm: Tensor,
+    /// None: the embedding's weights are used (tied).
+    head: Option<Linear>,
+    rope: Arc<Rope>,
+    /// What is computed with; the weights may be more precise.
+    dtype: DType,
+}
+
+/// What a model takes in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryNeed {
+    /// Bytes of the weights.
+    pub weights: u64,
+    /// Bytes of the keys and values of all tokens in flight.
+    pub cache: u64,
+    /// Bytes of what lies between the layers.
+    pub activations: u64,
+}
+
+impl MemoryNeed {
+    /// All of it.
+    pub(crate) fn total(&self) -> u64 {
+        self.weights + self.cache + self.activations
+    }
+
+    /// # Errors
+    /// When that is more than `available` bytes: says how much of what.
+    pub(crate) fn check(&self, available: u64) -> Result<(), OperatorError> {
+        if self.total() <= available {
+            return Ok(());
+        }
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let message = format!(
+            "the model needs {} MiB (weights {}, keys and values {}, work space {}), but {} MiB are available",
+            mib(self.total()),
+            mib(self.weights),
+            mib(self.cache),
+            mib(self.activations),
+            mib(available)
+        );
+        Err(OperatorError::machine(message).with_help("use a smaller model, fewer rows at once, or a shorter context"))
+    }
+}
+
+fn failed(error: candle_core::Error) -> OperatorError {
+    OperatorError::machine(format!("the model failed: {error}"))
+}
+
+impl Decoder {
+    /// Reads `config.json` of a model folder.
+    ///
+    /// # Errors
+    /// When it is missing or not that of a known decoder.
+    pub fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
+        let path = folder.join("config.json");
+        let text =
+            std::fs::read(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
+        DecoderConfig::parse(&text, &path.display().to_string())
+    }
+
+    /// Loads a model folder.
+    ///
+    /// # Errors
+    /// When a file is missing, broken, or does not fit `config.json`; the message names file and tensor.
+    pub fn load(folder: &Path, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
+        let config = Self::read_config(folder)?;
+        let tensors = weights::read_folder(folder, device, dtype)?;
+        Self::from_checked(config, tensors, &folder.display().to_string())
+    }
+
+    /// A decoder of these tensors, which may be those of variables: gradients flow to them, and what is written into
+    /// them is what the decoder computes with.
+    ///
+    /// # Errors
+    /// When a tensor is missing, too many, or of the wrong shape.
+    pub(crate) fn from_weights(config: DecoderConfig, tensors: Tensors) -> Result<Self, OperatorError> {
+        Self::from_checked(config, tensors, "the weights")
+    }
+
+    /// The same; `place` is where they come from, for messages.
+    ///
+    /// # Errors
+    /// When a tensor is missing, too many, or of the wrong shape.
+    pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
+        let mut tensors = weights::checked(&config, tensors, place)?;
+        let mut take = |name: &str| tensors.remove(name);
+        let missing = || OperatorError::engine("a checked tensor is gone");
+        let embedding = take("model.embed_tokens.weight").ok_or_else(missing)?;
+        let norm = take("model.norm.weight").ok_or_else(missing)?;
+        let head = take("lm_head.weight").map(|weight| Linear { weight, bias: None, adapter: None });
+        let layers = 0..config.num_hidden_layers;
+        let blocks =
+            layers.map(|layer| Block::new(&config, layer, &mut tensors)).collect::<Computed<_>>().map_err(failed)?;
+        let (rope, dtype) = (Arc::new(Rope::new(&config)), embedding.dtype());
+        Ok(Self { rope, config: Arc::new(config), embedding, blocks, norm, head, dtype })
+    }
+
+    /// Computes in this precision, whatever that of the weights is: gradients come out in that of the weights.
+    #[must_use]
+    pub(crate) fn computing_in(self, dtype: DType) -> Self {
+        Self { dtype, ..self }
+    }
+
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    pub fn embedding(&self) -> &Tensor {
+        &self.embedding
+    }
+
+    pub fn norm(&self) -> &Tensor {
+        &self.norm
+    }
+
+    /// The weight that makes logits (vocabulary × dimensions): the head's, or the embedding's where they are tied.
+    pub(crate) fn head_weight(&self) -> &Tensor {
+        self.head.as_ref().map_or(&self.embedding, |head| &head.weight)
+    }
+
+    pub fn rope(&self) -> &Arc<Rope> {
+        &self.rope
+    }
+
+    /// The last layer's vectors of all tokens: rows × columns tokens (u32) to rows × columns × dimensions. A cache, if
+    /// given, takes the tokens up, and they see what it holds.
+    ///
+    /// # Errors
+    /// When a token is none of the vocabulary, the cache is full, or the device fails.
+    pub fn hidden(&self, tokens: &Tensor, layout: &Layout, mut cache: Option<&mut KvCache>) -> Computed<Tensor> {
+        let mut hidden = self.embed(tokens)?;
+        let angles = self.angles(layout);
+        for layer in 0..self.blocks.len() {
+            hidden = self.layer(layer, &hidden, layout, &angles, cache.as_deref_mut())?;
+        }
+        if let Some(cache) = cache {
+            cache.advance(layout);
+        }
+        self.finish(&hidden)
+    }
+
+    /// The first step of [`Self::hidden`]: tokens to vectors. The steps are open so that a training can hold the
+    /// activations of one layer at a time.
+    pub fn embed(&self, tokens: &Tensor) -> Computed<Tensor> {
+        let (rows, columns) = tokens.dims2()?;
+        let vectors = self.embedding.index_select(&tokens.flatten_all()?, 0)?;
+        vectors.to_dtype(self.dtype)?.reshape((rows, columns, self.config.hidden_size))
+    }
+
+    /// The angles of a layout's positions, needed by every layer.
+    pub fn angles(&self, layout: &Layout) -> Arc<Angles> {
+        Arc::new(self.rope.angles(&layout.positions))
+    }
+
+    /// One layer.
+    pub fn layer(
+        &self,
+        layer: usize,
+        hidden: &Tensor,
+        layout: &Layout,
+        angles: &Arc<Angles>,
+        cache: Option<&mut KvCache>,
+    ) -> Computed<Tensor> {
+        self.blocks[layer].forward(hidden, layout, angles, cache)
+    }
+
+    /// The last step: the final norm.
+    pub fn finish(&self, hidden: &Tensor) -> Computed<Tensor> {
+        ops::rms_norm(hidden, &self.norm, self.config.rms_norm_eps)
+    }
+
+    /// Vectors (… × dimensions) to logits (… × vocabulary).
+    pub fn logits(&self, hidden: &Tensor) -> Computed<Tensor> {
+        let mut shape = hidden.dims().to_vec();
+        let flat = hidden.reshape(((), self.config.hidden_size))?;
+        let logits = match &self.head {
+            Some(head) => head.forward(&flat, None)?,
+            None => linear::product(&flat, &self.embedding)?,
+        };
+        if let Some(last) = shape.last_mut() {
+            *last = self.config.vocab_size;
+        }
+        logits.reshape(shape)
+    }
+
+    /// The weights by their names in a checkpoint; tied embeddings once, adapters left out.
+    pub fn parameters(&self) -> Tensors {
+        let mut all = Tensors::new();
+        all.insert("model.embed_tokens.weight".to_owned(), self.embedding.clone());
+        all.insert("model.norm.weight".to_owned(), self.norm.clone());
+        all.extend(self.head.as_ref().map(|head| ("lm_head.weight".to_owned(), head.weight.clone())));
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let weights = block.weights().into_iter();
+            all.extend(weights.map(|(name, tensor)| (config::layer_name(layer, &name), tensor.clone())));
+        }
+        all
+    }
+
+    /// The weights with the adapter's share in them: a checkpoint of its own.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn merged_parameters(&self) -> Computed<Tensors> {
+        let mut all = self.parameters();
+        for (layer, block) in self.blocks.iter().enumerate() {
+            for (name, linear) in block.linears() {
+                all.insert(config::layer_name(layer, &format!("{name}.weight")), linear.merged()?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The weights of the adapter on it, by the names that PEFT gives them.
+    pub(crate) fn adapter_parameters(&self) -> Tensors {
+        let mut all = Tensors::new();
+        for (layer, block) in self.blocks.iter().enumerate() {
+            for (name, linear) in block.linears() {
+                let Some(adapter) = &linear.adapter else { continue };
+                let module = config::layer_name(layer, name);
+                all.insert(adapter_tensor_name(&module, "lora_A"), adapter.a.clone());
+                all.insert(adapter_tensor_name(&module, "lora_B"), adapter.b.clone());
+            }
+        }
+        all
+    }
+
+    /// Puts an adapter on; its tensors may be those of variables.
+    ///
+    /// # Errors
+    /// When a module that it names is not in the model.
+    pub fn attach(&mut self, adapter: &Adapter) -> Result<(), OperatorError> {
+        for (number, (module, (a, b))) in adapter.modules.iter().enumerate() {
+            let linear = self.module_mut(module);
+            let linear =
+                linear.ok_or_else(|| OperatorError::data(format!("the model has no module `{module}` to adapt")))?;
+            linear.adapter = Some(LowRank {
+                a: a.clone(),
+                b: b.clone(),
+                scale: adapter.config.scale(),
+                dropout: adapter.config.lora_dropout,
+                number: number as u64,
+            });
+        }
+        Ok(())
+    }
+
+    fn module_mut(&mut self, module: &str) -> Option<&mut Linear> {
+        let (layer, name) = module.strip_prefix("model.layers.")?.split_once('.')?;
+        self.blocks.get_mut(layer.parse::<usize>().ok()?)?.linear_mut(name)
+    }
+}
+
+/// What generating takes: weights, and keys and values of `rows` rows of `tokens` tokens, at so many bytes a number.
+pub(crate) fn inference_need(config: &DecoderConfig, rows: usize, tokens: usize, number_bytes: usize) -> MemoryNeed {
+    let widest = config.vocab_size.max(config.hidden_size * 8 + config.intermediate_size * 3);
+    MemoryNeed {
+        weights: (config.parameter_count() * number_bytes) as u64,
+        cache: (config.cache_bytes_per_token(number_bytes) * rows * tokens) as u64,
+        activations: (widest * rows.max(64) * number_bytes) as u64,
+    }
+}

@@ -1,0 +1,165 @@
+//! Rotary positions (Su et al. 2021, arXiv:2104.09864), and the ways to stretch them over longer texts.
+
+use std::f64::consts::PI;
+use std::sync::OnceLock;
+
+use candle_core::{DType, Device, Tensor};
+use searchmill_kernels::loops::Turns;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::DecoderConfig;
+
+/// `rope_scaling` of a configuration (`rope_parameters` in newer ones).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    #[serde(default = "default_kind", alias = "type")]
+    rope_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rope_theta: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    low_freq_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    high_freq_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    original_max_position_embeddings: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attention_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beta_fast: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beta_slow: Option<f64>,
+}
+
+fn default_kind() -> String {
+    "default".to_owned()
+}
+
+impl RopeScaling {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let kind = self.rope_type.as_str();
+        if !matches!(kind, "default" | "linear" | "llama3" | "yarn") {
+            return Err(format!("the rope scaling `{kind}` is not known: default, linear, llama3 and yarn are"));
+        }
+        match self.factor {
+            None if kind != "default" => Err(format!("the rope scaling `{kind}` has no factor")),
+            Some(factor) if factor < 1.0 => {
+                Err(format!("the rope scaling's factor is {factor}, it must be at least 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A decoder's rotary frequencies.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    frequencies: Vec<f32>,
+    /// Sines and cosines are multiplied by this (1 but for yarn).
+    amplitude: f32,
+}
+
+/// Cosines and sines of the angles of some positions: `half` numbers for each.
+#[derive(Clone, Debug)]
+pub struct Angles {
+    pub cosines: Vec<f32>,
+    pub sines: Vec<f32>,
+    pub half: usize,
+    /// Both on a device, in f32.
+    tables: OnceLock<(Tensor, Tensor)>,
+}
+
+impl Angles {
+    /// As the loops take them.
+    pub fn turns(&self) -> Turns<'_> {
+        Turns { cosines: &self.cosines, sines: &self.sines, half: self.half }
+    }
+
+    /// Cosines and sines on a device (the same one every time): positions × half, in `dtype`.
+    pub fn tables(&self, device: &Device, dtype: DType) -> candle_core::Result<(Tensor, Tensor)> {
+        if self.tables.get().is_none() {
+            let table = |numbers: &[f32]| Tensor::from_slice(numbers, (numbers.len() / self.half, self.half), device);
+            // Another thread may have been faster: its tables are as good.
+            drop(self.tables.set((table(&self.cosines)?, table(&self.sines)?)));
+        }
+        let Some((cosines, sines)) = self.tables.get() else { candle_core::bail!("the angles are gone") };
+        Ok((cosines.to_dtype(dtype)?, sines.to_dtype(dtype)?))
+    }
+}
+
+impl Rope {
+    pub fn new(config: &DecoderConfig) -> Self {
+        let size = config.head_dimensions();
+        let plain = plain(config.rope_theta(), size);
+        let (frequencies, amplitude) = match config.rope() {
+            Some(scaling) => scaled(&plain, scaling, config, size),
+            None => (plain, 1.0),
+        };
+        Self {
+            frequencies: frequencies.into_iter().map(|frequency| frequency as f32).collect(),
+            amplitude: amplitude as f32,
+        }
+    }
+
+    /// The angles of positions, one after the other.
+    pub fn angles(&self, positions: &[u32]) -> Angles {
+        let half = self.frequencies.len();
+        let (mut cosines, mut sines) = (Vec::with_capacity(positions.len() * half), Vec::new());
+        sines.reserve(positions.len() * half);
+        for position in positions {
+            for frequency in &self.frequencies {
+                let (sine, cosine) = (*position as f32 * frequency).sin_cos();
+                cosines.push(cosine * self.amplitude);
+                sines.push(sine * self.amplitude);
+            }
+        }
+        Angles { cosines, sines, half, tables: OnceLock::new() }
+    }
+}
+
+fn plain(theta: f64, size: usize) -> Vec<f64> {
+    (0..size / 2).map(|i| theta.powf(-((2 * i) as f64) / size as f64)).collect()
+}
+
+fn scaled(plain: &[f64], scaling: &RopeScaling, config: &DecoderConfig, size: usize) -> (Vec<f64>, f64) {
+    let factor = scaling.factor.unwrap_or(1.0);
+    match scaling.rope_type.as_str() {
+        "linear" => (plain.iter().map(|frequency| frequency / factor).collect(), 1.0),
+        "llama3" => (plain.iter().map(|frequency| llama3(*frequency, factor, scaling)).collect(), 1.0),
+        "yarn" => yarn(plain, factor, scaling, config, size),
+        _ => (plain.to_vec(), 1.0),
+    }
+}
+
+/// Llama 3.1's: long waves are stretched, short ones kept, and those between are blended.
+fn llama3(frequency: f64, factor: f64, scaling: &RopeScaling) -> f64 {
+    let low = scaling.low_freq_factor.unwrap_or(1.0);
+    let high = scaling.high_freq_factor.unwrap_or(4.0);
+    let original = scaling.original_max_position_embeddings.unwrap_or(8192.0);
+    let wavelength = 2.0 * PI / frequency;
+    if wavelength < original / high {
+        return frequency;
+    }
+    if wavelength > original / low {
+        return frequency / factor;
+    }
+    let smooth = (original / wavelength - low) / (high - low);
+    (1.0 - smooth) * frequency / factor + smooth * frequency
+}
+
+/// YaRN (Peng et al. 2023, arXiv:2309.00071), with the defaults of the paper.
+fn yarn(plain: &[f64], factor: f64, scaling: &RopeScaling, config: &DecoderConfig, size: usize) -> (Vec<f64>, f64) {
+    let original = scaling.original_max_position_embeddings.unwrap_or(config.max_position_embeddings as f64);
+    let dimension = |turns: f64| size as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * config.rope_theta().ln());
+    let low = dimension(scaling.beta_fast.unwrap_or(32.0)).floor().max(0.0);
+    let high = dimension(scaling.beta_slow.unwrap_or(1.0)).ceil().min(size as f64 - 1.0);
+    let width = if high > low { high - low } else { 0.001 };
+    let blended = plain.iter().enumerate().map(|(i, frequency)| {
+        let stretched = ((i as f64 - low) / width).clamp(0.0, 1.0);
+        frequency / factor * stretched + frequency * (1.0 - stretched)
+    });
+    let amplitude = scaling.attention_factor.unwrap_or(if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 });
+    (blended.collect(), amplitude)
+}

@@ -1,0 +1,215 @@
+//! Attention on any device and in any precision, made of tensor operations. As on the CPU, scores are made block by
+//! block and made again on the way back: what lies in memory at once is bounded, however long the texts are.
+
+use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place, Result, Shape, Tensor};
+use searchmill_kernels::attention::Heads;
+
+use super::attention::heads_of;
+use super::layout::Layout;
+use super::made::Made;
+
+/// Scores that lie in memory at once.
+const SCORES: usize = 1 << 27;
+
+/// As [`super::attention::attend`].
+pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &Layout) -> Result<Tensor> {
+    attend_in_blocks(queries, keys, values, layout, SCORES)
+}
+
+pub(super) fn attend_in_blocks(
+    queries: &Tensor,
+    keys: &Tensor,
+    values: &Tensor,
+    layout: &Layout,
+    scores: usize,
+) -> Result<Tensor> {
+    let shape = heads_of(queries, keys)?;
+    let width = (shape.rows * shape.heads * shape.keys).max(1);
+    let block = (scores / width).clamp(1, shape.columns.max(1));
+    let attention = TensorAttention { layout: layout.clone(), shape, block };
+    let given = attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+    let out = attention.forward(&given)?;
+    if [queries, keys, values].iter().all(|tensor| !tensor.track_op()) {
+        return Ok(out);
+    }
+    queries.apply_op3(keys, values, Attended { attention, out: Made::new(out) })
+}
+
+struct TensorAttention {
+    layout: Layout,
+    shape: Heads,
+    /// Queries whose scores are held at once.
+    block: usize,
+}
+
+/// Queries (rows × key heads × group × columns × size), keys and values (rows × key heads × keys × size).
+struct Arranged {
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+}
+
+/// A block of queries: the first one, how many, and the keys that any of them sees.
+#[derive(Clone, Copy)]
+struct Block {
+    first: usize,
+    count: usize,
+    start: usize,
+    width: usize,
+}
+
+impl TensorAttention {
+    fn arranged(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Arranged> {
+        let by_head = |tensor: &Tensor| tensor.transpose(1, 2)?.contiguous();
+        Ok(Arranged { queries: self.split(queries)?, keys: by_head(keys)?, values: by_head(values)? })
+    }
+
+    /// Rows × columns × heads × size to rows × key heads × group × columns × size.
+    fn split(&self, heads: &Tensor) -> Result<Tensor> {
+        let s = &self.shape;
+        let heads = heads.reshape((s.rows, s.columns, s.shared, s.group(), s.size))?;
+        heads.permute((0, 2, 3, 1, 4))?.contiguous()
+    }
+
+    /// The way back of [`Self::split`].
+    fn join(&self, parts: &[Tensor]) -> Result<Tensor> {
+        let s = &self.shape;
+        let all = Tensor::cat(parts, 3)?.permute((0, 3, 1, 2, 4))?.contiguous()?;
+        all.reshape((s.rows, s.columns, s.heads, s.size))
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let columns = self.shape.columns;
+        let one = |first: usize| {
+            let count = self.block.min(columns - first);
+            let spans = self.layout.spans.chunks(columns).flat_map(|row| &row[first..first + count]);
+            let (start, end) =
+                spans.fold((u32::MAX, 0), |(start, end), span| (span.start.min(start), span.end.max(end)));
+            Block { first, count, start: start as usize, width: (end - start) as usize }
+        };
+        (0..columns).step_by(self.block).map(one).collect()
+    }
+
+    /// A block of queries, a group's below each other: rows × key heads × (group · count) × size.
+    fn queries(&self, split: &Tensor, block: Block) -> Result<Tensor> {
+        let s = &self.shape;
+        let part = split.narrow(3, block.first, block.count)?.contiguous()?;
+        part.reshape((s.rows, s.shared, s.group() * block.count, s.size))
+    }
+
+    /// How much each query of a block heeds each key, in f32: rows × key heads × (group · count) × width.
+    fn shares(&self, queries: &Tensor, keys: &Tensor, block: Block) -> Result<Tensor> {
+        let s = &self.shape;
+        let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
+        let scores = (scores * f64::from(s.scale()))?;
+        let scores = scores.reshape((s.rows, s.shared, s.group(), block.count, block.width))?;
+        let scores = scores.broadcast_add(&self.bias(block, queries)?)?;
+        let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+        let shares = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
+        shares.reshape((s.rows, s.shared, s.group() * block.count, block.width))
+    }
+
+    /// 0 where a token sees a key, a number that no score outweighs where it does not: rows × 1 × 1 × count × width.
+    fn bias(&self, block: Block, like: &Tensor) -> Result<Tensor> {
+        let (starts, ends) = self.layout.seen(like.device())?;
+        let keys = Tensor::arange(block.start as u32, (block.start + block.width) as u32, like.device())?;
+        let keys = keys.reshape((1, 1, block.width))?;
+        let of = |ends: &Tensor| ends.narrow(1, block.first, block.count)?.unsqueeze(2);
+        let sees = (keys.broadcast_ge(&of(starts)?)? * keys.broadcast_lt(&of(ends)?)?)?;
+        sees.to_dtype(DType::F32)?.affine(HIDDEN, -HIDDEN)?.unsqueeze(1)?.unsqueeze(1)
+    }
+
+    fn forward(&self, given: &Arranged) -> Result<Tensor> {
+        let s = &self.shape;
+        let mut parts = Vec::new();
+        for block in self.blocks() {
+            let queries = self.queries(&given.queries, block)?;
+            let keys = given.keys.narrow(2, block.start, block.width)?;
+            let values = given.values.narrow(2, block.start, block.width)?;
+            let shares = self.shares(&queries, &keys, block)?.to_dtype(values.dtype())?;
+            parts.push(shares.matmul(&values)?.reshape((s.rows, s.shared, s.group(), block.count, s.size))?);
+        }
+        self.join(&parts)
+    }
+
+    /// Gradients of queries, keys and values.
+    fn backward(&self, given: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
+        let s = &self.shape;
+        let gradient = self.split(gradient)?;
+        let dtype = gradient.dtype();
+        let nothing = || Tensor::zeros((s.rows, s.shared, s.keys, s.size), DType::F32, gradient.device());
+        let (of_keys, of_values, mut of_queries) = (nothing()?, nothing()?, Vec::new());
+        for block in self.blocks() {
+            let queries = self.queries(&given.queries, block)?;
+            let keys = given.keys.narrow(2, block.start, block.width)?;
+            let values = given.values.narrow(2, block.start, block.width)?;
+            let gradient = self.queries(&gradient, block)?;
+            let shares = self.shares(&queries, &keys, block)?;
+            add(&of_values, &shares.to_dtype(dtype)?.t()?.matmul(&gradient)?, block.start)?;
+            let inner = gradient.matmul(&values.t()?)?.to_dtype(DType::F32)?;
+            let whole = (&inner * &shares)?.sum_keepdim(D::Minus1)?;
+            let inner = ((inner.broadcast_sub(&whole)? * shares)? * f64::from(s.scale()))?.to_dtype(dtype)?;
+            of_queries.push(inner.matmul(&keys)?.reshape((s.rows, s.shared, s.group(), block.count, s.size))?);
+            add(&of_keys, &inner.t()?.matmul(&queries)?, block.start)?;
+        }
+        let by_token = |tensor: Tensor| tensor.to_dtype(dtype)?.transpose(1, 2)?.contiguous();
+        Ok([self.join(&of_queries)?, by_token(of_keys)?, by_token(of_values)?])
+    }
+}
+
+const HIDDEN: f64 = 1e30;
+
+/// Adds to the keys from `start` on, in place.
+fn add(sums: &Tensor, more: &Tensor, start: usize) -> Result<()> {
+    let old = sums.narrow(2, start, more.dim(2)?)?;
+    sums.slice_set(&(old + more.to_dtype(DType::F32)?)?.contiguous()?, 2, start)
+}
+
+/// The operation in the graph: its result is there already.
+struct Attended {
+    attention: TensorAttention,
+    out: Made,
+}
+
+impl CustomOp3 for Attended {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Place,
+        _: &CpuStorage,
+        _: &Place,
+        _: &CpuStorage,
+        _: &Place,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.out.on_cpu()
+    }
+
+    fn cuda_fwd(
+        &self,
+        _: &CudaStorage,
+        _: &Place,
+        _: &CudaStorage,
+        _: &Place,
+        _: &CudaStorage,
+        _: &Place,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.out.on_cuda()
+    }
+
+    fn bwd(
+        &self,
+        queries: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let given = self.attention.arranged(&queries.detach(), &keys.detach(), &values.detach())?;
+        let [of_queries, of_keys, of_values] = self.attention.backward(&given, &gradient.detach())?;
+        Ok((Some(of_queries), Some(of_keys), Some(of_values)))
+    }
+}

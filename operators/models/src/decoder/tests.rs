@@ -1,0 +1,329 @@
+//! The decoders beside transformers' (scripts/reference_models.py made the models and the figures).
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device, Tensor, Var};
+use searchmill_fixtures::models::folder;
+
+use super::*;
+
+const FAMILIES: [&str; 4] = ["qwen2", "qwen3", "llama", "qwen3_linear"];
+
+pub fn decoder(family: &str) -> Decoder {
+    Decoder::load(&folder(family), &Device::Cpu, DType::F32).unwrap()
+}
+
+pub fn reference(family: &str) -> BTreeMap<String, Tensor> {
+    let path = folder(family).join("reference.safetensors");
+    candle_core::safetensors::load(path, &Device::Cpu).unwrap().into_iter().collect()
+}
+
+/// The largest difference over the largest number.
+fn relative_error(found: &Tensor, expected: &Tensor) -> f32 {
+    assert_eq!(found.dims(), expected.dims());
+    let largest = |tensor: &Tensor| tensor.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+    largest(&(found - expected).unwrap()) / largest(expected)
+}
+
+fn close(found: &Tensor, expected: &Tensor, what: &str) {
+    let error = relative_error(found, expected);
+    assert!(error < 1e-4, "{what}: relative error {error}");
+}
+
+fn logits(decoder: &Decoder, tokens: &Tensor, layout: &Layout, cache: Option<&mut KvCache>) -> Tensor {
+    decoder.logits(&decoder.hidden(tokens, layout, cache).unwrap()).unwrap()
+}
+
+#[test]
+fn logits_of_one_row_with_and_without_a_cache() {
+    for family in FAMILIES {
+        let (decoder, reference) = (decoder(family), reference(family));
+        let (tokens, expected) = (&reference["one.tokens"], &reference["one.logits"]);
+        close(&logits(&decoder, tokens, &Layout::whole(1, 40), None), expected, family);
+        let mut cache = KvCache::new(decoder.config(), 1, 40, DType::F32, &Device::Cpu).unwrap();
+        let mut at = 0;
+        for step in [17, 1, 1, 20, 1] {
+            let layout = Layout::next(&cache, &[step], step);
+            let part = logits(&decoder, &tokens.narrow(1, at, step).unwrap(), &layout, Some(&mut cache));
+            close(&part, &expected.narrow(1, at, step).unwrap(), &format!("{family} from {at}"));
+            at += step;
+        }
+        assert!(
+            decoder.hidden(tokens, &Layout::next(&cache, &[40], 40), Some(&mut cache)).is_err(),
+            "the cache is full"
+        );
+    }
+}
+
+#[test]
+fn logits_of_ragged_rows_padded_on_either_side_or_packed() {
+    for family in FAMILIES {
+        let (decoder, reference) = (decoder(family), reference(family));
+        let (tokens, expected) = (&reference["ragged.tokens"], &reference["ragged.logits"]);
+        let lengths: Vec<usize> =
+            reference["ragged.lengths"].to_vec1::<u32>().unwrap().into_iter().map(|length| length as usize).collect();
+        let rows = tokens.to_vec2::<u32>().unwrap();
+        let row = |tensor: &Tensor, row: usize, start: usize| {
+            tensor.get(row).unwrap().narrow(0, start, lengths[row]).unwrap()
+        };
+        let right = logits(&decoder, tokens, &Layout::padded(&lengths, 10, Side::Right), None);
+        let shifted = rows
+            .iter()
+            .zip(&lengths)
+            .flat_map(|(row, length)| row[*length..].iter().chain(&row[..*length]).copied().collect::<Vec<u32>>());
+        let shifted = Tensor::from_vec(shifted.collect::<Vec<u32>>(), (16, 10), &Device::Cpu).unwrap();
+        let left = logits(&decoder, &shifted, &Layout::padded(&lengths, 10, Side::Left), None);
+        let whole: Vec<u32> = rows.iter().zip(&lengths).flat_map(|(row, length)| row[..*length].to_vec()).collect();
+        let segments: Vec<u32> =
+            lengths.iter().enumerate().flat_map(|(row, length)| vec![row as u32 + 1; *length]).collect();
+        let count = whole.len();
+        let whole = Tensor::from_vec(whole, (1, count), &Device::Cpu).unwrap();
+        let packed = logits(&decoder, &whole, &Layout::packed(&segments, count), None).squeeze(0).unwrap();
+        let mut start = 0;
+        for (number, length) in lengths.iter().enumerate() {
+            let wanted = row(expected, number, 0);
+            close(&row(&right, number, 0), &wanted, &format!("{family} right {number}"));
+            close(&row(&left, number, 10 - length), &wanted, &format!("{family} left {number}"));
+            close(&packed.narrow(0, start, *length).unwrap(), &wanted, &format!("{family} packed {number}"));
+            start += length;
+        }
+    }
+}
+
+/// Rows of different lengths go on from a cache, whichever side was filled up.
+#[test]
+fn ragged_rows_with_a_cache() {
+    let (decoder, reference) = (decoder("qwen3"), reference("qwen3"));
+    let (tokens, expected) = (&reference["ragged.tokens"], &reference["ragged.logits"]);
+    let lengths = reference["ragged.lengths"].to_vec1::<u32>().unwrap();
+    let rows: Vec<usize> = (0..16).filter(|row| lengths[*row] >= 4).collect();
+    let heads: Vec<usize> = rows.iter().enumerate().map(|(number, _)| 1 + number % 3).collect();
+    let all = tokens.to_vec2::<u32>().unwrap();
+    for side in [Side::Left, Side::Right] {
+        let mut cache = KvCache::new(decoder.config(), rows.len(), 16, DType::F32, &Device::Cpu).unwrap();
+        let first: Vec<u32> = rows
+            .iter()
+            .zip(&heads)
+            .flat_map(|(row, head)| {
+                let (text, padding) = (all[*row][..*head].to_vec(), vec![2; 3 - head]);
+                if side == Side::Left { [padding, text].concat() } else { [text, padding].concat() }
+            })
+            .collect();
+        let first = Tensor::from_vec(first, (rows.len(), 3), &Device::Cpu).unwrap();
+        logits(&decoder, &first, &Layout::padded(&heads, 3, side), Some(&mut cache));
+        for step in 0..1 {
+            let next: Vec<u32> = rows.iter().zip(&heads).map(|(row, head)| all[*row][head + step]).collect();
+            let next = Tensor::from_vec(next, (rows.len(), 1), &Device::Cpu).unwrap();
+            let layout = Layout::next(&cache, &vec![1; rows.len()], 1);
+            let found = logits(&decoder, &next, &layout, Some(&mut cache));
+            for (number, (row, head)) in rows.iter().zip(&heads).enumerate() {
+                let wanted = expected.get(*row).unwrap().narrow(0, head + step, 1).unwrap();
+                close(&found.get(number).unwrap(), &wanted, &format!("{side:?} row {row}"));
+            }
+        }
+    }
+}
+
+fn loss(decoder: &Decoder, tokens: &Tensor) -> Tensor {
+    let count = tokens.dim(1).unwrap();
+    let logits = logits(decoder, tokens, &Layout::whole(1, count), None).squeeze(0).unwrap();
+    let targets = tokens.squeeze(0).unwrap().to_vec1::<u32>().unwrap();
+    let found = log_probabilities(&logits.narrow(0, 0, count - 1).unwrap(), &targets[1..]).unwrap();
+    found.mean_all().unwrap().neg().unwrap()
+}
+
+fn variables(tensors: Tensors) -> BTreeMap<String, Var> {
+    tensors.into_iter().map(|(name, tensor)| (name, Var::from_tensor(&tensor).unwrap())).collect()
+}
+
+fn tensors(variables: &BTreeMap<String, Var>) -> Tensors {
+    variables.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect()
+}
+
+#[test]
+fn gradients_of_all_weights() {
+    for family in FAMILIES {
+        let (plain, reference) = (decoder(family), reference(family));
+        let variables = variables(plain.parameters());
+        let decoder = Decoder::from_weights(plain.config().clone(), tensors(&variables)).unwrap();
+        let loss = loss(&decoder, &reference["one.tokens"]);
+        let expected = reference["loss"].to_vec1::<f32>().unwrap()[0];
+        assert!((loss.to_scalar::<f32>().unwrap() - expected).abs() < 1e-4);
+        let gradients = loss.backward().unwrap();
+        let mut compared = 0;
+        for (name, expected) in &reference {
+            if let Some(name) = name.strip_prefix("gradient.") {
+                let found = gradients.get(&variables[name]).unwrap_or_else(|| panic!("no gradient of {name}"));
+                close(found, expected, &format!("{family} {name}"));
+                compared += 1;
+            }
+        }
+        assert!(compared >= 11, "{compared}");
+        assert!(variables.values().all(|var| gradients.get(var).is_some()), "every weight has a gradient");
+    }
+}
+
+#[test]
+fn adapters_logits_and_gradients() {
+    for family in FAMILIES {
+        let (mut decoder, reference) = (decoder(family), reference(family));
+        let mut adapter = Adapter::load(&folder(family), decoder.config(), &Device::Cpu, DType::F32).unwrap();
+        assert_eq!(adapter.modules.len(), 6);
+        for (a, b) in adapter.modules.values_mut() {
+            *a = Var::from_tensor(a).unwrap().as_tensor().clone();
+            *b = Var::from_tensor(b).unwrap().as_tensor().clone();
+        }
+        decoder.attach(&adapter).unwrap();
+        let tokens = &reference["one.tokens"];
+        close(&logits(&decoder, tokens, &Layout::whole(1, 40), None), &reference["lora.logits"], family);
+        let gradients = loss(&decoder, tokens).backward().unwrap();
+        for (name, tensor) in decoder.adapter_parameters() {
+            close(gradients.get(&tensor).unwrap(), &reference[&format!("lora.gradient.{name}")], &name);
+        }
+        let trained = |name: &str, weight: &Tensor| name.contains("_proj.weight") && gradients.get(weight).is_some();
+        assert!(
+            decoder.parameters().iter().all(|(name, weight)| !trained(name, weight)),
+            "no work is done for the base"
+        );
+        let merged: Tensors = decoder.merged_parameters().unwrap();
+        let merged = Decoder::from_weights(decoder.config().clone(), merged).unwrap();
+        close(&logits(&merged, tokens, &Layout::whole(1, 40), None), &reference["lora.logits"], "merged");
+    }
+}
+
+/// What runs on other devices and in other precisions: bf16 weights take the way of plain tensor operations.
+#[test]
+fn bf16_is_near_f32() {
+    for family in FAMILIES {
+        let reference = reference(family);
+        let decoder = Decoder::load(&folder(family), &Device::Cpu, DType::BF16).unwrap();
+        let found = logits(&decoder, &reference["one.tokens"], &Layout::whole(1, 40), None);
+        let error = relative_error(&found.to_dtype(DType::F32).unwrap(), &reference["one.logits"]);
+        assert!(error < 0.06, "{family}: {error}");
+    }
+}
+
+#[test]
+fn dropout_depends_on_its_seed_alone() {
+    let ones = Tensor::ones((40, 50), DType::F32, &Device::Cpu).unwrap();
+    let dropped = |seed, place| {
+        Dropout { seed }.apply(&ones, 0.25, place).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
+    };
+    assert_eq!(dropped(1, 2), dropped(1, 2));
+    assert_ne!(dropped(1, 2), dropped(1, 3));
+    assert_ne!(dropped(1, 2), dropped(2, 2));
+    let zeros = dropped(1, 2).iter().filter(|number| **number == 0.0).count();
+    assert!((400..600).contains(&zeros), "{zeros} of 2000");
+}
+
+/// A copy of a reference model that a test may break.
+fn copy(family: &str) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(folder(family).join(file), copy.path().join(file)).unwrap();
+    }
+    copy
+}
+
+fn refused(folder: &Path) -> String {
+    Decoder::load(folder, &Device::Cpu, DType::F32).err().expect("an error").message
+}
+
+/// Cuts a copy's weights into two shards with an index.
+fn cut(folder: &Path) {
+    let whole = weights::read_file(&folder.join(weights::SINGLE), &Device::Cpu, DType::F32).unwrap();
+    let mut map = BTreeMap::new();
+    for shard in 0..2 {
+        let part: std::collections::HashMap<String, Tensor> =
+            whole.clone().into_iter().enumerate().filter(|(n, _)| n % 2 == shard).map(|(_, tensor)| tensor).collect();
+        let file = format!("model-0000{}-of-00002.safetensors", shard + 1);
+        candle_core::safetensors::save(&part, folder.join(&file)).unwrap();
+        map.extend(part.into_keys().map(|name| (name, file.clone())));
+    }
+    std::fs::remove_file(folder.join(weights::SINGLE)).unwrap();
+    std::fs::write(folder.join(weights::INDEX), serde_json::json!({"weight_map": map}).to_string()).unwrap();
+}
+
+#[test]
+fn shards_are_read_and_a_missing_one_is_named() {
+    let copy = copy("qwen3");
+    cut(copy.path());
+    let loaded = Decoder::load(copy.path(), &Device::Cpu, DType::F32).unwrap();
+    let reference = reference("qwen3");
+    close(&logits(&loaded, &reference["one.tokens"], &Layout::whole(1, 40), None), &reference["one.logits"], "sharded");
+    std::fs::remove_file(copy.path().join("model-00002-of-00002.safetensors")).unwrap();
+    let error = refused(copy.path());
+    assert!(
+        error.contains("model-00002-of-00002.safetensors: the shard is missing") && error.contains("tensors"),
+        "{error}"
+    );
+    std::fs::copy(
+        copy.path().join("model-00001-of-00002.safetensors"),
+        copy.path().join("model-00002-of-00002.safetensors"),
+    )
+    .unwrap();
+    let error = refused(copy.path());
+    assert!(error.contains("model-00002-of-00002.safetensors: there is no tensor `model."), "{error}");
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_is_told_with_file_and_tensor() {
+    let copy = copy("llama");
+    let path = copy.path().join(weights::SINGLE);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(refused(copy.path()).contains("model.safetensors: this is no whole safetensors file"));
+    std::fs::write(&path, b"<html>404</html>").unwrap();
+    assert!(refused(copy.path()).contains("model.safetensors: this is no whole safetensors file"));
+    std::fs::write(&path, &bytes).unwrap();
+    let config = std::fs::read_to_string(copy.path().join("config.json")).unwrap();
+    let changed = |from: &str, to: &str| {
+        assert!(config.contains(from), "{from}");
+        std::fs::write(copy.path().join("config.json"), config.replace(from, to)).unwrap();
+        refused(copy.path())
+    };
+    let error = changed("\"vocab_size\": 96", "\"vocab_size\": 100");
+    assert!(
+        error.contains("`model.embed_tokens.weight` has 96 rows, but the vocabulary of config.json has 100"),
+        "{error}"
+    );
+    let error = changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+    assert!(error.contains("there is no tensor `model.layers.2.input_layernorm.weight`"), "{error}");
+    let error = changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+    assert!(error.contains("the tensor `model.layers.1.") && error.contains("no place"), "{error}");
+    let error = changed("\"intermediate_size\": 48", "\"intermediate_size\": 50");
+    assert!(error.contains("`model.layers.0.mlp.gate_proj.weight` has the shape [48, 32]"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(refused(copy.path()).contains("has no model.safetensors"));
+}
+
+#[test]
+fn adapters_that_do_not_fit_are_refused() {
+    let copy = copy("qwen3");
+    let config = Decoder::read_config(copy.path()).unwrap();
+    let load = |config: &DecoderConfig| {
+        Adapter::load(copy.path(), config, &Device::Cpu, DType::F32).err().map(|error| error.message)
+    };
+    assert_eq!(load(&config), None);
+    let (mut other, mut wide) = (config.clone(), config.clone());
+    (other.num_hidden_layers, wide.hidden_size) = (1, 64);
+    assert!(load(&other).unwrap().contains("adapter_model.safetensors: the tensor `base_model.model.model.layers.1."));
+    assert!(
+        load(&wide).unwrap().contains("lora_B.weight` has the shape")
+            || load(&wide).unwrap().contains("lora_A.weight` has the shape")
+    );
+    let path = copy.path().join("adapter_config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"bias\": \"none\"", "\"use_dora\": true")).unwrap();
+    assert!(load(&config).unwrap().contains("`use_dora` is not supported"));
+}
+
+#[test]
+fn the_need_of_memory_is_told_with_the_numbers() {
+    let config = Decoder::read_config(&folder("qwen3")).unwrap();
+    let need = inference_need(&config, 16, 4096, 4);
+    assert_eq!(need.cache, 2 * 2 * 2 * 16 * 4 * 16 * 4096);
+    assert!(need.check(need.total()).is_ok());
+    let error = need.check(1 << 20).unwrap_err().message;
+    assert!(error.contains("keys and values 32") && error.contains("but 1 MiB are available"), "{error}");
+}

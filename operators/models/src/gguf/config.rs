@@ -1,0 +1,122 @@
+//! The metadata of a GGUF file as a decoder's configuration.
+
+use searchmill_engine::operator::OperatorError;
+use serde_json::{Map, Value, json};
+
+use super::Gguf;
+use crate::decoder::DecoderConfig;
+
+/// Architectures by llama.cpp's name, which are ours too.
+const KNOWN: [&str; 3] = ["llama", "qwen2", "qwen3"];
+
+/// What Llama 3.1 and later stretch their positions with, besides the factor.
+const LOW: f64 = 1.0;
+const HIGH: f64 = 4.0;
+const ORIGINAL: f64 = 8192.0;
+
+pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
+    let architecture = gguf.architecture.as_str();
+    if !KNOWN.contains(&architecture)
+        || gguf.whole(&format!("{architecture}.expert_count"))?.is_some_and(|count| count > 0)
+    {
+        let kind = if KNOWN.contains(&architecture) { "with experts " } else { "" };
+        return Err(gguf
+            .broken(format!("the architecture `{architecture}` {kind}is not known"))
+            .with_help("the model must be a dense decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family"));
+    }
+    let place = gguf.path.display().to_string();
+    DecoderConfig::parse(Value::Object(fields(gguf)?).to_string().as_bytes(), &place)
+}
+
+fn fields(gguf: &Gguf) -> Result<Map<String, Value>, OperatorError> {
+    let key = |name: &str| format!("{}.{name}", gguf.architecture);
+    let needed = |name: &str| {
+        let missing = || gguf.broken(format!("there is no `{}`", key(name)));
+        gguf.whole(&key(name))?.ok_or_else(missing)
+    };
+    let (hidden, heads) = (needed("embedding_length")?, needed("attention.head_count")?);
+    let tensors = &gguf.content.tensor_infos;
+    let embedding = tensors.get("token_embd.weight").map(|info| info.shape.dims());
+    let embedding = embedding.ok_or_else(|| gguf.broken("there is no tensor `token_embd.weight`"))?;
+    let mut all = json!({
+        "model_type": gguf.architecture,
+        "vocab_size": embedding.first(),
+        "hidden_size": hidden,
+        "intermediate_size": needed("feed_forward_length")?,
+        "num_hidden_layers": needed("block_count")?,
+        "num_attention_heads": heads,
+        "num_key_value_heads": gguf.whole(&key("attention.head_count_kv"))?.unwrap_or(heads),
+        "head_dim": gguf.whole(&key("attention.key_length"))?.unwrap_or(hidden / heads.max(1)),
+        "rms_norm_eps": gguf.number(&key("attention.layer_norm_rms_epsilon"))?.map_or(1e-6, shortest),
+        "rope_theta": gguf.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+        "tie_word_embeddings": !tensors.contains_key("output.weight"),
+        "attention_bias": tensors.contains_key("blk.0.attn_output.bias"),
+        "eos_token_id": ends(gguf)?,
+    });
+    let mut put = |name: &str, value: Value| all[name] = value;
+    if let Some(context) = gguf.whole(&key("context_length"))? {
+        put("max_position_embeddings", json!(context));
+    }
+    if let Some(scaling) = scaling(gguf)? {
+        put("rope_scaling", scaling);
+    }
+    Ok(all.as_object().cloned().unwrap_or_default())
+}
+
+/// A number that was written in 32 bits, as it was meant: 1e-6, not 9.999999974752427e-7.
+fn shortest(number: f64) -> f64 {
+    (number as f32).to_string().parse().unwrap_or(number)
+}
+
+/// Tokens that end a text or a turn.
+fn ends(gguf: &Gguf) -> Result<Vec<usize>, OperatorError> {
+    let mut ends = Vec::new();
+    for name in ["eos", "eot"] {
+        ends.extend(gguf.whole(&format!("tokenizer.ggml.{name}_token_id"))?);
+    }
+    Ok(ends)
+}
+
+/// How positions are stretched: in the metadata, or for Llama 3 as a factor for each frequency.
+fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
+    let key = |name: &str| format!("{}.rope.scaling.{name}", gguf.architecture);
+    if gguf.content.tensor_infos.contains_key("rope_freqs.weight") {
+        return llama3(gguf).map(Some);
+    }
+    let kind = gguf.text(&key("type"))?.unwrap_or("none");
+    if kind == "none" {
+        return Ok(None);
+    }
+    let mut scaling = json!({"rope_type": kind, "factor": gguf.number(&key("factor"))?});
+    if let Some(original) = gguf.whole(&key("original_context_length"))? {
+        scaling["original_max_position_embeddings"] = json!(original);
+    }
+    Ok(Some(scaling))
+}
+
+/// llama.cpp writes Llama 3's scaling down as its outcome. The factor is its highest number; that the others follow from
+/// it is checked.
+fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
+    let factors = super::weights::numbers(gguf, "rope_freqs.weight")?;
+    let base = gguf.number(&format!("{}.rope.freq_base", gguf.architecture))?.unwrap_or(10_000.0);
+    let highest = factors.iter().copied().fold(1.0_f32, f32::max);
+    let factor = f64::from(highest);
+    for (place, found) in factors.iter().enumerate() {
+        let wave = 2.0 * std::f64::consts::PI * base.powf(place as f64 / factors.len() as f64);
+        let wanted = if wave < ORIGINAL / HIGH {
+            1.0
+        } else if wave > ORIGINAL / LOW {
+            factor
+        } else {
+            let smooth = (ORIGINAL / wave - LOW) / (HIGH - LOW);
+            1.0 / ((1.0 - smooth) / factor + smooth)
+        };
+        if (f64::from(*found) - wanted).abs() > 1e-3 * wanted {
+            let message =
+                format!("`rope_freqs.weight` has {found} at place {place}, Llama 3's scaling by {factor} {wanted:.4}");
+            return Err(gguf.broken(message).with_help("only Llama 3's way to stretch positions is known"));
+        }
+    }
+    Ok(json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW, "high_freq_factor": HIGH,
+        "original_max_position_embeddings": ORIGINAL}))
+}

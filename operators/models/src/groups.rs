@@ -1,0 +1,92 @@
+//! Groups of texts that are encoded together. Where a group ends is decided by the texts themselves, so that a text more,
+//! less or changed moves no other group: what was computed for the others can be used again.
+
+use std::ops::Range;
+
+use searchmill_text::fnv::{OFFSET, fnv1a};
+
+/// Cuts texts into groups of about `bytes` bytes: a group ends after a text that its own hash picks once half of that is
+/// there (each byte is as likely to be picked), and at the latest once it is there twice. Every cut depends on the texts
+/// since the last one alone. The last group may be one that more texts would go on.
+pub fn groups(texts: &[&str], bytes: usize) -> Vec<Range<usize>> {
+    let mut cut = Vec::new();
+    let (mut start, mut size) = (0, 0);
+    for (place, text) in texts.iter().enumerate() {
+        size += text.len();
+        if ends(text, size, bytes.max(1)) {
+            cut.push(start..place + 1);
+            (start, size) = (place + 1, 0);
+        }
+    }
+    if start < texts.len() {
+        cut.push(start..texts.len());
+    }
+    cut
+}
+
+/// Does a group of `size` bytes end with that text?
+fn ends(text: &str, size: usize, bytes: usize) -> bool {
+    let picked = || (hash(text) % (bytes as u64 / 2).max(1)) < text.len() as u64;
+    size >= bytes * 2 || (size >= bytes / 2 && picked())
+}
+
+/// FNV-1a with a last stir.
+fn hash(text: &str) -> u64 {
+    let hash = fnv1a(OFFSET, text.as_bytes());
+    hash ^ (hash >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const BYTES: usize = 4096;
+
+    fn texts() -> Vec<String> {
+        (0..3000_usize).map(|n| format!("{n}: {}", "a word and another ".repeat(1 + n * 7919 % 60))).collect()
+    }
+
+    fn cut(texts: &[String]) -> Vec<Vec<&str>> {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        groups(&texts, BYTES).into_iter().map(|group| texts[group].to_vec()).collect()
+    }
+
+    #[test]
+    fn groups_hold_all_texts_in_their_order_and_keep_to_their_size() {
+        let texts = texts();
+        let groups = cut(&texts);
+        assert_eq!(groups.concat(), texts);
+        let sizes: Vec<usize> = groups.iter().map(|group| group.iter().map(|text| text.len()).sum()).collect();
+        let mean = sizes.iter().sum::<usize>() / sizes.len();
+        assert!((BYTES / 2..BYTES * 3 / 2).contains(&mean), "{mean}");
+        assert!(sizes.iter().all(|size| *size < BYTES * 2 + 2000), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_text_more_or_changed_costs_few_groups() {
+        let before = texts();
+        let known: BTreeSet<Vec<&str>> = cut(&before).into_iter().collect();
+        let mut after = before.clone();
+        after.insert(700, "a new text".to_owned());
+        after[2000].push('!');
+        let new = cut(&after).into_iter().filter(|group| !known.contains(group)).count();
+        assert!((1..=8).contains(&new), "{new} of {}", known.len());
+    }
+
+    #[test]
+    fn whole_groups_alone_are_cut_as_before() {
+        let texts = texts();
+        let groups = cut(&texts);
+        let some: Vec<String> = [3, 4, 9].iter().flat_map(|n| &groups[*n]).map(|text| (*text).to_owned()).collect();
+        assert_eq!(cut(&some), [groups[3].clone(), groups[4].clone(), groups[9].clone()]);
+    }
+
+    #[test]
+    fn empty_texts_do_not_go_on_for_ever() {
+        let texts = vec![""; 50];
+        assert_eq!(groups(&texts, BYTES).first(), Some(&(0..50)));
+        assert!(groups(&[], BYTES).is_empty());
+    }
+}

@@ -1,0 +1,193 @@
+//! Vectors without a model: feature hashing (Weinberger et al., ICML 2009) of words and character n-grams.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_text::analysis::{Analyzers, Language};
+use searchmill_text::fnv::{OFFSET, fnv1a};
+use serde::{Deserialize, Serialize};
+
+use super::{Encoder, Role};
+
+/// Options of the hashing encoder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct HashingParams {
+    /// Length of the vectors. More dimensions, fewer collisions, better recall.
+    #[serde(default = "default_dimensions")]
+    pub dimensions: usize,
+    /// Language of the text: which stop words are left out and how words are stemmed.
+    #[serde(default)]
+    pub language: Language,
+    /// Character n-grams of this length are taken from each word, its ends marked; 0 for whole words alone.
+    #[serde(default = "default_ngram")]
+    pub ngram: usize,
+    /// Weight of a word that is written with a capital letter, against 1 for others: names decide most searches.
+    /// A query's first word does not count as a name.
+    #[serde(default = "default_name_weight")]
+    pub name_weight: f64,
+    /// Weight of all n-grams of a word together, against 1 for the word itself.
+    #[serde(default = "default_ngram_weight")]
+    pub ngram_weight: f64,
+}
+
+fn default_dimensions() -> usize {
+    768
+}
+
+fn default_ngram() -> usize {
+    4
+}
+
+fn default_name_weight() -> f64 {
+    3.0
+}
+
+fn default_ngram_weight() -> f64 {
+    1.0
+}
+
+impl Default for HashingParams {
+    fn default() -> Self {
+        Self {
+            dimensions: default_dimensions(),
+            language: Language::default(),
+            ngram: default_ngram(),
+            name_weight: default_name_weight(),
+            ngram_weight: default_ngram_weight(),
+        }
+    }
+}
+
+impl HashingParams {
+    pub(super) fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if !(8..=65_536).contains(&self.dimensions) {
+            issues.push(ParamIssue::new(format!("{path}.dimensions"), "dimensions must be from 8 to 65536"));
+        }
+        for (name, weight) in [("name_weight", self.name_weight), ("ngram_weight", self.ngram_weight)] {
+            if !weight.is_finite() || weight < 0.0 {
+                let message = format!("{name} must be a number of at least 0");
+                issues.push(ParamIssue::new(format!("{path}.{name}"), message));
+            }
+        }
+        issues
+    }
+}
+
+/// Hashes words and their character n-grams into a vector of length 1 (of zeros where there is no word).
+///
+/// A word that occurs n times counts 1 + ln n (`name_weight` times that where it is ever capitalised); its place and sign are the bits of its FNV-1a hash, mixed.
+pub struct HashingEncoder {
+    params: HashingParams,
+    analyzers: Analyzers,
+}
+
+impl HashingEncoder {
+    /// The encoder with those options.
+    #[must_use]
+    pub fn new(params: &HashingParams) -> Self {
+        Self { params: params.clone(), analyzers: Analyzers::new(params.language) }
+    }
+
+    fn encode_one(&self, text: &str, role: Role, vector: &mut [f32]) {
+        let mut words: BTreeMap<String, (u32, f32)> = BTreeMap::new();
+        let first = text.len() - text.trim_start().len();
+        self.analyzers.each_token(text, |token| {
+            let capital = text[token.offset_from..].starts_with(char::is_uppercase);
+            let name = capital && (role == Role::Passage || token.offset_from != first);
+            let weight = if name { self.params.name_weight as f32 } else { 1.0 };
+            let word = words.entry(token.text.clone()).or_insert((0, weight));
+            *word = (word.0 + 1, word.1.max(weight));
+        });
+        for (term, (count, weight)) in &words {
+            self.add_term(vector, term, weight * (1.0 + (*count as f32).ln()));
+        }
+        normalize(vector);
+    }
+
+    fn add_term(&self, vector: &mut [f32], term: &str, weight: f32) {
+        add(vector, feature(b'w', term.as_bytes()), weight);
+        if self.params.ngram == 0 || self.params.ngram_weight == 0.0 {
+            return;
+        }
+        let marked = format!("<{term}>");
+        let mut starts: Vec<usize> = marked.char_indices().map(|(start, _)| start).collect();
+        starts.push(marked.len());
+        let grams = starts.windows((self.params.ngram + 1).min(starts.len()));
+        let share = weight * (self.params.ngram_weight as f32 / grams.len() as f32).sqrt();
+        for gram in grams {
+            add(vector, feature(b'g', &marked.as_bytes()[gram[0]..gram[gram.len() - 1]]), share);
+        }
+    }
+}
+
+impl Encoder for HashingEncoder {
+    fn dimensions(&self) -> usize {
+        self.params.dimensions
+    }
+
+    fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError> {
+        let dimensions = self.params.dimensions;
+        let mut vectors = vec![0.0; texts.len() * dimensions];
+        let places = vectors.par_chunks_mut(dimensions).zip(texts);
+        places.for_each(|(vector, text)| self.encode_one(text, role, vector));
+        Ok(vectors)
+    }
+}
+
+/// Adds a feature at the place and with the sign that its hash says.
+fn add(vector: &mut [f32], feature: u64, weight: f32) {
+    let place = (feature >> 1) % vector.len() as u64;
+    vector[place as usize] += if feature & 1 == 0 { weight } else { -weight };
+}
+
+/// FNV-1a with a final mix (the finaliser of SplitMix64): FNV alone leaves the high bits of short words alike.
+fn feature(kind: u8, bytes: &[u8]) -> u64 {
+    let hash = fnv1a(fnv1a(OFFSET, &[kind]), bytes);
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// Scales a vector to length 1; zeros stay zeros.
+pub(super) fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    if length > 0.0 {
+        for x in vector {
+            *x /= length;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cosine(encoder: &HashingEncoder, left: &str, right: &str) -> f32 {
+        let vectors = encoder.encode(&[left, right], Role::Passage).unwrap();
+        let (left, right) = vectors.split_at(encoder.dimensions());
+        left.iter().zip(right).map(|(a, b)| a * b).sum()
+    }
+
+    #[test]
+    fn related_texts_are_nearer_than_unrelated_ones() {
+        let encoder = HashingEncoder::new(&HashingParams::default());
+        let near = cosine(&encoder, "The company acquired a startup", "startups that companies are acquiring");
+        let far = cosine(&encoder, "The company acquired a startup", "rivers of northern Norway");
+        assert!(near > 0.5 && far.abs() < 0.25, "{near} {far}");
+        assert!((cosine(&encoder, "Kraków", "Kraków") - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn vectors_have_length_one_and_known_values() {
+        let encoder = HashingEncoder::new(&HashingParams { dimensions: 8, ngram: 0, ..HashingParams::default() });
+        assert_eq!(encoder.encode(&["", "the"], Role::Query).unwrap(), [0.0; 16]);
+        let vector = encoder.encode(&["films"], Role::Query).unwrap();
+        assert_eq!(vector.iter().map(|x| x.abs()).sum::<f32>(), 1.0);
+        // The values are part of every stored index: a change must come with a new operator version.
+        assert_eq!(vector.iter().position(|x| *x != 0.0), Some(7));
+    }
+}

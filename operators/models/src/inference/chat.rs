@@ -1,0 +1,406 @@
+//! Chat templates: the Jinja of `chat_template.jinja` or `tokenizer_config.json`, rendered as transformers renders it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind};
+use searchmill_engine::operator::OperatorError;
+use searchmill_text::json::Json;
+
+use super::control::{ControlTokens, Prompt, unused_mark};
+
+/// What is used where a model has no template of its own: ChatML with tools as Hermes writes them.
+const CHATML: &str = include_str!("chatml.jinja");
+
+/// A model's chat template.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    special_tokens: BTreeMap<String, String>,
+    /// Texts that content may hold without being read as control.
+    control: ControlTokens,
+}
+
+/// One message, as templates see them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// Its text.
+    pub content: String,
+    /// What the model thought before it.
+    pub reasoning: Option<String>,
+    /// Tool calls in it.
+    pub calls: Vec<Said>,
+    /// Of a tool's message: the call that it answers.
+    pub call_id: Option<String>,
+}
+
+impl Message {
+    /// What is content in it.
+    fn texts(&self) -> impl Iterator<Item = &str> + Clone {
+        let calls = self.calls.iter().flat_map(|call| [call.name.as_str(), call.arguments.as_str()]);
+        [self.content.as_str()].into_iter().chain(self.reasoning.as_deref()).chain(calls)
+    }
+
+    /// The same with marks where its content would be read as control.
+    fn marked(&self, control: &ControlTokens, mark: char) -> Self {
+        let marked = |text: &str| control.marked(text, mark).into_owned();
+        let call =
+            |call: &Said| Said { id: call.id.clone(), name: marked(&call.name), arguments: marked(&call.arguments) };
+        Self {
+            role: self.role.clone(),
+            content: marked(&self.content),
+            reasoning: self.reasoning.as_deref().map(marked),
+            calls: self.calls.iter().map(call).collect(),
+            call_id: self.call_id.clone(),
+        }
+    }
+}
+
+/// A tool call, its arguments as the JSON text that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// Id that the tool's answer refers to.
+    pub id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// The arguments.
+    pub arguments: String,
+}
+
+impl ChatTemplate {
+    /// The template of a model folder.
+    ///
+    /// # Errors
+    /// When it is not Jinja, or `tokenizer_config.json` is not JSON; the message names the file.
+    pub fn read(folder: &Path) -> Result<Self, OperatorError> {
+        let path = folder.join("tokenizer_config.json");
+        let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
+        let config = match std::fs::read_to_string(&path) {
+            Ok(text) => Json::parse(&text).map_err(broken)?,
+            Err(_) => Json::Null,
+        };
+        let jinja = folder.join("chat_template.jinja");
+        let (templates, place) = match std::fs::read_to_string(&jinja) {
+            Ok(text) => (vec![("default".to_owned(), text)], jinja),
+            Err(_) => (configured(&config), path.clone()),
+        };
+        Self::new(templates, special_tokens(&config))
+            .map_err(|problem| OperatorError::data(format!("{}: {problem}", place.display())))
+    }
+
+    /// A template from elsewhere; none: ChatML. `place` is where it comes from.
+    ///
+    /// # Errors
+    /// When it is not Jinja.
+    pub fn of(
+        template: Option<String>,
+        special_tokens: BTreeMap<String, String>,
+        place: &str,
+    ) -> Result<Self, OperatorError> {
+        let templates = template.into_iter().map(|text| ("default".to_owned(), text)).collect();
+        Self::new(templates, special_tokens)
+            .map_err(|problem| OperatorError::data(format!("{place}: the chat template: {problem}")))
+    }
+
+    /// Templates by name: `default`, and for requests with tools `tool_use`, where there is one.
+    fn new(templates: Vec<(String, String)>, special_tokens: BTreeMap<String, String>) -> Result<Self, String> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        // What trainers mark the loss with changes nothing of the text.
+        let marks = regex::Regex::new(r"\{%-?\s*(?:end)?generation\s*-?%\}").map_err(|error| error.to_string())?;
+        for (name, text) in templates {
+            let text = marks.replace_all(&text, "").into_owned();
+            environment.add_template_owned(name, text).map_err(|error| told(&error))?;
+        }
+        if environment.get_template("default").is_err() {
+            environment.add_template("default", CHATML).map_err(|error| told(&error))?;
+        }
+        Ok(Self { environment, special_tokens, control: ControlTokens::default() })
+    }
+
+    /// The same for a tokenizer with those control tokens.
+    pub(crate) fn guarding(self, control: ControlTokens) -> Self {
+        Self { control, ..self }
+    }
+
+    /// A conversation as the text that the model goes on with. `options` are further variables of the template
+    /// (`enable_thinking`).
+    ///
+    /// # Errors
+    /// When the template refuses the conversation.
+    pub fn prompt(
+        &self,
+        messages: &[Message],
+        tools: &[Json],
+        options: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<Prompt, String> {
+        self.render(messages, tools, options, true)
+    }
+
+    /// A whole conversation, without the beginning of a further answer.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation.
+    pub fn render(
+        &self,
+        messages: &[Message],
+        tools: &[Json],
+        options: &BTreeMap<String, serde_json::Value>,
+        go_on: bool,
+    ) -> Result<Prompt, String> {
+        let texts = messages.iter().flat_map(Message::texts);
+        let mark = unused_mark(texts).ok_or("a message holds every noncharacter of Unicode")?;
+        let name = if tools.is_empty() { "default" } else { "tool_use" };
+        let template = self.environment.get_template(name).or_else(|_| self.environment.get_template("default"));
+        let mut variables: BTreeMap<String, Value> =
+            options.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value))).collect();
+        for (name, token) in &self.special_tokens {
+            variables.insert(name.clone(), Value::from(token.as_str()));
+        }
+        let marked = messages.iter().map(|message| message.marked(&self.control, mark));
+        let list: Vec<Value> = marked.map(|message| value(&message_json(&message))).collect();
+        variables.insert("messages".to_owned(), Value::from(list));
+        if !tools.is_empty() {
+            variables.insert("tools".to_owned(), Value::from(tools.iter().map(value).collect::<Vec<_>>()));
+        }
+        variables.insert("add_generation_prompt".to_owned(), Value::from(go_on));
+        template
+            .and_then(|template| template.render(variables))
+            .map(|rendered| Prompt::of_marked(&rendered, mark))
+            .map_err(|error| format!("the chat template: {}", told(&error)))
+    }
+}
+
+/// An error with its line, and what lies behind it.
+fn told(error: &Error) -> String {
+    let line = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    format!("{detail}{line}")
+}
+
+/// The templates that a `tokenizer_config.json` has: one, or several with names.
+fn configured(config: &Json) -> Vec<(String, String)> {
+    let named = |item: &Json| {
+        let text = |key| item.get(key).and_then(Json::as_text).map(str::to_owned);
+        Some((text("name")?, text("template")?))
+    };
+    match config.get("chat_template") {
+        Some(Json::Text(text)) => vec![("default".to_owned(), text.clone())],
+        Some(Json::List(items)) => items.iter().filter_map(named).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Tokens that templates know by name (`bos_token`, …).
+fn special_tokens(config: &Json) -> BTreeMap<String, String> {
+    let names = ["bos_token", "eos_token", "unk_token", "pad_token"];
+    let token = |name: &str| {
+        let token = config.get(name)?;
+        let text = token.as_text().or_else(|| token.get("content").and_then(Json::as_text));
+        Some((name.to_owned(), text?.to_owned()))
+    };
+    names.into_iter().filter_map(token).collect()
+}
+
+fn message_json(message: &Message) -> Json {
+    let mut entries = vec![("role", Json::text(&message.role)), ("content", Json::text(&message.content))];
+    entries.extend(message.reasoning.as_ref().map(|reasoning| ("reasoning_content", Json::text(reasoning))));
+    entries.extend(message.call_id.as_ref().map(|id| ("tool_call_id", Json::text(id))));
+    if !message.calls.is_empty() {
+        entries.push(("tool_calls", Json::List(message.calls.iter().map(call_json).collect())));
+    }
+    Json::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+/// Arguments that are JSON become what they mean; others stay text.
+fn call_json(call: &Said) -> Json {
+    let arguments = Json::parse(&call.arguments).ok().filter(|value| matches!(value, Json::Object(_)));
+    let arguments = arguments.unwrap_or_else(|| Json::text(&call.arguments));
+    let function = Json::object([("name", Json::text(&call.name)), ("arguments", arguments)]);
+    Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
+}
+
+/// A JSON object whose keys keep their order in a template.
+#[derive(Debug)]
+struct Ordered(Json);
+
+impl Object for Ordered {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Map
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.0.get(key.as_str()?).map(value)
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        match &self.0 {
+            Json::Object(entries) => Enumerator::Values(entries.keys().map(|key| Value::from(key.as_str())).collect()),
+            _ => Enumerator::Empty,
+        }
+    }
+}
+
+fn value(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => {
+            let whole = number.parse::<i64>().ok().map(Value::from);
+            whole.or_else(|| number.parse::<f64>().ok().map(Value::from)).unwrap_or_default()
+        }
+        Json::Text(text) => Value::from(text.as_str()),
+        Json::List(items) => Value::from(items.iter().map(value).collect::<Vec<_>>()),
+        Json::Object(_) => Value::from_object(Ordered(json.clone())),
+    }
+}
+
+/// A template's value as JSON.
+fn json(value: &Value) -> Json {
+    if let Some(ordered) = value.downcast_object_ref::<Ordered>() {
+        return ordered.0.clone();
+    }
+    let items = || value.try_iter().into_iter().flatten();
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => Json::Null,
+        ValueKind::Bool => Json::Bool(value.is_true()),
+        ValueKind::Number => Json::parse(&value.to_string()).unwrap_or(Json::Null),
+        ValueKind::Map => Json::Object(
+            items().map(|key| (key.to_string(), value.get_item(&key).map_or(Json::Null, |item| json(&item)))).collect(),
+        ),
+        ValueKind::Seq | ValueKind::Iterable => Json::List(items().map(|item| json(&item)).collect()),
+        _ => Json::text(value.to_string()),
+    }
+}
+
+/// `json.dumps(value, ensure_ascii=False, indent=indent)`, as transformers has it for its templates.
+fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    // Other options of Python's have no bearing here.
+    drop(options);
+    let json = json(value);
+    let text = indent.map_or_else(|| json.write(), |indent| indented(&json, indent, 0));
+    Ok(Value::from_safe_string(text))
+}
+
+fn indented(json: &Json, indent: usize, depth: usize) -> String {
+    let (inner, outer) = (" ".repeat(indent * (depth + 1)), " ".repeat(indent * depth));
+    let lines = |open: char, parts: Vec<String>, close: char| {
+        let parts: Vec<String> = parts.into_iter().map(|part| format!("{inner}{part}")).collect();
+        format!("{open}\n{}\n{outer}{close}", parts.join(",\n"))
+    };
+    match json {
+        Json::List(items) if !items.is_empty() => {
+            lines('[', items.iter().map(|item| indented(item, indent, depth + 1)).collect(), ']')
+        }
+        Json::Object(entries) if !entries.is_empty() => {
+            let entry = |(key, item): (&String, &Json)| {
+                format!("{}: {}", Json::text(key).write(), indented(item, indent, depth + 1))
+            };
+            lines('{', entries.iter().map(entry).collect(), '}')
+        }
+        other => other.write(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(role: &str, content: &str) -> Message {
+        let (role, content) = (role.to_owned(), content.to_owned());
+        Message { role, content, reasoning: None, calls: Vec::new(), call_id: None }
+    }
+
+    fn template(text: &str) -> ChatTemplate {
+        let tokens = BTreeMap::from([("bos_token".to_owned(), "<s>".to_owned())]);
+        ChatTemplate::new(vec![("default".to_owned(), text.to_owned())], tokens).unwrap()
+    }
+
+    /// The messages of a golden vector as a chat has them: calls belong to an assistant's message.
+    fn messages(agent: &Json) -> Vec<Message> {
+        let Json::List(items) = agent else { panic!("a list") };
+        let mut all: Vec<Message> = Vec::new();
+        for item in items {
+            let text = |key: &str| item.get(key).and_then(Json::as_text).unwrap_or_default().to_owned();
+            match text("role").as_str() {
+                "tool_call" => {
+                    if all.last().is_none_or(|last| last.role != "assistant") {
+                        all.push(message("assistant", ""));
+                    }
+                    let call = Json::parse(&text("content")).unwrap();
+                    let arguments = call.get("arguments").unwrap();
+                    let arguments = arguments.as_text().map_or_else(|| arguments.write(), str::to_owned);
+                    let name = call.get("name").and_then(Json::as_text).unwrap().to_owned();
+                    all.last_mut().unwrap().calls.push(Said { id: String::new(), name, arguments });
+                }
+                "tool_response" => all.push(message("tool", &text("content"))),
+                role => all.push(message(role, &text("content"))),
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_fallback_renders_the_golden_vectors_of_ms_swift() {
+        let lines = searchmill_fixtures::golden("hermes.jsonl");
+        let template = ChatTemplate::new(Vec::new(), BTreeMap::new()).unwrap();
+        let mut equal = 0;
+        for line in lines.lines().filter(|line| !line.is_empty()) {
+            let vector = Json::parse(line).unwrap();
+            let Some(Json::List(tools)) = vector.get("tools") else { panic!("tools") };
+            let messages = messages(vector.get("messages").unwrap());
+            let rendered = template.render(&messages, tools, &BTreeMap::new(), false).unwrap().text;
+            let expected = vector.get("text").and_then(Json::as_text).unwrap();
+            // An assistant's text right before a call: ms-swift puts nothing between them, chat templates a line.
+            let Some(Json::List(agent)) = vector.get("messages") else { panic!("messages") };
+            let role = |place: usize| agent[place].get("role").and_then(Json::as_text);
+            let joined = (1..agent.len()).any(|at| role(at - 1) == Some("assistant") && role(at) == Some("tool_call"));
+            if !joined {
+                assert_eq!(rendered, expected, "{line}");
+                equal += 1;
+            }
+        }
+        println!("{equal} vectors");
+        assert!(equal >= 2);
+    }
+
+    #[test]
+    fn python_in_templates() {
+        let text = "{{ bos_token }}{% for m in messages[::-1] %}\n  {% if m.content.startswith('a') and m.role is string %}\n{{ m.content.split(' ')[-1].strip() | upper }};\n  {% endif %}\n{% endfor %}{{ extra.x }}{% if tools is defined %}T{% endif %}{{ 'q' if add_generation_prompt }}";
+        let options = BTreeMap::from([("extra".to_owned(), serde_json::json!({"x": 3}))]);
+        let found = template(text).prompt(
+            &[message("user", "a b "), message("user", "c"), message("user", "a z")],
+            &[],
+            &options,
+        );
+        assert_eq!(found.unwrap().text, "<s>Z;\nB;\n3q".replace("B;", ";"));
+    }
+
+    #[test]
+    fn tools_keep_their_order_and_json_is_pythons() {
+        let tool = Json::parse(r#"{"type":"function","b":{"z":1,"a":[1.0,true,null,"ß<>'"]}}"#).unwrap();
+        let text = "{% for t in tools %}{{ t | tojson }}|{{ t.b.a[3] }}|{% for k, v in t.b.items() %}{{ k }}{% endfor %}|{{ t.b | tojson(indent=2) }}{% endfor %}";
+        let found = template(text).prompt(&[message("user", "")], &[tool], &BTreeMap::new()).unwrap().text;
+        let json = "{\"type\": \"function\", \"b\": {\"z\": 1, \"a\": [1.0, true, null, \"ß<>'\"]}}";
+        let lines = "{\n  \"z\": 1,\n  \"a\": [\n    1.0,\n    true,\n    null,\n    \"ß<>'\"\n  ]\n}";
+        assert_eq!(found, format!("{json}|ß<>'|za|{lines}"));
+    }
+
+    #[test]
+    fn what_a_template_refuses_is_told() {
+        let refusing = template("{{ raise_exception('Only user messages, please') }}");
+        let error = refusing.prompt(&[message("tool", "x")], &[], &BTreeMap::new()).unwrap_err();
+        assert!(error.contains("Only user messages, please"), "{error}");
+        assert!(ChatTemplate::new(vec![("default".to_owned(), "{% if".to_owned())], BTreeMap::new()).is_err());
+    }
+}

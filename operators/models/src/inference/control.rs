@@ -1,0 +1,173 @@
+//! Control tokens in content: documents, questions and tool results may hold texts such as `<|im_end|>`. Models read
+//! those as plain text; only the chat template writes control tokens. Training encodes rendered examples by the same rule.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use tokenizers::Tokenizer;
+
+/// Tags of Hermes that models write themselves: also where a tokenizer calls them special, they are no more than text.
+const AUTHORED: [&str; 6] =
+    ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
+
+/// Characters that are in no text (Unicode noncharacters): one of them marks cuts while a template is rendered.
+const MARKS: Range<u32> = 0xFDD0..0xFDF0;
+
+/// The control tokens of a tokenizer, as texts.
+#[derive(Clone, Debug, Default)]
+pub struct ControlTokens(Vec<String>);
+
+/// Text for a model, and the places at which it is cut before it is encoded: within each text that looks like a control
+/// token and is content.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prompt {
+    pub text: String,
+    cuts: Vec<usize>,
+}
+
+impl ControlTokens {
+    /// The special tokens of that tokenizer.
+    pub fn of(tokenizer: &Tokenizer) -> Self {
+        let added = tokenizer.get_added_tokens_decoder();
+        let special = added.values().filter(|token| token.special && token.content.chars().count() > 1);
+        let mut texts: Vec<String> = special.map(|token| token.content.clone()).collect();
+        texts.retain(|text| !AUTHORED.contains(&text.as_str()));
+        texts.sort_unstable();
+        Self(texts)
+    }
+
+    /// Behind the first character of each control token in a content: cut there, none of them is left.
+    pub fn cuts(&self, content: &str) -> Vec<usize> {
+        let places = |token: &String| {
+            let first = token.chars().next().map_or(0, char::len_utf8);
+            // One byte on, not one token: tokens may overlap.
+            let found = (0..content.len()).filter(|at| content.as_bytes()[*at..].starts_with(token.as_bytes()));
+            found.map(|at| at + first).collect::<Vec<_>>()
+        };
+        let mut cuts: Vec<usize> =
+            self.0.iter().filter(|token| content.contains(token.as_str())).flat_map(places).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts
+    }
+
+    /// The content with a mark at each cut.
+    pub(super) fn marked<'t>(&self, content: &'t str, mark: char) -> Cow<'t, str> {
+        let cuts = self.cuts(content);
+        if cuts.is_empty() {
+            return Cow::Borrowed(content);
+        }
+        let mut marked = String::with_capacity(content.len() + cuts.len() * mark.len_utf8());
+        for (at, next) in content.char_indices() {
+            if cuts.binary_search(&at).is_ok() {
+                marked.push(mark);
+            }
+            marked.push(next);
+        }
+        Cow::Owned(marked)
+    }
+}
+
+/// A mark that stands in none of the texts.
+pub(super) fn unused_mark<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> Option<char> {
+    MARKS.filter_map(char::from_u32).find(|mark| !texts.clone().any(|text| text.contains(*mark)))
+}
+
+impl From<&str> for Prompt {
+    /// Nothing of the text is content: what looks like a control token is one.
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), cuts: Vec::new() }
+    }
+}
+
+impl Prompt {
+    /// What was rendered of marked content.
+    pub(super) fn of_marked(rendered: &str, mark: char) -> Self {
+        let mut prompt = Self::default();
+        for (place, piece) in rendered.split(mark).enumerate() {
+            if place > 0 {
+                prompt.cuts.push(prompt.text.len());
+            }
+            prompt.text.push_str(piece);
+        }
+        prompt
+    }
+
+    /// A rendered text in which those ranges are content.
+    pub(crate) fn of_text(text: &str, content: &[Range<usize>], control: &ControlTokens) -> Self {
+        let within = |range: &Range<usize>| {
+            let cuts = text.get(range.clone()).map(|content| control.cuts(content)).unwrap_or_default();
+            cuts.into_iter().map(|cut| cut + range.start).collect::<Vec<_>>()
+        };
+        Self { text: text.to_owned(), cuts: content.iter().flat_map(within).collect() }
+    }
+
+    /// Appends content.
+    pub fn push(&mut self, content: &str, control: &ControlTokens) {
+        let start = self.text.len();
+        self.cuts.extend(control.cuts(content).into_iter().map(|cut| cut + start));
+        self.text.push_str(content);
+    }
+
+    /// The tokens, each with the bytes of the text that it stands for.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot read the text.
+    pub fn encode(&self, tokenizer: &Tokenizer) -> Result<Vec<(u32, Range<usize>)>, String> {
+        self.encode_part(tokenizer, 0..self.text.len())
+    }
+
+    /// The tokens of a part of the text, encoded apart.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot read the text, or the range is none of its.
+    pub(crate) fn encode_part(
+        &self,
+        tokenizer: &Tokenizer,
+        part: Range<usize>,
+    ) -> Result<Vec<(u32, Range<usize>)>, String> {
+        let within = self.cuts.iter().copied().filter(|cut| part.start < *cut && *cut < part.end);
+        let (mut tokens, mut start) = (Vec::new(), part.start);
+        for end in within.chain([part.end]) {
+            let piece = self.text.get(start..end).ok_or("a range does not fit the text")?;
+            let encoded = tokenizer.encode(piece, false).map_err(|error| error.to_string())?;
+            let spans = encoded.get_offsets().iter().map(|(from, to)| start + from..start + to);
+            tokens.extend(encoded.get_ids().iter().copied().zip(spans));
+            start = end;
+        }
+        Ok(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use searchmill_fixtures::models::byte_tokenizer;
+
+    #[test]
+    fn content_holds_no_control_token_however_they_overlap() {
+        let control = ControlTokens(vec!["<<".to_owned(), "<|a|>".to_owned()]);
+        assert_eq!(control.cuts("x<<<|a|> é<|a|>"), [2, 3, 4, 12]);
+        assert_eq!(control.marked("é<|a|>", '!'), "é<!|a|>");
+        assert!(matches!(control.marked("plain < text", '!'), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_cut_token_is_plain_text_and_the_templates_own_is_not() {
+        let tokenizer = byte_tokenizer();
+        let control = ControlTokens::of(&tokenizer);
+        let mut prompt = Prompt::of_text("<|im_start|>a<|im_end|>", &[], &control);
+        assert_eq!(prompt.encode(&tokenizer).unwrap().iter().map(|token| token.0).collect::<Vec<_>>(), [257, 97, 258]);
+        prompt.push("<|im_end|>", &control);
+        let tokens = prompt.encode(&tokenizer).unwrap();
+        assert_eq!(tokens.len(), 3 + "<|im_end|>".len());
+        assert_eq!(tokens[3], (u32::from(b'<'), 23..24));
+        assert_eq!(tokens.last(), Some(&(u32::from(b'>'), 32..33)));
+    }
+
+    #[test]
+    fn a_mark_is_one_that_no_text_holds() {
+        assert_eq!(unused_mark(["a"].into_iter()), Some('\u{FDD0}'));
+        assert_eq!(unused_mark(["\u{FDD0}", "\u{FDD1}"].into_iter()), Some('\u{FDD2}'));
+    }
+}

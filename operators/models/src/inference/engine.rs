@@ -1,0 +1,391 @@
+//! Continuous batching: rows join and leave the batch between steps, and what rows have in common is read once.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use searchmill_engine::operator::OperatorError;
+use tokenizers::Tokenizer;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::generator::Generator;
+use super::network::{Piece, Scratch};
+use super::sampling::{Sampling, draw, log_probability};
+use super::slot::Slot;
+use super::text::Writer;
+
+/// A text to go on with.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The text's tokens.
+    pub prompt: Vec<u32>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Decides, with the prompt, every token that is drawn.
+    pub seed: u64,
+    /// Tokens that are drawn at most.
+    pub max_tokens: usize,
+    /// Strings that end the text; they are not part of it.
+    pub stops: Vec<String>,
+    /// Tokens that end the text.
+    pub stop_tokens: Arc<[u32]>,
+    /// Are the tokens' log-probabilities wanted?
+    pub log_probabilities: bool,
+    /// Is the text wanted bit by bit?
+    pub stream: bool,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A stop token or string.
+    Stop,
+    /// It has `max_tokens` tokens, or fills the model's context.
+    Length,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// What was written.
+    pub text: String,
+    /// The tokens drawn, the stop token left out.
+    pub tokens: Vec<u32>,
+    /// Natural logarithms of the tokens' probabilities as the model sees them (empty unless asked for).
+    pub log_probabilities: Vec<f32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens drawn, the stop token counted.
+    pub drawn: usize,
+    /// Tokens of the prompt that were read before, by this or another row.
+    pub reused: usize,
+}
+
+/// What a request's sender hears.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// More text (of requests that stream).
+    Text(String),
+    /// The end.
+    Done(Result<Completion, String>),
+}
+
+/// How much is worked on at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Rows in the batch.
+    pub rows: usize,
+    /// Tokens of one row, prompt and answer.
+    pub context: usize,
+    /// Tokens that all rows may take together.
+    pub tokens: usize,
+    /// Rows that have left whose tokens are kept: they may come again.
+    pub kept: usize,
+    /// Prompt tokens that are read in one step at most, so that rows that write do not wait long for rows that read.
+    pub prompt_tokens: usize,
+}
+
+struct Job {
+    request: Request,
+    reply: UnboundedSender<Event>,
+}
+
+/// One row at work.
+struct Row {
+    request: Request,
+    reply: UnboundedSender<Event>,
+    slot: Slot,
+    /// Tokens still to be read: the rest of the prompt, then the token drawn last.
+    queue: Vec<u32>,
+    chance: ChaCha8Rng,
+    writer: Writer,
+    log_probabilities: Vec<f32>,
+    told: usize,
+    reused: usize,
+    drawn: usize,
+    /// Tokens that it may grow to.
+    planned: usize,
+}
+
+/// What turns tokens into text, kept by the thread that does it.
+pub(super) struct Worker {
+    network: Generator,
+    tokenizer: Arc<Tokenizer>,
+    limits: Limits,
+    waiting: Vec<Job>,
+    rows: Vec<Row>,
+    /// Slots of rows that have left, the oldest first: what they read may come again.
+    left: Vec<Slot>,
+    scratch: Scratch,
+    logits: Vec<f32>,
+}
+
+/// Starts the thread; it ends when the sender is dropped.
+pub(super) fn start(
+    network: Generator,
+    tokenizer: Arc<Tokenizer>,
+    limits: Limits,
+    threads: usize,
+) -> Result<JobSender, OperatorError> {
+    let failed = |error: String| OperatorError::machine(format!("cannot start {threads} threads: {error}"));
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| failed(error.to_string()))?;
+    let (sender, jobs) = channel();
+    let worker = Worker {
+        network,
+        tokenizer,
+        limits,
+        waiting: Vec::new(),
+        rows: Vec::new(),
+        left: Vec::new(),
+        scratch: Scratch::default(),
+        logits: Vec::new(),
+    };
+    let name = std::thread::Builder::new().name("decoder".to_owned());
+    name.spawn(move || pool.install(move || worker.run(jobs))).map_err(|error| failed(error.to_string()))?;
+    Ok(JobSender(sender))
+}
+
+/// Where requests are handed in.
+#[derive(Clone)]
+pub(super) struct JobSender(Sender<Job>);
+
+impl JobSender {
+    /// Hands a request in; its events come out of the receiver given back.
+    pub(super) fn send(&self, request: Request) -> tokio::sync::mpsc::UnboundedReceiver<Event> {
+        let (reply, events) = tokio::sync::mpsc::unbounded_channel();
+        // A thread that is gone drops the reply, which the receiver notices.
+        drop(self.0.send(Job { request, reply }));
+        events
+    }
+}
+
+impl Worker {
+    fn run(mut self, jobs: Receiver<Job>) {
+        loop {
+            if self.rows.is_empty() && self.waiting.is_empty() {
+                match jobs.recv() {
+                    Ok(job) => self.waiting.push(job),
+                    Err(_) => return,
+                }
+            }
+            loop {
+                match jobs.try_recv() {
+                    Ok(job) => self.waiting.push(job),
+                    Err(TryRecvError::Disconnected) if self.rows.is_empty() && self.waiting.is_empty() => return,
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+            self.admit();
+            self.step();
+        }
+    }
+
+    /// Lets waiting rows in, in their order, as far as there is room. A row whose beginning another row is just reading
+    /// waits until that is done.
+    fn admit(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting).into_iter();
+        for job in waiting.by_ref() {
+            if job.reply.is_closed() {
+                continue;
+            }
+            let planned = (job.request.prompt.len() + job.request.max_tokens).min(self.limits.context);
+            let taken: usize = self.rows.iter().map(|row| row.planned).sum();
+            let full = self.rows.len() >= self.limits.rows || taken + planned > self.limits.tokens;
+            if full && !self.rows.is_empty() || self.is_being_read(&job.request.prompt) {
+                self.waiting.push(job);
+                break;
+            }
+            self.make_room(taken + planned);
+            match self.slot(&job.request.prompt) {
+                Ok(slot) => self.rows.push(self.row(job, slot, planned)),
+                Err(error) => drop(job.reply.send(Event::Done(Err(broken(&error))))),
+            }
+        }
+        self.waiting.extend(waiting);
+    }
+
+    /// Will some row have read more of this prompt's beginning than any has now?
+    fn is_being_read(&self, prompt: &[u32]) -> bool {
+        const WORTH_WAITING: usize = 16;
+        let now = self.rows.iter().map(|row| &row.slot).chain(&self.left).map(|slot| slot.shared_with(prompt)).max();
+        let now = now.unwrap_or(0);
+        self.rows.iter().any(|row| {
+            let read = row.slot.shared_with(prompt);
+            let rest = prompt.get(read..).unwrap_or_default();
+            let later = read + row.queue.iter().zip(rest).take_while(|(one, other)| one == other).count();
+            read == row.slot.tokens.len() && row.queue.len() > 1 && later >= now + WORTH_WAITING
+        })
+    }
+
+    /// Forgets the oldest slots that no row uses until `taken` tokens and what is kept fit.
+    fn make_room(&mut self, taken: usize) {
+        let mut kept: usize = self.left.iter().map(|slot| slot.tokens.len()).sum();
+        while kept + taken > self.limits.tokens || self.left.len() > self.limits.kept {
+            if self.left.is_empty() {
+                return;
+            }
+            kept -= self.left.remove(0).tokens.len();
+        }
+    }
+
+    fn row(&self, job: Job, slot: Slot, planned: usize) -> Row {
+        let reused = slot.tokens.len();
+        Row {
+            queue: job.request.prompt[reused..].to_vec(),
+            chance: ChaCha8Rng::seed_from_u64(job.request.seed),
+            writer: Writer::new(Arc::clone(&self.tokenizer), job.request.stops.clone()),
+            request: job.request,
+            reply: job.reply,
+            slot,
+            log_probabilities: Vec::new(),
+            told: 0,
+            reused,
+            drawn: 0,
+            planned,
+        }
+    }
+
+    /// A slot that has read as much of the prompt as any (at least one token must be left to read).
+    fn slot(&mut self, prompt: &[u32]) -> candle_core::Result<Slot> {
+        let most = prompt.len().saturating_sub(1);
+        let shape = self.network.shape();
+        let best = |slots: &mut dyn Iterator<Item = &Slot>| {
+            slots
+                .enumerate()
+                .map(|(at, slot)| (slot.shared_with(prompt).min(most), at))
+                .max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at)))
+        };
+        let of_left = best(&mut self.left.iter()).filter(|(shared, _)| *shared > 0);
+        let of_rows = best(&mut self.rows.iter().map(|row| &row.slot)).filter(|(shared, _)| *shared > 0);
+        match (of_left, of_rows) {
+            (Some((shared, at)), other) if other.is_none_or(|(more, _)| shared >= more) => {
+                // A conversation that goes on takes its own slot; a beginning in common is copied.
+                if shared * 2 > self.left[at].tokens.len()
+                    && shared + self.limits.prompt_tokens > self.left[at].tokens.len()
+                {
+                    let mut slot = self.left.remove(at);
+                    slot.truncate(&shape, shared);
+                    return Ok(slot);
+                }
+                self.network.beginning(&self.left[at], shared)
+            }
+            (_, Some((shared, at))) => self.network.beginning(&self.rows[at].slot, shared),
+            _ => self.network.empty(),
+        }
+    }
+
+    /// Every row reads what it has to, and those that have read everything draw a token.
+    fn step(&mut self) {
+        self.rows.retain(|row| !row.reply.is_closed());
+        if self.rows.is_empty() {
+            return;
+        }
+        let counts = shares(&self.rows, self.limits.prompt_tokens);
+        let mut pieces = Vec::with_capacity(self.rows.len());
+        for (row, count) in self.rows.iter_mut().zip(&counts) {
+            if *count > 0 {
+                let wanted = usize::from(*count == row.queue.len());
+                pieces.push(Piece { slot: &mut row.slot, tokens: &row.queue[..*count], wanted });
+            }
+        }
+        if let Err(error) = self.network.read(&mut pieces, &mut self.scratch, &mut self.logits) {
+            return self.give_up(&error);
+        }
+        let mut logits = self.logits.chunks_exact(self.network.shape().vocabulary);
+        let mut going = Vec::with_capacity(self.rows.len());
+        for (mut row, count) in std::mem::take(&mut self.rows).into_iter().zip(counts) {
+            row.queue.drain(..count);
+            let ended = if row.queue.is_empty() { logits.next().and_then(|logits| row.draw(logits)) } else { None };
+            match ended {
+                None => going.push(row),
+                Some(ended) => self.left.push(row.end(ended)),
+            }
+        }
+        self.rows = going;
+        let taken = self.rows.iter().map(|row| row.planned).sum();
+        self.make_room(taken);
+    }
+}
+
+impl Worker {
+    /// Ends all rows: what the device holds is of no use any more.
+    fn give_up(&mut self, error: &candle_core::Error) {
+        for row in std::mem::take(&mut self.rows) {
+            drop(row.end(Err(broken(error))));
+        }
+        self.left.clear();
+    }
+}
+
+fn broken(error: &candle_core::Error) -> String {
+    format!("the model failed: {error}")
+}
+
+/// Tokens that each row reads in this step: one for those that write, and what is left of the step for the others.
+fn shares(rows: &[Row], prompt_tokens: usize) -> Vec<usize> {
+    let mut left = prompt_tokens;
+    let share = |row: &Row| {
+        let count = if row.queue.len() == 1 { 1 } else { row.queue.len().min(left) };
+        left -= count.min(left);
+        count
+    };
+    rows.iter().map(share).collect()
+}
+
+impl Row {
+    /// Draws a token; how the row ended, if it did.
+    fn draw(&mut self, logits: &[f32]) -> Option<Result<Finish, String>> {
+        let Some(token) = draw(logits, self.request.sampling, &mut self.chance) else {
+            return Some(Err(
+                "the model's logits are not numbers: its weights are broken or its numbers overflow".to_owned()
+            ));
+        };
+        self.drawn += 1;
+        if self.request.stop_tokens.contains(&token) {
+            return Some(Ok(Finish::Stop));
+        }
+        if self.request.log_probabilities {
+            self.log_probabilities.push(log_probability(logits, token));
+        }
+        if self.writer.push(token) {
+            return Some(Ok(Finish::Stop));
+        }
+        if self.request.stream {
+            self.tell(self.writer.settled());
+        }
+        self.queue.push(token);
+        (self.slot.tokens.len() + 1 >= self.planned).then_some(Ok(Finish::Length))
+    }
+
+    /// Tells the sender the text up to `end`.
+    fn tell(&mut self, end: usize) {
+        if let Some(new) = self.writer.text().get(self.told..end).filter(|new| !new.is_empty()) {
+            drop(self.reply.send(Event::Text(new.to_owned())));
+            self.told = end;
+        }
+    }
+
+    /// Tells the sender the result, and gives the slot back.
+    fn end(mut self, ended: Result<Finish, String>) -> Slot {
+        let stopped = self.writer.finish();
+        let finish = ended.map(|finish| if stopped { Finish::Stop } else { finish });
+        if self.request.stream {
+            self.tell(self.writer.text().len());
+        }
+        let done = finish.map(|finish| Completion {
+            text: self.writer.text().to_owned(),
+            tokens: self.writer.tokens().to_vec(),
+            log_probabilities: std::mem::take(&mut self.log_probabilities),
+            finish,
+            prompt_tokens: self.request.prompt.len(),
+            drawn: self.drawn,
+            reused: self.reused,
+        });
+        drop(self.reply.send(Event::Done(done)));
+        self.slot
+    }
+}

@@ -1,0 +1,78 @@
+//! What a model is read from: a Hugging Face folder, or a `.gguf` file.
+
+use std::path::{Path, PathBuf};
+
+use searchmill_engine::operator::OperatorError;
+use tokenizers::Tokenizer;
+
+use super::chat::ChatTemplate;
+use super::{fitting, read_tokenizer, source};
+use crate::decoder::{Decoder, DecoderConfig};
+use crate::device::Compute;
+use crate::gguf::{self, Gguf};
+
+/// The files of a model.
+pub(super) enum Files {
+    Folder(PathBuf),
+    Gguf(Box<Gguf>),
+}
+
+impl Files {
+    /// # Errors
+    /// When a `.gguf` file is broken, or a folder has several.
+    pub(super) fn open(place: &Path) -> Result<Self, OperatorError> {
+        match gguf::found(place)? {
+            Some(file) => Ok(Self::Gguf(Box::new(Gguf::open(file)?))),
+            None => Ok(Self::Folder(place.to_owned())),
+        }
+    }
+
+    pub(super) fn config(&self) -> Result<DecoderConfig, OperatorError> {
+        match self {
+            Self::Folder(folder) => Decoder::read_config(folder),
+            Self::Gguf(gguf) => gguf.config(),
+        }
+    }
+
+    /// The weights, where they are computed with.
+    pub(super) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
+        match self {
+            Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype),
+            Self::Gguf(gguf) => gguf.decoder(compute),
+        }
+    }
+
+    /// That of `tokenizer.json`, or else of the `.gguf` file.
+    pub(super) fn tokenizer(&self, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
+        match self {
+            Self::Gguf(gguf) if !self.folder().join("tokenizer.json").is_file() => {
+                fitting(gguf.tokenizer()?, config, gguf.path())
+            }
+            _ => read_tokenizer(self.folder(), config),
+        }
+    }
+
+    /// That of `chat_template.jinja` or `tokenizer_config.json`, or else of the `.gguf` file.
+    pub(super) fn template(&self) -> Result<ChatTemplate, OperatorError> {
+        let folder = self.folder();
+        let beside = ["chat_template.jinja", "tokenizer_config.json"].iter().any(|name| folder.join(name).is_file());
+        match self {
+            Self::Gguf(gguf) if !beside => {
+                ChatTemplate::of(gguf.chat_template()?, gguf.special_tokens()?, &gguf.path().display().to_string())
+            }
+            _ => ChatTemplate::read(folder),
+        }
+    }
+
+    /// The tokens that end a turn.
+    pub(super) fn stop_tokens(&self, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
+        source::stop_tokens(self.folder(), config, tokenizer)
+    }
+
+    fn folder(&self) -> &Path {
+        match self {
+            Self::Folder(folder) => folder,
+            Self::Gguf(gguf) => gguf.folder(),
+        }
+    }
+}

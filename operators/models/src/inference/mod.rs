@@ -1,0 +1,256 @@
+//! Text from a decoder: a thread that serves many rows at once, each as if it were alone.
+
+mod chat;
+mod control;
+mod device_cache;
+mod engine;
+mod files;
+mod generator;
+mod hermes;
+mod network;
+pub mod probe;
+mod sampling;
+mod scorer;
+mod slot;
+mod source;
+mod step_plan;
+mod tensor_network;
+mod text;
+mod tools;
+#[cfg(test)]
+mod tensor_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use searchmill_engine::operator::OperatorError;
+use tokenizers::Tokenizer;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+pub use chat::ChatTemplate;
+pub use chat::{Message, Said};
+pub use control::ControlTokens;
+pub use control::Prompt;
+pub use engine::Limits;
+pub use engine::{Completion, Event, Finish, Request};
+pub use hermes::{Speech, parse_calls};
+pub use sampling::Sampling;
+pub use scorer::{Scored, Scorer};
+pub use source::ModelSource;
+pub use tools::parse_tools;
+
+use super::decoder::{Adapter, DecoderConfig, inference_need};
+use super::device::Compute;
+use engine::JobSender;
+use files::Files;
+use generator::Generator;
+use network::Network;
+use tensor_network::TensorNetwork;
+
+/// A model that is ready to write. Cheap to clone; its thread ends with the last clone.
+#[derive(Clone)]
+pub struct TextModel {
+    jobs: JobSender,
+    tokenizer: Arc<Tokenizer>,
+    template: Arc<ChatTemplate>,
+    stop_tokens: Arc<[u32]>,
+    limits: Limits,
+}
+
+/// How a model is opened.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Rows in the batch at most.
+    pub rows: usize,
+    /// Longest row, prompt and answer, in tokens; none: what the model has positions for.
+    pub context: Option<usize>,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Bytes that weights, keys and values may take, where that is known (on a GPU: what is free there).
+    pub memory: Option<u64>,
+    /// Where it computes.
+    pub compute: Compute,
+}
+
+/// What a model folder must hold besides its weights.
+pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
+    let path = folder.join("tokenizer.json");
+    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
+    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
+    fitting(tokenizer, config, &path)
+}
+
+/// A tokenizer that has no tokens beyond the model's.
+fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
+    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
+    let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+    if highest > config.vocab_size {
+        return Err(broken(format!(
+            "it has tokens up to {}, but the model's vocabulary is {}",
+            highest - 1,
+            config.vocab_size
+        ))
+        .with_help("the tokenizer must be the model's own"));
+    }
+    Ok(tokenizer)
+}
+
+impl TextModel {
+    /// Loads a model folder or a `.gguf` file, with an adapter if there is one, and starts its thread.
+    ///
+    /// # Errors
+    /// When something is missing or broken, or the model with its rows does not fit into memory.
+    pub fn open(folder: &Path, adapter: Option<&Path>, opening: Opening) -> Result<Self, OperatorError> {
+        let files = Files::open(folder)?;
+        let config = files.config()?;
+        let context = opening.context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
+        let rows = opening.rows.max(1);
+        let (compute, memory) = (&opening.compute, opening.compute.memory(opening.memory));
+        let limits = if compute.is_plain() {
+            let tokens = planned_tokens(&config, rows, context, memory)?;
+            Limits { rows, context, tokens, kept: rows, prompt_tokens: 512 }
+        } else {
+            planned_places(&config, (rows, context), memory, compute)?
+        };
+        let mut decoder = files.decoder(compute)?;
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
+        }
+        let tokenizer = Arc::new(files.tokenizer(&config)?);
+        let template = Arc::new(files.template()?.guarding(ControlTokens::of(&tokenizer)));
+        let stop_tokens = files.stop_tokens(&config, &tokenizer).into();
+        let network = if compute.is_plain() {
+            Network::new(&decoder).map(Generator::Loops)
+        } else {
+            TensorNetwork::new(&decoder, limits.rows + limits.kept, context).map(Generator::Tensors)
+        };
+        let network = network.map_err(|error| OperatorError::machine(format!("the model failed: {error}")))?;
+        drop(decoder);
+        let jobs = engine::start(network, Arc::clone(&tokenizer), limits, opening.threads.max(1))?;
+        Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
+    }
+
+    /// The tokens of a conversation that the model is to go on with. `tools` is a JSON list of tool definitions, `options`
+    /// are further variables of the chat template. Control tokens in messages are read as the text that they are.
+    ///
+    /// # Errors
+    /// When the tools are not JSON, or the template refuses the conversation.
+    pub fn chat_tokens(
+        &self,
+        messages: &[Message],
+        tools: &str,
+        options: &BTreeMap<String, serde_json::Value>,
+    ) -> Result<Vec<u32>, String> {
+        let tools = parse_tools(tools)?;
+        let prompt = self.template.prompt(messages, &tools, options)?;
+        Ok(prompt.encode(&self.tokenizer)?.into_iter().map(|(token, _)| token).collect())
+    }
+
+    /// Whether a prompt ends in a thought that the chat template has begun.
+    pub fn begins_in_thought(&self, prompt: &[u32]) -> bool {
+        let tail = &prompt[prompt.len().saturating_sub(8)..];
+        self.tokenizer.decode(tail, false).is_ok_and(|text| text.trim_end().ends_with("<think>"))
+    }
+
+    /// Tokens that end a turn.
+    pub fn stop_tokens(&self) -> &Arc<[u32]> {
+        &self.stop_tokens
+    }
+
+    /// A text's tokens; special tokens in it count as such.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot read it.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>, String> {
+        let encoded = self.tokenizer.encode_fast(text, false).map_err(|error| error.to_string())?;
+        Ok(encoded.get_ids().to_vec())
+    }
+
+    /// What a token stands for.
+    pub fn token_text(&self, token: u32) -> String {
+        self.tokenizer.decode(&[token], false).unwrap_or_default()
+    }
+
+    /// Goes on with a text; events come as they happen.
+    ///
+    /// # Errors
+    /// When the prompt is empty, too long, or has tokens that the model has not.
+    pub fn start(&self, request: Request) -> Result<UnboundedReceiver<Event>, String> {
+        let (length, context) = (request.prompt.len(), self.limits.context);
+        if length == 0 {
+            return Err("the prompt is empty".to_owned());
+        }
+        if length >= context {
+            return Err(format!("the prompt has {length} tokens, the model's context {context}"));
+        }
+        if request.max_tokens == 0 {
+            return Err("max_tokens must be at least 1".to_owned());
+        }
+        let vocabulary = self.limits_of_tokens(&request.prompt);
+        vocabulary.map_or(Ok(self.jobs.send(request)), Err)
+    }
+
+    fn limits_of_tokens(&self, prompt: &[u32]) -> Option<String> {
+        let vocabulary = self.tokenizer.get_vocab_size(true) as u32;
+        let strange =
+            prompt.iter().find(|token| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary);
+        strange.map(|token| format!("the model has no token {token}"))
+    }
+
+    /// Goes on with a text until it ends.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and when the model fails.
+    pub async fn complete(&self, request: Request) -> Result<Completion, String> {
+        let mut events = self.start(request)?;
+        while let Some(event) = events.recv().await {
+            if let Event::Done(done) = event {
+                return done;
+            }
+        }
+        Err("the model's thread has died".to_owned())
+    }
+}
+
+/// Tokens that all rows may take together: all of them in full if that fits, else as many as do, one row at least.
+fn planned_tokens(
+    config: &DecoderConfig,
+    rows: usize,
+    context: usize,
+    memory: Option<u64>,
+) -> Result<usize, OperatorError> {
+    let Some(memory) = memory else { return Ok(rows.saturating_mul(context)) };
+    let one = inference_need(config, 1, context, size_of::<f32>());
+    one.check(memory)?;
+    let token = config.cache_bytes_per_token(size_of::<f32>()) as u64;
+    let fitting = (memory - one.weights - one.activations) / token.max(1);
+    Ok(rows.saturating_mul(context).min(usize::try_from(fitting).unwrap_or(usize::MAX)))
+}
+
+/// Rows that have left whose tokens are kept on a device.
+const KEPT: usize = 4;
+/// Prompt tokens that a device reads in one step.
+const DEVICE_PROMPT_TOKENS: usize = 4096;
+
+/// Rows that a device has places for: all that are wanted if they fit, else as many as do, one at least. A place is as
+/// long as the context.
+fn planned_places(
+    config: &DecoderConfig,
+    (rows, context): (usize, usize),
+    memory: Option<u64>,
+    compute: &Compute,
+) -> Result<Limits, OperatorError> {
+    let number = compute.dtype.size_in_bytes();
+    let mut limits = Limits { rows, context, tokens: usize::MAX, kept: KEPT, prompt_tokens: DEVICE_PROMPT_TOKENS };
+    let Some(memory) = memory else { return Ok(limits) };
+    let least = inference_need(config, 1, context, number);
+    least.check(memory)?;
+    let place = (config.cache_bytes_per_token(number) * context).max(1) as u64;
+    let places = usize::try_from((memory - least.weights - least.activations) / place).unwrap_or(usize::MAX);
+    limits.kept = KEPT.min(places / 8);
+    limits.rows = rows.min(places - limits.kept);
+    Ok(limits)
+}

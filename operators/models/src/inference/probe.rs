@@ -1,0 +1,102 @@
+//! The speed of generation with random weights.
+
+use std::time::Instant;
+
+use searchmill_engine::operator::OperatorError;
+
+use super::generator::Generator;
+use super::network::{Network, Piece, Scratch};
+use super::slot::Slot;
+use super::tensor_network::TensorNetwork;
+use crate::device::Compute;
+use crate::probe::{Drawn, failed, wait};
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Generation {
+    /// Prompt tokens a second, all rows together.
+    pub prefill_tokens_per_second: f64,
+    /// Operations a second while prompts were read.
+    pub prefill_flops: f64,
+    /// Tokens written a second, all rows together.
+    pub decode_tokens_per_second: f64,
+    /// Bytes of weights, keys and values that had to be read a second while tokens were written.
+    pub decode_bytes_per_second: f64,
+}
+
+/// Prompt tokens that are read in one step.
+const STEP: usize = 4096;
+
+/// Reads `batch` prompts of `prompt` tokens, then writes `new` tokens behind each. `config` is the text of a
+/// `config.json`.
+///
+/// # Errors
+/// When the shape is none, or the device fails.
+pub fn generation(
+    config: &str,
+    compute: &Compute,
+    (batch, prompt, new): (usize, usize, usize),
+) -> Result<Generation, OperatorError> {
+    let drawn = Drawn::new(config, compute)?;
+    let context = prompt + new + 1;
+    let mut generator = if compute.is_plain() {
+        Network::new(&drawn.decoder).map(Generator::Loops)
+    } else {
+        TensorNetwork::new(&drawn.decoder, batch, context).map(Generator::Tensors)
+    }
+    .map_err(failed)?;
+    let mut run = Run { generator: &mut generator, scratch: Scratch::default(), logits: Vec::new() };
+    // Once before: what is compiled or reserved at the first use is not measured.
+    let mut slots = run.slots(batch)?;
+    run.read(&mut slots, prompt.min(STEP), 1)?;
+    run.read(&mut slots, 1, 1)?;
+    drop(slots);
+    wait(compute)?;
+    let mut slots = run.slots(batch)?;
+    let started = Instant::now();
+    let rows = (STEP / prompt).max(1);
+    for slots in slots.chunks_mut(rows) {
+        run.read(slots, prompt, 1)?;
+    }
+    wait(compute)?;
+    let prefill = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    run.read(&mut slots, 1, new)?;
+    wait(compute)?;
+    let decode = started.elapsed().as_secs_f64();
+    let (batch, prompt, new) = (batch as f64, prompt as f64, new as f64);
+    let flops = batch * (prompt * (2.0 * drawn.mapped() + drawn.heard(prompt / 2.0)) + 2.0 * drawn.head());
+    let number = compute.dtype.size_in_bytes();
+    let kept = drawn.config.cache_bytes_per_token(number) as f64 * batch * (prompt + new / 2.0);
+    let read = (drawn.mapped() + drawn.head()) * number as f64 + kept;
+    Ok(Generation {
+        prefill_tokens_per_second: batch * prompt / prefill,
+        prefill_flops: flops / prefill,
+        decode_tokens_per_second: batch * new / decode,
+        decode_bytes_per_second: read * new / decode,
+    })
+}
+
+struct Run<'a> {
+    generator: &'a mut Generator,
+    scratch: Scratch,
+    logits: Vec<f32>,
+}
+
+impl Run<'_> {
+    fn slots(&self, count: usize) -> Result<Vec<Slot>, OperatorError> {
+        (0..count).map(|_| self.generator.empty().map_err(failed)).collect()
+    }
+
+    /// Every row reads `count` tokens, `times` times; the logits of the last one are fetched, as a sampler would.
+    fn read(&mut self, slots: &mut [Slot], count: usize, times: usize) -> Result<(), OperatorError> {
+        let vocabulary = self.generator.shape().vocabulary;
+        let tokens: Vec<u32> = (0..count).map(|at| (at * 7919 % vocabulary) as u32).collect();
+        for _ in 0..times {
+            let pieces = slots.iter_mut().map(|slot| Piece { slot, tokens: &tokens, wanted: 1 });
+            let mut pieces: Vec<Piece<'_>> = pieces.collect();
+            self.generator.read(&mut pieces, &mut self.scratch, &mut self.logits).map_err(failed)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! From logits to the next token.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use searchmill_kernels::loops::{log_of_sum, powers};
+
+/// How the next token is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by it; 0 takes the most probable token.
+    pub temperature: f32,
+    /// Only the most probable `top_k` tokens; 0: all.
+    pub top_k: usize,
+    /// Only the most probable tokens that have this share together (Holtzman et al. 2019, arXiv:1904.09751); 1: all.
+    pub top_p: f32,
+}
+
+impl Sampling {
+    /// Always the most probable token.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0 };
+}
+
+/// The token drawn; none where the logits are not numbers. Equal logits are taken in the order of the vocabulary.
+pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) -> Option<u32> {
+    let (best, highest) = logits
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (token, logit)| if *logit > best.1 { (token, *logit) } else { best });
+    if !highest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+        return None;
+    }
+    if sampling.temperature <= 0.0 {
+        return Some(best as u32);
+    }
+    let mut weights = vec![0.0; logits.len()];
+    powers(logits, highest, 1.0 / sampling.temperature, &mut weights);
+    let candidates = candidates(&weights, sampling);
+    let whole: f64 = candidates.iter().map(|token| f64::from(weights[*token as usize])).sum();
+    let mut left = chance.random::<f64>() * whole;
+    for token in &candidates {
+        left -= f64::from(weights[*token as usize]);
+        if left < 0.0 {
+            return Some(*token);
+        }
+    }
+    candidates.last().copied()
+}
+
+/// The tokens that may be drawn: all in their order, or the most probable ones first.
+fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
+    let all = 0..weights.len() as u32;
+    if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+        return all.collect();
+    }
+    let order =
+        |one: &u32, other: &u32| weights[*other as usize].total_cmp(&weights[*one as usize]).then(one.cmp(other));
+    let mut whole: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+    let mut kept: Vec<u32> = if sampling.top_k == 0 {
+        // Tokens below this share are outside of the nucleus whatever their number.
+        let least = (whole * f64::from(1.0 - sampling.top_p) / weights.len() as f64) as f32;
+        all.filter(|token| weights[*token as usize] >= least).collect()
+    } else {
+        all.collect()
+    };
+    if sampling.top_k > 0 && kept.len() > sampling.top_k {
+        kept.select_nth_unstable_by(sampling.top_k - 1, order);
+        kept.truncate(sampling.top_k);
+        whole = kept.iter().map(|token| f64::from(weights[*token as usize])).sum();
+    }
+    kept.sort_unstable_by(order);
+    nucleus(&mut kept, weights, whole * f64::from(sampling.top_p));
+    kept
+}
+
+/// Cuts tokens, the most probable first, after the first ones that together have the weight `wanted`.
+fn nucleus(kept: &mut Vec<u32>, weights: &[f32], wanted: f64) {
+    let mut reached = 0.0;
+    let count = kept.iter().position(|token| {
+        reached += f64::from(weights[*token as usize]);
+        reached >= wanted
+    });
+    kept.truncate(count.map_or(kept.len(), |last| last + 1));
+}
+
+/// The natural logarithm of a token's probability as the model sees it, whatever the sampling.
+pub(super) fn log_probability(logits: &[f32], token: u32) -> f32 {
+    logits[token as usize] - log_of_sum(logits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::rand_core::SeedableRng;
+
+    fn shares(logits: &[f32], sampling: Sampling) -> Vec<f32> {
+        let mut chance = ChaCha8Rng::seed_from_u64(1);
+        let mut counts = vec![0.0; logits.len()];
+        for _ in 0..20_000 {
+            counts[draw(logits, sampling, &mut chance).unwrap() as usize] += 1.0 / 20_000.0;
+        }
+        counts
+    }
+
+    #[test]
+    fn tokens_are_drawn_by_their_probability() {
+        let logits = [0.0, 1.0, 2.0, 1.0];
+        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0 };
+        let whole: f32 = logits.iter().map(|logit: &f32| logit.exp()).sum();
+        for (share, logit) in shares(&logits, all).iter().zip(logits) {
+            assert!((share - logit.exp() / whole).abs() < 0.015, "{share}");
+        }
+        let cold = shares(&logits, Sampling { temperature: 0.1, ..all });
+        assert!(cold[2] > 0.999);
+        assert!(shares(&logits, Sampling::GREEDY)[2] > 0.999);
+    }
+
+    #[test]
+    fn top_k_and_top_p_cut_the_tail_and_ties_go_by_order() {
+        let weights = [1.0, 4.0, 2.0, 4.0, 1.0];
+        let kept = |top_k, top_p| candidates(&weights, Sampling { temperature: 1.0, top_k, top_p });
+        assert_eq!(kept(3, 1.0), [1, 3, 2]);
+        assert_eq!(kept(1, 1.0), [1]);
+        assert_eq!(kept(0, 0.5), [1, 3]);
+        assert_eq!(kept(0, 0.34), [1, 3]);
+        assert_eq!(kept(0, 0.9), [1, 3, 2, 0]);
+        assert_eq!(kept(0, 0.01), [1]);
+        assert_eq!(kept(2, 0.1), [1]);
+        assert_eq!(kept(0, 1.0), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn log_probabilities_sum_to_one_and_nonsense_is_none() {
+        let logits = [0.5, -1.0, 3.0];
+        let whole: f32 = (0..3).map(|token| log_probability(&logits, token).exp()).sum();
+        assert!((whole - 1.0).abs() < 1e-5);
+        let mut chance = ChaCha8Rng::seed_from_u64(1);
+        assert_eq!(draw(&[f32::NAN, 1.0], Sampling::GREEDY, &mut chance), None);
+        assert_eq!(draw(&[f32::NEG_INFINITY; 2], Sampling::GREEDY, &mut chance), None);
+        assert_eq!(draw(&[1.0, 1.0], Sampling::GREEDY, &mut chance), Some(0));
+    }
+}

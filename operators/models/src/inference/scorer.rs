@@ -1,0 +1,164 @@
+//! Log-probabilities of parts of given texts.
+
+use std::ops::Range;
+use std::path::Path;
+
+use candle_core::Tensor;
+use searchmill_engine::operator::OperatorError;
+use tokenizers::Tokenizer;
+
+use super::chat::ChatTemplate;
+use super::control::{ControlTokens, Prompt};
+use super::files::Files;
+use super::network::{Network, Piece, Scratch};
+use super::sampling::log_probability;
+use super::slot::Slot;
+use crate::decoder::{Adapter, Decoder, Layout, inference_need, log_probabilities};
+use crate::device::Compute;
+
+/// Tokens that are read at once.
+const TOKENS: usize = 512;
+
+/// A model that says how probable texts are. Any number of threads may ask at once; a text's figures do not depend on
+/// the others, to the last bit.
+pub struct Scorer {
+    reader: Reader,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    control: ControlTokens,
+    context: usize,
+}
+
+/// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
+enum Reader {
+    Loops(Network),
+    Tensors(Decoder),
+}
+
+/// The tokens of a part of a text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scored {
+    /// Natural logarithms of their probabilities, each given all before it.
+    pub log_probabilities: Vec<f32>,
+}
+
+impl Scored {
+    /// Of the whole part.
+    pub fn sum(&self) -> f64 {
+        self.log_probabilities.iter().map(|number| f64::from(*number)).sum()
+    }
+
+    /// A token's, on average.
+    pub fn mean(&self) -> f64 {
+        self.sum() / self.log_probabilities.len().max(1) as f64
+    }
+}
+
+impl Scorer {
+    /// Loads a model folder or a `.gguf` file, with an adapter if there is one.
+    ///
+    /// # Errors
+    /// When something is missing or broken, or does not fit into `memory` bytes.
+    pub fn open(
+        folder: &Path,
+        adapter: Option<&Path>,
+        context: Option<usize>,
+        memory: Option<u64>,
+        compute: &Compute,
+    ) -> Result<Self, OperatorError> {
+        let files = Files::open(folder)?;
+        let config = files.config()?;
+        let context = context.unwrap_or(usize::MAX).min(config.max_position_embeddings);
+        let need = inference_need(&config, 1, context, compute.dtype.size_in_bytes());
+        compute.memory(memory).map_or(Ok(()), |memory| need.check(memory))?;
+        let mut decoder = files.decoder(compute)?;
+        if let Some(adapter) = adapter {
+            decoder.attach(&Adapter::load(adapter, &config, &compute.device, compute.dtype)?)?;
+        }
+        let reader = if compute.is_plain() {
+            Reader::Loops(Network::new(&decoder).map_err(|error| OperatorError::machine(broken(&error)))?)
+        } else {
+            Reader::Tensors(decoder)
+        };
+        let (tokenizer, template) = (files.tokenizer(&config)?, files.template()?);
+        let control = ControlTokens::of(&tokenizer);
+        let template = template.guarding(control.clone());
+        Ok(Self { reader, tokenizer, template, control, context })
+    }
+
+    /// The chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// The control tokens of the model.
+    pub fn control(&self) -> &ControlTokens {
+        &self.control
+    }
+
+    /// The log-probabilities of the tokens that have a byte of `part` of the text in them.
+    ///
+    /// # Errors
+    /// When the text has more tokens than the model has positions for, or the part none.
+    pub fn score(&self, text: &Prompt, part: Range<usize>) -> Result<Scored, String> {
+        let encoded = text.encode(&self.tokenizer)?;
+        let (tokens, spans): (Vec<u32>, Vec<Range<usize>>) = encoded.into_iter().unzip();
+        if tokens.len() > self.context {
+            return Err(format!("the text has {} tokens, the model's context {}", tokens.len(), self.context));
+        }
+        let within = |span: &Range<usize>| span.start < part.end && span.end > part.start;
+        let mut places = spans.iter().enumerate().filter(|(_, span)| within(span)).map(|(at, _)| at);
+        let first = places.next().ok_or("there is nothing to score: the part is empty")?;
+        let last = places.next_back().unwrap_or(first);
+        if first == 0 {
+            return Err("the first token of a text has no probability: nothing stands before it".to_owned());
+        }
+        self.read(&tokens[..=last], first)
+    }
+
+    /// The log-probabilities of `tokens[first..]`.
+    fn read(&self, tokens: &[u32], first: usize) -> Result<Scored, String> {
+        let numbers = match &self.reader {
+            Reader::Loops(network) => by_loops(network, tokens, first),
+            Reader::Tensors(decoder) => by_tensors(decoder, tokens, first).map_err(|error| broken(&error))?,
+        };
+        if numbers.iter().any(|number| !number.is_finite()) {
+            return Err("the model's logits are not numbers: its weights are broken".to_owned());
+        }
+        Ok(Scored { log_probabilities: numbers })
+    }
+}
+
+fn broken(error: &candle_core::Error) -> String {
+    format!("the model failed: {error}")
+}
+
+fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
+    let (mut slot, mut scratch, mut logits) = (Slot::new(&network.shape), Scratch::default(), Vec::new());
+    let (mut numbers, mut at) = (Vec::new(), 0);
+    // The last token's own logits say nothing about it.
+    let end = tokens.len() - 1;
+    while at < end {
+        let count = TOKENS.min(end - at);
+        let wanted = (at + count + 1).saturating_sub(first).min(count);
+        let mut pieces = [Piece { slot: &mut slot, tokens: &tokens[at..at + count], wanted }];
+        network.read(&mut pieces, &mut scratch, &mut logits);
+        at += count;
+        let rows = logits.chunks_exact(network.shape.vocabulary).enumerate();
+        numbers.extend(rows.map(|(row, logits)| log_probability(logits, tokens[at - wanted + row + 1])));
+    }
+    numbers
+}
+
+fn by_tensors(decoder: &Decoder, tokens: &[u32], first: usize) -> candle_core::Result<Vec<f32>> {
+    let count = tokens.len() - 1;
+    let read = Tensor::from_slice(&tokens[..count], (1, count), decoder.embedding().device())?;
+    let hidden = decoder.hidden(&read, &Layout::whole(1, count), None)?.squeeze(0)?;
+    let mut numbers = Vec::new();
+    for start in (first - 1..count).step_by(TOKENS) {
+        let length = TOKENS.min(count - start);
+        let logits = decoder.logits(&hidden.narrow(0, start, length)?)?;
+        numbers.extend(log_probabilities(&logits, &tokens[start + 1..=start + length])?.to_vec1::<f32>()?);
+    }
+    Ok(numbers)
+}

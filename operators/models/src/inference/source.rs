@@ -1,0 +1,166 @@
+//! Where a decoder comes from: a folder, a `.gguf` file, the Hugging Face hub, or another node of the pipeline.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source, TreeInput};
+use serde::{Deserialize, Serialize};
+use tokenizers::Tokenizer;
+
+use crate::decoder::DecoderConfig;
+use crate::place::{ModelPlace, Needs};
+
+/// A decoder and an adapter for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct ModelSource {
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
+    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
+    /// given: the model comes from another node, by the input `model`.
+    pub model: Option<String>,
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    #[serde(default = "main_branch")]
+    pub revision: String,
+    /// The folder of a PEFT LoRA adapter for the model.
+    pub adapter: Option<String>,
+}
+
+fn main_branch() -> String {
+    "main".to_owned()
+}
+
+/// Files of a model folder that are always there; the weights are one file or several.
+const FILES: &[&str] = &["config.json", "tokenizer.json"];
+const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// What may lie beside a `.gguf` file and is read in place of what it holds.
+const BESIDE: &[&str] = &["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
+/// Files that a model may have besides.
+const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
+const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
+
+impl ModelSource {
+    /// What is wrong, with paths below `path`.
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+        let mut issues = Vec::new();
+        if empty(&self.model) {
+            issues.push(ParamIssue::new(format!("{path}.model"), "must name a folder or a Hugging Face id"));
+        }
+        if empty(&self.adapter) {
+            issues.push(ParamIssue::new(format!("{path}.adapter"), "must name a folder"));
+        }
+        issues
+    }
+
+    fn place(&self, directory: &Path) -> Option<ModelPlace> {
+        Some(ModelPlace::of(self.model.as_deref()?, &self.revision, directory))
+    }
+
+    /// Files outside the pipeline that it reads; relative paths start at `directory`.
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
+        let model = self.place(directory).map(|place| place.sources(NEEDS)).unwrap_or_default();
+        model.into_iter().chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
+    }
+
+    /// Finds out which commit of a repository is meant.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
+    }
+
+    /// The folders of the model and of its adapter, fetched where needed. `trees` are bound to the node: a model, an
+    /// adapter, or both.
+    ///
+    /// # Errors
+    /// When there is no model, or more than one of either, or it cannot be fetched.
+    pub fn folders(
+        &self,
+        trees: &[&TreeInput],
+        context: &Context,
+    ) -> Result<(PathBuf, Option<PathBuf>), OperatorError> {
+        let (adapters, models): (Vec<_>, Vec<_>) =
+            trees.iter().map(|tree| tree.path.clone()).partition(|path| path.join(ADAPTER_FILES[0]).is_file());
+        let mut models = models;
+        if let Some(place) = self.place(&context.resolve("")) {
+            models.push(Self::fetched(&place, context)?);
+        }
+        let adapters = adapters.into_iter().chain(self.adapter.iter().map(|adapter| context.resolve(adapter)));
+        let adapters: Vec<PathBuf> = adapters.collect();
+        let (adapter, model) = (one(adapters, "adapter")?, one(models, "model")?);
+        let model = model.ok_or_else(|| {
+            OperatorError::pipeline("no model is given").with_help(
+                "bind one by `from: {model: …}` (with an adapter also its base: `model: [base, adapter]`), or name a \
+                 folder or a Hugging Face id as `model`",
+            )
+        })?;
+        Ok((model, adapter))
+    }
+
+    fn fetched(place: &ModelPlace, context: &Context) -> Result<PathBuf, OperatorError> {
+        let opened = place.open(NEEDS, context)?;
+        if !matches!(place, ModelPlace::Hub(_)) {
+            return Ok(opened.path);
+        }
+        // In this order: where weights are, all else was settled before.
+        for file in MORE {
+            opened.has(file, context)?;
+        }
+        if opened.has(SINGLE, context)? {
+            return Ok(opened.path);
+        }
+        let missing = |file: &str| {
+            let message = format!("{}: the repository has no {file}", opened.path.display());
+            OperatorError::data(message).with_help("it must hold its weights as .safetensors files")
+        };
+        if !opened.has(INDEX, context)? {
+            return Err(missing(INDEX));
+        }
+        for shard in shards(&opened.path) {
+            if !opened.has(&shard, context)? {
+                return Err(missing(&shard));
+            }
+        }
+        Ok(opened.path)
+    }
+}
+
+/// The one item of a list that may have one.
+fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorError> {
+    if items.len() > 1 {
+        return Err(OperatorError::pipeline(format!("{} {what}s are given, one is wanted", items.len())));
+    }
+    Ok(items.pop())
+}
+
+/// The shards that a folder's index names.
+fn shards(folder: &Path) -> Vec<String> {
+    let text = std::fs::read(folder.join(INDEX)).unwrap_or_default();
+    let index: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let files = index["weight_map"].as_object().into_iter().flat_map(|map| map.values());
+    let mut files: Vec<String> = files.filter_map(|file| file.as_str().map(str::to_owned)).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// The tokens that end a turn, as the model's files tell.
+pub(super) fn stop_tokens(folder: &Path, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
+    let read = |file: &str| -> serde_json::Value {
+        std::fs::read(folder.join(file)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    };
+    let mut tokens: Vec<u32> = config.eos_token_id.iter().flat_map(|ids| ids.all().to_vec()).collect();
+    let generation = &read("generation_config.json")["eos_token_id"];
+    let several = generation.as_array().into_iter().flatten().chain(std::iter::once(generation));
+    tokens.extend(several.filter_map(|id| u32::try_from(id.as_u64()?).ok()));
+    let eos = &read("tokenizer_config.json")["eos_token"];
+    let named = eos.as_str().or(eos["content"].as_str());
+    tokens
+        .extend(named.into_iter().chain(["<|im_end|>", "<|eot_id|>"]).filter_map(|token| tokenizer.token_to_id(token)));
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}

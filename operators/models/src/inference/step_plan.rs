@@ -1,0 +1,141 @@
+//! What a step over many rows needs on a device: made once, used by every layer.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::device_cache::DeviceCache;
+use super::network::{Piece, Shape};
+use crate::decoder::Rope;
+
+/// Attention scores that lie in memory at once.
+const SCORES: usize = 1 << 27;
+/// Added to the scores of keys that a token does not see: no score outweighs it.
+const HIDDEN: f64 = 1e30;
+
+/// A step's places, angles and masks. Tokens are those of all pieces, one behind the other.
+pub(super) struct StepPlan {
+    /// Tokens × half a head.
+    pub(super) cosines: Tensor,
+    pub(super) sines: Tensor,
+    /// Where in the cache the tokens' heads go: (tokens · key heads) × size.
+    pub(super) written: Tensor,
+    pub(super) singles: Option<Singles>,
+    pub(super) texts: Vec<Text>,
+    /// From the order of `singles` and `texts` to that of the tokens; none: they are the same.
+    pub(super) order: Option<Tensor>,
+}
+
+/// Rows that read one token. They are computed together with the rows between them, which cost less than a copy.
+pub(super) struct Singles {
+    /// The first of their places, and how many there are from it to the last.
+    pub(super) first: usize,
+    pub(super) places: usize,
+    /// The token of each place (any for places between); none: they are in order.
+    pub(super) spread: Option<Tensor>,
+    /// The place of each token; none: they are in order.
+    pub(super) back: Option<Tensor>,
+    /// Keys of the longest row.
+    pub(super) longest: usize,
+    /// Places × 1 × 1 × longest.
+    pub(super) bias: Tensor,
+}
+
+/// A row that reads several tokens.
+pub(super) struct Text {
+    /// The first of its tokens, and how many.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    pub(super) place: usize,
+    pub(super) blocks: Vec<TextBlock>,
+}
+
+/// Some of its tokens; `bias` is tokens × keys.
+pub(super) struct TextBlock {
+    pub(super) first: usize,
+    pub(super) bias: Tensor,
+}
+
+/// A piece: the first of its tokens, how many, its place in the cache, and what it has read before.
+#[derive(Clone, Copy)]
+struct Part {
+    first: usize,
+    count: usize,
+    place: usize,
+    seen: usize,
+}
+
+impl StepPlan {
+    pub(super) fn new(pieces: &[Piece<'_>], shape: &Shape, rope: &Rope, cache: &DeviceCache) -> Result<Self> {
+        let (mut parts, mut first) = (Vec::new(), 0);
+        for piece in pieces {
+            let (count, seen) = (piece.tokens.len(), piece.slot.tokens.len());
+            parts.push(Part { first, count, place: piece.slot.place()?, seen });
+            first += count;
+        }
+        let (device, dtype) = (cache.device(), cache.dtype());
+        let positions: Vec<u32> =
+            parts.iter().flat_map(|part| (part.seen..part.seen + part.count).map(|at| at as u32)).collect();
+        let (cosines, sines) = rope.angles(&positions).tables(device, dtype)?;
+        let written = parts.iter().flat_map(|part| (0..part.count).map(|token| (part.place, part.seen + token)));
+        let written = cache.addresses(written)?;
+        let (alone, texts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.count == 1);
+        let order: Vec<usize> =
+            alone.iter().chain(&texts).flat_map(|part| part.first..part.first + part.count).collect();
+        let order = if order.is_sorted() { None } else { Some(inverse(&order, device)?) };
+        let singles = if alone.is_empty() { None } else { Some(Singles::new(&alone, texts.is_empty(), device)?) };
+        let texts = texts.iter().map(|part| Text::new(part, shape, device)).collect::<Result<_>>()?;
+        Ok(Self { cosines, sines, written, singles, texts, order })
+    }
+}
+
+/// Where each number of a permutation stands.
+fn inverse(order: &[usize], device: &Device) -> Result<Tensor> {
+    let mut places = vec![0_u32; order.len()];
+    for (place, number) in order.iter().enumerate() {
+        places[*number] = place as u32;
+    }
+    Tensor::new(places, device)
+}
+
+impl Singles {
+    fn new(alone: &[Part], are_all: bool, device: &Device) -> Result<Self> {
+        let first = alone.iter().map(|part| part.place).min().unwrap_or(0);
+        let places = alone.iter().map(|part| part.place + 1 - first).max().unwrap_or(0);
+        let longest = alone.iter().map(|part| part.seen + 1).max().unwrap_or(1);
+        let (mut spread, mut ends) = (vec![alone[0].first as u32; places], vec![1_u32; places]);
+        for part in alone {
+            spread[part.place - first] = part.first as u32;
+            ends[part.place - first] = part.seen as u32 + 1;
+        }
+        let back: Vec<u32> = alone.iter().map(|part| (part.place - first) as u32).collect();
+        let in_order = |numbers: &[u32]| numbers.iter().enumerate().all(|(at, number)| at as u32 == *number);
+        let tensor = |numbers: Vec<u32>, whole: bool| -> Result<Option<Tensor>> {
+            if whole && in_order(&numbers) { Ok(None) } else { Ok(Some(Tensor::new(numbers, device)?)) }
+        };
+        let whole = places == alone.len();
+        let bias = bias(ends, longest, device)?.reshape((places, 1, 1, longest))?;
+        let (spread, back) = (tensor(spread, whole && are_all)?, tensor(back, whole)?);
+        Ok(Self { first, places, spread, back, longest, bias })
+    }
+}
+
+impl Text {
+    fn new(part: &Part, shape: &Shape, device: &Device) -> Result<Self> {
+        let keys = part.seen + part.count;
+        let step = (SCORES / (shape.heads * keys)).max(1);
+        let block = |first: usize| {
+            let count = step.min(part.count - first);
+            let ends = (0..count).map(|token| (part.seen + first + token + 1) as u32).collect();
+            Ok(TextBlock { first, bias: bias(ends, part.seen + first + count, device)? })
+        };
+        let blocks = (0..part.count).step_by(step).map(block).collect::<Result<_>>()?;
+        Ok(Self { first: part.first, count: part.count, place: part.place, blocks })
+    }
+}
+
+/// 0 for the keys before each token's end, else what hides them: tokens × keys.
+fn bias(ends: Vec<u32>, keys: usize, device: &Device) -> Result<Tensor> {
+    let count = ends.len();
+    let keys = Tensor::arange(0, keys as u32, device)?.unsqueeze(0)?;
+    let sees = keys.broadcast_lt(&Tensor::from_vec(ends, (count, 1), device)?)?;
+    sees.to_dtype(DType::F32)?.affine(HIDDEN, -HIDDEN)
+}

@@ -1,0 +1,132 @@
+//! Tokens to text while they come, and the strings that end a text.
+
+use std::sync::Arc;
+
+use tokenizers::Tokenizer;
+
+/// Writes a row's text token by token: a character of several tokens appears when it is whole.
+pub(super) struct Writer {
+    tokenizer: Arc<Tokenizer>,
+    tokens: Vec<u32>,
+    /// Tokens before this one are only there because some decoders look back.
+    context: usize,
+    /// Tokens before this one are written.
+    written: usize,
+    text: String,
+    stops: Vec<String>,
+}
+
+/// What stands for a character that is not whole.
+const BROKEN: char = '\u{FFFD}';
+
+impl Writer {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, stops: Vec<String>) -> Self {
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { tokenizer, tokens: Vec::new(), context: 0, written: 0, text: String::new(), stops }
+    }
+
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Takes a token in; true when a stop string ended the text (which is cut before it).
+    pub(super) fn push(&mut self, token: u32) -> bool {
+        self.tokens.push(token);
+        self.write(false)
+    }
+
+    /// Writes what is left, broken or not; true when a stop string ended the text.
+    pub(super) fn finish(&mut self) -> bool {
+        self.write(true)
+    }
+
+    /// The text that no stop string can take back any more.
+    pub(super) fn settled(&self) -> usize {
+        let held = self.stops.iter().map(|stop| unfinished(&self.text, stop)).max().unwrap_or(0);
+        self.text.len() - held
+    }
+
+    fn write(&mut self, all: bool) -> bool {
+        let before = self.decode(&self.tokens[self.context..self.written]);
+        let after = self.decode(&self.tokens[self.context..]);
+        let new = after.strip_prefix(before.as_str()).unwrap_or_default();
+        if new.is_empty() || (new.ends_with(BROKEN) && !all) {
+            return false;
+        }
+        let searched = self.text.len();
+        self.text.push_str(new);
+        self.context = self.written;
+        self.written = self.tokens.len();
+        self.stop(searched)
+    }
+
+    fn decode(&self, tokens: &[u32]) -> String {
+        self.tokenizer.decode(tokens, false).unwrap_or_default()
+    }
+
+    /// Cuts the text before the first stop string that ends after `searched`.
+    fn stop(&mut self, searched: usize) -> bool {
+        let first = self.stops.iter().filter_map(|stop| {
+            let mut from = (searched + 1).saturating_sub(stop.len());
+            while !self.text.is_char_boundary(from) {
+                from -= 1;
+            }
+            self.text[from..].find(stop.as_str()).map(|at| from + at)
+        });
+        let Some(first) = first.min() else { return false };
+        self.text.truncate(first);
+        true
+    }
+}
+
+/// Bytes at the end of a text that may be the beginning of a stop string.
+fn unfinished(text: &str, stop: &str) -> usize {
+    let longest = stop.len().saturating_sub(1).min(text.len());
+    (1..=longest).rev().find(|count| stop.as_bytes().starts_with(&text.as_bytes()[text.len() - count..])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_fixtures::models::byte_tokenizer;
+
+    use super::*;
+
+    fn writer(stops: &[&str]) -> Writer {
+        Writer::new(Arc::new(byte_tokenizer()), stops.iter().map(|stop| (*stop).to_owned()).collect())
+    }
+
+    #[test]
+    fn characters_appear_whole() {
+        let mut writer = writer(&[]);
+        let mut seen = Vec::new();
+        for byte in "aß東 ".bytes() {
+            assert!(!writer.push(u32::from(byte)));
+            seen.push(writer.text().to_owned());
+        }
+        assert_eq!(seen, ["a", "a", "aß", "aß", "aß", "aß東", "aß東 "]);
+        writer.push(0xE6);
+        writer.finish();
+        assert_eq!(writer.text(), "aß東 \u{FFFD}");
+    }
+
+    #[test]
+    fn stop_strings_end_the_text_wherever_tokens_are_cut() {
+        let mut writer = writer(&["</a>", "ß東"]);
+        let mut ended = false;
+        for (at, byte) in "x <y </a> z".bytes().enumerate() {
+            ended = writer.push(u32::from(byte));
+            let settled = &writer.text()[..writer.settled()];
+            assert!(!settled.contains("</"), "{settled}");
+            if ended {
+                assert_eq!(at, 8);
+                break;
+            }
+        }
+        assert!(ended);
+        assert_eq!(writer.text(), "x <y ");
+    }
+}

@@ -1,0 +1,178 @@
+//! Phrases that stand in nearly all texts: the fixed parts of prompts and tool calls, found to become one token each.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::tokenizer::{CONTROL, MARKS};
+
+/// Texts that are looked at, evenly spread.
+const SAMPLE: usize = 400;
+/// Units other than white space that a phrase has at least.
+const LEAST: usize = 3;
+
+/// The beginning that all texts share, up to its last line break, if there is one; then the phrases within messages that
+/// stand in at least this share of the texts, in the order in which they come up.
+///
+/// A phrase within messages never reaches over the head of a message (`<|im_start|>assistant` and its line break) or its
+/// end: the text that a model is asked to continue ends there, and must be cut as the same text was in training.
+pub fn phrases(texts: &[String], share: f64) -> Vec<String> {
+    let start = beginning(texts);
+    let sample = texts.iter().step_by(texts.len().div_ceil(SAMPLE).max(1));
+    let mut names = Names::default();
+    let mut cut: Vec<Vec<Vec<usize>>> = sample
+        .map(|text| messages(&text[start.len()..]).into_iter().map(|message| names.units(message)).collect())
+        .collect();
+    let wanted = (share * cut.len() as f64).ceil().max(2.0) as usize;
+    while let Some(pair) = most_frequent(&cut, wanted) {
+        let merged = names.join(pair);
+        for message in cut.iter_mut().flatten() {
+            merge(message, pair, merged);
+        }
+    }
+    let mut found: Vec<usize> = Vec::new();
+    for unit in cut.iter().flatten().flatten() {
+        if names.size[*unit] >= LEAST && !found.contains(unit) {
+            found.push(*unit);
+        }
+    }
+    let inner = found.into_iter().map(|unit| names.text[unit].clone());
+    (!start.trim().is_empty()).then_some(start).into_iter().chain(inner).collect()
+}
+
+/// What all texts begin with, whole lines only.
+fn beginning(texts: &[String]) -> String {
+    let (Some(least), Some(greatest)) = (texts.iter().min(), texts.iter().max()) else { return String::new() };
+    // What the first and the last text in their order share, all those between them share too.
+    let same = least.bytes().zip(greatest.bytes()).take_while(|(one, other)| one == other).count();
+    let end = least.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    least[..end].to_owned()
+}
+
+/// The bodies of a text's messages: without control tokens and without the line that says who speaks.
+fn messages(text: &str) -> Vec<&str> {
+    let mut bodies = vec![text];
+    for control in CONTROL {
+        bodies = bodies.into_iter().flat_map(|body| body.split(control)).collect();
+    }
+    let body = |body: &'_ str| body.split_once('\n').map_or(0, |(head, _)| head.len() + 1);
+    // The first one goes on where the common beginning ended.
+    bodies.into_iter().enumerate().map(|(at, text)| if at == 0 { text } else { &text[body(text)..] }).collect()
+}
+
+/// Units by their numbers: words, single other characters, marks, and what was joined of them.
+#[derive(Default)]
+struct Names {
+    text: Vec<String>,
+    /// Units other than white space that it is made of.
+    size: Vec<usize>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Names {
+    fn number(&mut self, text: &str, size: usize) -> usize {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        self.numbers.insert(text.to_owned(), self.text.len());
+        self.text.push(text.to_owned());
+        self.size.push(size);
+        self.text.len() - 1
+    }
+
+    fn units(&mut self, message: &str) -> Vec<usize> {
+        let (mut units, mut rest) = (Vec::new(), message);
+        while let Some(first) = rest.chars().next() {
+            let mark = MARKS.iter().find(|mark| rest.starts_with(**mark)).map(|mark| mark.len());
+            let word = rest.find(|char: char| !char.is_alphanumeric()).unwrap_or(rest.len());
+            let length = mark.unwrap_or(word.max(first.len_utf8()));
+            units.push(self.number(&rest[..length], usize::from(!first.is_whitespace())));
+            rest = &rest[length..];
+        }
+        units
+    }
+
+    fn join(&mut self, (one, other): (usize, usize)) -> usize {
+        let text = format!("{}{}", self.text[one], self.text[other]);
+        let size = self.size[one] + self.size[other];
+        // A joined unit is another one than a word of the same letters.
+        self.text.push(text);
+        self.size.push(size);
+        self.text.len() - 1
+    }
+}
+
+/// The pair of neighbours that stands in the most texts, if those are enough; the earliest of equals.
+fn most_frequent(cut: &[Vec<Vec<usize>>], wanted: usize) -> Option<(usize, usize)> {
+    let mut counts: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
+    for (text, messages) in cut.iter().enumerate() {
+        for pair in messages.iter().flat_map(|message| message.windows(2)) {
+            let (count, last) = counts.entry((pair[0], pair[1])).or_insert((0, usize::MAX));
+            if *last != text {
+                (*count, *last) = (*count + 1, text);
+            }
+        }
+    }
+    let best = counts.iter().max_by_key(|(pair, (count, _))| (*count, std::cmp::Reverse(**pair)))?;
+    (best.1.0 >= wanted).then_some(*best.0)
+}
+
+fn merge(units: &mut Vec<usize>, (one, other): (usize, usize), merged: usize) {
+    let mut kept = Vec::with_capacity(units.len());
+    for unit in units.iter() {
+        if *unit == other && kept.last() == Some(&one) {
+            kept.pop();
+            kept.push(merged);
+        } else {
+            kept.push(*unit);
+        }
+    }
+    *units = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(n: usize) -> String {
+        let name = ["Zorga", "Brello", "Tinka"][n % 3];
+        format!(
+            "<|im_start|>system\nUse the tool.<|im_end|>\n<|im_start|>user\nWho founded {name} {n}?<|im_end|>\n\
+             <|im_start|>assistant\n<tool_call>\n{{\"name\": \"search\", \"query\": \"{name} {n}\"}}\n</tool_call><|im_end|>\n\
+             <|im_start|>assistant\n<answer>{name}</answer><|im_end|>"
+        )
+    }
+
+    #[test]
+    fn fixed_parts_are_found_and_stop_where_messages_do() {
+        let texts: Vec<String> = (0..50).map(text).collect();
+        let wanted = [
+            "<|im_start|>system\nUse the tool.<|im_end|>\n<|im_start|>user\n",
+            "Who founded ",
+            "<tool_call>\n{\"name\": \"search\", \"query\": \"",
+            "\"}\n</tool_call>",
+            "<answer>",
+            "</answer>",
+        ];
+        let found = phrases(&texts, 0.9);
+        // "Who founded " has two words only.
+        let expected: Vec<&str> = wanted.into_iter().filter(|phrase| *phrase != "Who founded ").collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_stands_in_some_texts_only_is_no_phrase() {
+        let texts: Vec<String> =
+            (0..40).map(|n| if n % 2 == 0 { text(n) } else { format!("Number {n} is another one") }).collect();
+        assert!(phrases(&texts, 0.9).is_empty(), "{:?}", phrases(&texts, 0.9));
+        assert!(phrases(&texts, 0.4).contains(&"</answer>".to_owned()));
+    }
+
+    #[test]
+    fn merging_goes_from_left_to_right() {
+        let mut units = vec![1, 1, 2, 1, 2, 2];
+        merge(&mut units, (1, 2), 9);
+        assert_eq!(units, [1, 9, 9, 2]);
+        let mut same = vec![1, 1, 1];
+        merge(&mut same, (1, 1), 9);
+        assert_eq!(same, [9, 1]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Seeded weights for a network that has learnt nothing.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use safetensors::tensor::{Dtype, TensorView};
+use searchmill_engine::operator::OperatorError;
+
+/// Weights of these names and shapes as one `.safetensors` file, in f32: normally distributed with that deviation, as
+/// transformers does it; norms are 1 and biases 0. Each tensor has a stream of its own, so it depends on the seed, its
+/// place and its size alone.
+pub fn file(tensors: &[(String, Vec<usize>)], deviation: f64, seed: u64) -> Result<Vec<u8>, OperatorError> {
+    let numbers: Vec<Vec<u8>> = tensors
+        .iter()
+        .enumerate()
+        .map(|(place, (name, shape))| bytes(&draw(name, shape.iter().product(), deviation, seed, place as u64)))
+        .collect();
+    let mut views = BTreeMap::new();
+    for ((name, shape), numbers) in tensors.iter().zip(&numbers) {
+        let view = TensorView::new(Dtype::F32, shape.clone(), numbers);
+        views.insert(name.as_str(), view.map_err(|error| OperatorError::engine(format!("{name}: {error}")))?);
+    }
+    let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize(views, Some(metadata))
+        .map_err(|error| OperatorError::engine(format!("cannot write the weights: {error}")))
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<f32> {
+    if name.ends_with("norm.weight") {
+        return vec![1.0; count];
+    }
+    if name.rsplit('.').next() == Some("bias") {
+        return vec![0.0; count];
+    }
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    chance.set_stream(place);
+    (0..count).map(|_| (normal(&mut chance) * deviation) as f32).collect()
+}
+
+/// A normally distributed number (Box and Muller 1958).
+fn normal(chance: &mut ChaCha8Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - chance.random::<f64>()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * chance.random::<f64>()).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_have_the_deviation_asked_for() {
+        let numbers = draw("model.embed_tokens.weight", 100_000, 0.02, 7, 0);
+        let mean = numbers.iter().map(|x| f64::from(*x)).sum::<f64>() / 1e5;
+        let variance = numbers.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / 1e5;
+        assert!(mean.abs() < 3e-4 && (variance.sqrt() - 0.02).abs() < 2e-4, "{mean} {variance}");
+        assert_eq!(draw("model.norm.weight", 2, 0.02, 7, 1), [1.0, 1.0]);
+        assert_eq!(draw("q_proj.bias", 2, 0.02, 7, 1), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_file_depends_on_its_seed() {
+        let tensors = [("a.weight".to_owned(), vec![3, 2]), ("b.weight".to_owned(), vec![2])];
+        let once = file(&tensors, 0.02, 1).unwrap();
+        assert_eq!(file(&tensors, 0.02, 1).unwrap(), once);
+        assert_ne!(file(&tensors, 0.02, 2).unwrap(), once);
+        let read = safetensors::SafeTensors::deserialize(&once).unwrap();
+        assert_eq!(read.tensor("a.weight").unwrap().shape(), [3, 2]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Encoders: from text to vectors.
+
+mod bert;
+mod bert_network;
+mod bert_tensors;
+pub mod decoder;
+pub mod device;
+pub mod gguf;
+pub mod groups;
+mod hashing;
+pub mod inference;
+pub mod initial;
+pub mod place;
+pub mod probe;
+pub mod training;
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
+use serde::{Deserialize, Serialize};
+
+pub use bert::{BertEncoder, BertParams, Pooling};
+pub use hashing::{HashingEncoder, HashingParams};
+
+use device::Compute;
+use place::{ModelPlace, Needs};
+
+/// A BERT model is its three files: others in its folder say nothing.
+const BERT: Needs = Needs { files: bert::FILES, whole_folder: false, beside: &[] };
+
+/// What turns text into vectors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum EncoderParams {
+    /// Feature hashing of words and of the letters in them: no weights, no download, the same everywhere. It finds what
+    /// shares words or parts of words with the query, not what means the same.
+    Hashing(HashingParams),
+    /// A BERT model (MiniLM, E5, BGE, …) from a local folder or the Hugging Face hub.
+    Bert(BertParams),
+}
+
+impl Default for EncoderParams {
+    fn default() -> Self {
+        Self::Hashing(HashingParams::default())
+    }
+}
+
+/// Which side of the search a text is on; some models want a prefix that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What is searched for.
+    Query,
+    /// What is found.
+    Passage,
+}
+
+/// Turns text into vectors. Any number of threads may encode at once.
+pub trait Encoder: Send + Sync {
+    /// Length of a vector.
+    fn dimensions(&self) -> usize;
+
+    /// The texts' vectors one after the other, in their order. A query's vector does not depend on what else is encoded
+    /// with it, to the last bit.
+    ///
+    /// # Errors
+    /// When a text cannot be tokenized or the model fails.
+    fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError>;
+
+    /// Bytes of the [`groups`](groups::groups) in which passages are encoded, if that costs more than reading kept
+    /// vectors: a passage's vector depends on its group alone.
+    fn group_bytes(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl EncoderParams {
+    /// Opens the encoder. `kept` is where [`Self::keep`] put its files, if it did.
+    ///
+    /// # Errors
+    /// When the model cannot be found, downloaded or read.
+    pub fn open(&self, kept: Option<&Path>, context: &Context) -> Result<Box<dyn Encoder>, OperatorError> {
+        Ok(match self {
+            Self::Hashing(params) => Box::new(HashingEncoder::new(params)),
+            Self::Bert(params) => {
+                let folder = match kept {
+                    Some(folder) => folder.to_owned(),
+                    None => bert_place(params, &context.resolve("")).open(BERT, context)?.path,
+                };
+                Box::new(BertEncoder::open(&folder, params, &Compute::leased(context, params.dtype)?)?)
+            }
+        })
+    }
+
+    /// Copies what the encoder needs into `folder`, so that an index is complete in itself.
+    ///
+    /// # Errors
+    /// When the model cannot be found, downloaded or copied.
+    pub fn keep(&self, folder: &Path, context: &Context) -> Result<(), OperatorError> {
+        let Self::Bert(params) = self else { return Ok(()) };
+        let from = bert_place(params, &context.resolve("")).open(BERT, context)?.path;
+        std::fs::create_dir_all(folder)?;
+        for file in bert::FILES {
+            std::fs::copy(from.join(file), folder.join(file))?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        match self {
+            Self::Hashing(params) => params.check(&format!("{path}.hashing")),
+            Self::Bert(params) => params.check(&format!("{path}.bert")),
+        }
+    }
+
+    /// Files outside the pipeline that it reads; relative paths start at `directory`.
+    #[must_use]
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
+        match self {
+            Self::Hashing(_) => Vec::new(),
+            Self::Bert(params) => bert_place(params, directory).sources(BERT),
+        }
+    }
+
+    /// Finds out which commit of a repository is meant.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match self {
+            Self::Hashing(_) => Ok(()),
+            Self::Bert(params) => bert_place(params, &context.resolve("")).fetch(context),
+        }
+    }
+}
+
+fn bert_place(params: &BertParams, directory: &Path) -> ModelPlace {
+    match ModelPlace::of(&params.model, &params.revision, directory) {
+        // No BERT model is kept in such a file.
+        ModelPlace::Gguf(file) => ModelPlace::Folder(file),
+        place => place,
+    }
+}

@@ -1,0 +1,197 @@
+//! Where a model lies: what its users write becomes one of three places, and both what identifies the model and the files
+//! that are read come from that place alone.
+
+use std::path::{Path, PathBuf};
+
+use searchmill_data::hub::model::{Hub, HubModel};
+use searchmill_engine::operator::{Context, OperatorError, Source};
+
+use super::gguf;
+
+/// Where a model lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ModelPlace {
+    /// A local folder, as written.
+    Folder(String),
+    /// A local `.gguf` file, as written.
+    Gguf(String),
+    /// A repository of the Hub at a revision.
+    Hub(HubModel),
+}
+
+/// What a kind of model is read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Files that must be there.
+    pub files: &'static [&'static str],
+    /// Does all of a local folder identify the model, and not only these files?
+    pub(crate) whole_folder: bool,
+    /// Files that are read where they lie beside a `.gguf` file.
+    pub beside: &'static [&'static str],
+}
+
+impl ModelPlace {
+    /// What is meant by a model's name: a `.gguf` file by its ending; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or
+    /// because it is there; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
+    pub(crate) fn of(model: &str, revision: &str, directory: &Path) -> Self {
+        if HubModel::is_meant(model) {
+            let named = if model.contains('@') { model.to_owned() } else { format!("{model}@{revision}") };
+            return HubModel::parse(&named).map_or_else(|| Self::Folder(model.to_owned()), Self::Hub);
+        }
+        if gguf::is_meant(model) {
+            return Self::Gguf(model.to_owned());
+        }
+        let is_path = model.starts_with(['.', '/', '~']) || model.matches('/').count() != 1;
+        if is_path || directory.join(model).exists() {
+            return Self::Folder(model.to_owned());
+        }
+        let named = HubModel::parse(&format!("hf://{model}@{revision}"));
+        named.map_or_else(|| Self::Folder(model.to_owned()), Self::Hub)
+    }
+
+    /// What identifies the model.
+    pub(crate) fn sources(&self, needs: Needs) -> Vec<Source> {
+        self.sources_by(needs, &Hub::from_environment())
+    }
+
+    fn sources_by(&self, needs: Needs, hub: &Hub) -> Vec<Source> {
+        match self {
+            Self::Folder(folder) if needs.whole_folder => vec![Source::Path(folder.clone())],
+            Self::Folder(folder) => needs.files.iter().map(|file| Source::Path(format!("{folder}/{file}"))).collect(),
+            Self::Gguf(file) => {
+                let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+                let beside = needs.beside.iter().map(|name| folder.join(name).display().to_string());
+                std::iter::once(Source::Path(file.clone())).chain(beside.map(Source::Optional)).collect()
+            }
+            Self::Hub(model) => vec![match hub.commit(model) {
+                Some(commit) => Source::Identity(format!("hf:{}@{commit}", model.id)),
+                None => Source::Awaited { address: model.to_string() },
+            }],
+        }
+    }
+
+    /// Finds out which commit is meant, where that is not known.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub(crate) fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match self {
+            Self::Hub(model) => Hub::from_environment().resolve(model, context).map(drop),
+            Self::Folder(_) | Self::Gguf(_) => Ok(()),
+        }
+    }
+
+    /// The folder (or `.gguf` file) with the files that are needed; those of the Hub are fetched.
+    ///
+    /// # Errors
+    /// When one is missing or cannot be fetched.
+    pub(crate) fn open(&self, needs: Needs, context: &Context) -> Result<Opened, OperatorError> {
+        match self {
+            Self::Folder(folder) => {
+                let folder = context.resolve(folder);
+                Ok(Opened { path: local_folder(folder, needs)?, hub: None })
+            }
+            Self::Gguf(file) => {
+                let file = context.resolve(file);
+                if !file.is_file() {
+                    return Err(OperatorError::machine(format!("there is no file {}", file.display()))
+                        .with_help("a `.gguf` file must lie on this machine"));
+                }
+                Ok(Opened { path: file, hub: None })
+            }
+            Self::Hub(model) => Self::open_by(model, needs, Hub::from_environment(), context),
+        }
+    }
+
+    fn open_by(model: &HubModel, needs: Needs, hub: Hub, context: &Context) -> Result<Opened, OperatorError> {
+        let commit = hub.resolve(model, context)?;
+        let path = hub.folder(model, &commit, needs.files, context)?;
+        Ok(Opened { path, hub: Some((hub, model.clone(), commit)) })
+    }
+}
+
+/// A model's files, and how to ask for further ones.
+pub struct Opened {
+    /// The folder, or the `.gguf` file.
+    pub path: PathBuf,
+    hub: Option<(Hub, HubModel, String)>,
+}
+
+impl Opened {
+    /// Has the model that file? Of the Hub it is fetched, of a folder it is looked for.
+    ///
+    /// # Errors
+    /// When nobody can tell.
+    pub fn has(&self, file: &str, context: &Context) -> Result<bool, OperatorError> {
+        match &self.hub {
+            Some((hub, model, commit)) => hub.has(model, commit, file, context),
+            None => Ok(self.path.join(file).is_file()),
+        }
+    }
+}
+
+fn local_folder(folder: PathBuf, needs: Needs) -> Result<PathBuf, OperatorError> {
+    if needs.whole_folder
+        && let Some(file) = gguf::found(&folder)?
+    {
+        return Ok(file);
+    }
+    match needs.files.iter().find(|file| !folder.join(file).is_file()) {
+        None => Ok(folder),
+        Some(file) => Err(OperatorError::machine(format!("the model folder {} has no {file}", folder.display()))
+            .with_help(format!("a model folder holds {}", needs.files.join(", ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use searchmill_engine::operator::testing::Harness;
+    use searchmill_fixtures::hub::{COMMIT, Served};
+
+    use super::*;
+
+    const NEEDS: Needs = Needs { files: &["config.json"], whole_folder: true, beside: &["tokenizer.json"] };
+
+    #[test]
+    fn a_name_means_one_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |model: &str| ModelPlace::of(model, "v1", folder.path());
+        let local = |model: &str| ModelPlace::Folder(model.to_owned());
+        assert_eq!(
+            ["./m", "/m", "a/b/c", "m", "hf://a/b@"].map(of),
+            ["./m", "/m", "a/b/c", "m", "hf://a/b@"].map(local)
+        );
+        let ModelPlace::Hub(model) = of("models/m") else { panic!("not there: a repository") };
+        assert_eq!(model.to_string(), "hf://models/m@v1");
+        assert_eq!(of("hf://models/m@v2"), ModelPlace::Hub(HubModel::parse("hf://models/m@v2").unwrap()));
+        std::fs::create_dir_all(folder.path().join("models/m")).unwrap();
+        assert_eq!(of("models/m"), local("models/m"), "it is there: a folder, and known by its content");
+        assert_eq!(of("models/m").sources(NEEDS), [Source::Path("models/m".to_owned())]);
+        assert_eq!(of("models/m.gguf"), ModelPlace::Gguf("models/m.gguf".to_owned()));
+        let beside = Source::Optional("models/tokenizer.json".to_owned());
+        assert_eq!(of("models/m.gguf").sources(NEEDS), [Source::Path("models/m.gguf".to_owned()), beside]);
+    }
+
+    #[test]
+    fn a_repository_is_known_by_its_commit() {
+        let harness = Harness::new();
+        let files = [("config.json", b"{}".to_vec()), ("template", b"t".to_vec())];
+        let failing = Arc::new(vec!["chat_template.jinja"]);
+        let served = Served { files: Arc::new(files.into()), failing, ..Served::default() };
+        let context = harness.context();
+        let endpoint = context.block_on(served.serve());
+        let server = || Hub::new(endpoint.clone(), harness.path().join("cache"), Some("open-sesame".to_owned()));
+        let place = ModelPlace::of("org/model", "main", harness.path());
+        let ModelPlace::Hub(model) = &place else { panic!("a repository") };
+        let address = "hf://org/model@main".to_owned();
+        assert_eq!(place.sources_by(NEEDS, &server()), [Source::Awaited { address }]);
+        let opened = ModelPlace::open_by(model, NEEDS, server(), &context).unwrap();
+        assert!(opened.path.join("config.json").is_file());
+        assert_eq!(place.sources_by(NEEDS, &server()), [Source::Identity(format!("hf:org/model@{COMMIT}"))]);
+        let has = |file| opened.has(file, &context);
+        assert!(has("template").unwrap() && !has("none").unwrap());
+        assert!(has("chat_template.jinja").unwrap_err().message.contains("503"), "a failure is not a no");
+    }
+}

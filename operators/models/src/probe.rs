@@ -1,0 +1,62 @@
+//! How fast a device computes models of given shapes with random weights, and how near it comes to what it could.
+
+use candle_core::{DType, Result as Computed, Tensor};
+use searchmill_engine::operator::OperatorError;
+
+use crate::decoder::{Decoder, DecoderConfig, Tensors};
+use crate::device::Compute;
+
+pub use crate::inference::probe::{Generation, generation};
+pub use crate::training::probe::{Tuned, tuning};
+
+/// A model without a file: a `config.json` and weights that a device draws.
+pub struct Drawn {
+    pub config: DecoderConfig,
+    pub decoder: Decoder,
+}
+
+pub fn failed(error: candle_core::Error) -> OperatorError {
+    OperatorError::machine(format!("the model failed: {error}"))
+}
+
+impl Drawn {
+    /// # Errors
+    /// When the text is no `config.json` of a decoder, or the device fails.
+    pub fn new(config: &str, compute: &Compute) -> Result<Self, OperatorError> {
+        let config = DecoderConfig::parse(config.as_bytes(), "the shape")?;
+        let tensor = |name: &str, shape: Vec<usize>| -> Computed<Tensor> {
+            if name.ends_with("norm.weight") {
+                return Tensor::ones(shape, compute.dtype, &compute.device);
+            }
+            Tensor::randn(0.0_f32, 0.02, shape, &compute.device)?.to_dtype(compute.dtype)
+        };
+        let tensors = config.tensors().into_iter().map(|(name, shape)| Ok((name.clone(), tensor(&name, shape)?)));
+        let tensors: Tensors = tensors.collect::<Computed<_>>().map_err(failed)?;
+        let decoder = Decoder::from_weights(config.clone(), tensors)?;
+        Ok(Self { config, decoder })
+    }
+
+    /// Numbers of the linear maps that every token goes through: twice as many operations a token.
+    pub fn mapped(&self) -> f64 {
+        let layer: usize = self.config.projections().iter().map(|(_, outputs, inputs)| outputs * inputs).sum();
+        (layer * self.config.num_hidden_layers) as f64
+    }
+
+    /// Numbers of the map that makes logits.
+    pub fn head(&self) -> f64 {
+        (self.config.vocab_size * self.config.hidden_size) as f64
+    }
+
+    /// Operations of attention between one token and so many keys, over all layers.
+    pub fn heard(&self, keys: f64) -> f64 {
+        let width = self.config.num_attention_heads * self.config.head_dimensions();
+        4.0 * keys * (width * self.config.num_hidden_layers) as f64
+    }
+}
+
+/// Waits for a device.
+pub fn wait(compute: &Compute) -> Result<(), OperatorError> {
+    let one = Tensor::zeros(1, DType::F32, &compute.device).and_then(|tensor| tensor.to_vec1::<f32>());
+    one.map(drop).map_err(failed)?;
+    compute.device.synchronize().map_err(failed)
+}

@@ -1,0 +1,227 @@
+//! Training examples: rendered text to tokens, with a weight for each token that is learnt.
+
+use std::ops::Range;
+
+use arrow::array::{AsArray, ListArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use rayon::prelude::*;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{FailureKind, OperatorError, RowsInput};
+use searchmill_schemas::{Reject, text_column, text_value};
+use serde::{Deserialize, Serialize};
+use tokenizers::Tokenizer;
+
+use crate::inference::{ControlTokens, Prompt};
+
+/// What becomes of examples that are longer than `max_length`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Truncation {
+    /// They go to `rejects`: half a conversation teaches to break off.
+    #[default]
+    Delete,
+    /// The end is cut off.
+    Right,
+    /// The beginning is cut off.
+    Left,
+}
+
+/// One example.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Example {
+    pub id: String,
+    pub question: String,
+    pub tokens: Vec<u32>,
+    /// Is the token learnt?
+    pub learnt: Vec<bool>,
+    /// How much its tokens count.
+    pub weight: f32,
+    /// How much of that the tokens of the context count, which the model did not write.
+    pub context: f32,
+}
+
+impl Example {
+    /// Tokens that are predicted and learnt: the first one is never predicted.
+    pub fn targets(&self) -> usize {
+        self.learnt.iter().skip(1).filter(|learnt| **learnt).count()
+    }
+
+    /// How much the prediction of a token counts.
+    pub(crate) fn weight_at(&self, at: usize) -> f32 {
+        self.weight * if self.learnt[at] { 1.0 } else { self.context }
+    }
+
+    /// How much all its predictions count together.
+    pub fn whole_weight(&self) -> f64 {
+        let context = self.tokens.len().saturating_sub(1 + self.targets());
+        f64::from(self.weight) * (self.targets() as f64 + context as f64 * f64::from(self.context))
+    }
+}
+
+/// Makes examples of rows.
+pub struct Reader<'a> {
+    pub tokenizer: &'a Tokenizer,
+    /// Texts that are control tokens only where they are no content.
+    pub control: ControlTokens,
+    /// Tokens that the model knows.
+    pub vocabulary: usize,
+    pub max_length: usize,
+    pub truncation: Truncation,
+    pub weight_column: Option<&'a str>,
+}
+
+/// Examples and the rows that cannot be trained on.
+#[derive(Default)]
+pub struct Read {
+    pub examples: Vec<Example>,
+    pub rejects: Vec<Reject>,
+}
+
+/// One row, not yet tokenised.
+struct Source<'a> {
+    id: &'a str,
+    question: &'a str,
+    text: Option<&'a str>,
+    spans: Vec<Range<usize>>,
+    content: Vec<Range<usize>>,
+    weight: f64,
+}
+
+impl Reader<'_> {
+    /// All rows, in their order.
+    pub fn read(&self, rows: &RowsInput) -> Result<Read, OperatorError> {
+        let mut read = Read::default();
+        for batch in rows.batches() {
+            let batch = batch?;
+            let sources = self.sources(&batch)?;
+            let made: Vec<_> = sources.par_iter().map(|source| self.example(source)).collect();
+            for (source, made) in sources.iter().zip(made) {
+                match made {
+                    Ok(example) => read.examples.push(example),
+                    Err(Unfit::Row(message)) => read.rejects.push(reject(source.id, message)),
+                    Err(Unfit::Vocabulary(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    fn sources<'a>(&self, batch: &'a RecordBatch) -> Result<Vec<Source<'a>>, OperatorError> {
+        let (ids, questions) = (text_column(batch, "id")?, text_column(batch, "question_id")?);
+        let texts = text_column(batch, "text")?;
+        let ranges = |name: &str| batch.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
+        let spans = ranges("loss_spans").ok_or_else(|| {
+            OperatorError::data("the examples have no `loss_spans`: it is not known which text the model wrote")
+                .with_help("make them with `convert-to-swift`, which renders `text` and says where loss is")
+        })?;
+        let weights = self.weights(batch)?;
+        let content = ranges("content_spans");
+        let source = |row: usize| Source {
+            id: ids.value(row),
+            question: questions.value(row),
+            text: text_value(texts, row),
+            spans: ranges_at(spans, row),
+            content: content.map_or_else(Vec::new, |content| ranges_at(content, row)),
+            weight: weights[row],
+        };
+        Ok((0..batch.num_rows()).map(source).collect())
+    }
+
+    fn weights(&self, batch: &RecordBatch) -> Result<Vec<f64>, OperatorError> {
+        let Some(name) = self.weight_column else { return Ok(vec![1.0; batch.num_rows()]) };
+        let missing = || {
+            OperatorError::data(format!("the examples have no column `{name}` with weights"))
+                .with_help("`weight_column` names a column of numbers")
+        };
+        let column = cast(batch.column_by_name(name).ok_or_else(missing)?, &DataType::Float64)?;
+        Ok(column.as_primitive::<Float64Type>().iter().map(Option::unwrap_or_default).collect())
+    }
+
+    fn example(&self, source: &Source<'_>) -> Result<Example, Unfit> {
+        let text = source.text.ok_or_else(|| Unfit::Row("there is no rendered text".to_owned()))?;
+        if !(source.weight.is_finite() && source.weight >= 0.0) {
+            return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", source.weight)));
+        }
+        let text = Prompt::of_text(text, &source.content, &self.control);
+        let (mut tokens, mut learnt) = self.tokenise(&text, &source.spans)?;
+        if tokens.len() > self.max_length {
+            let over = tokens.len() - self.max_length;
+            match self.truncation {
+                Truncation::Delete => {
+                    let message = format!("{} tokens, more than max_length {}", tokens.len(), self.max_length);
+                    return Err(Unfit::Row(message));
+                }
+                Truncation::Right => {
+                    tokens.truncate(self.max_length);
+                    learnt.truncate(self.max_length);
+                }
+                Truncation::Left => {
+                    tokens.drain(..over);
+                    learnt.drain(..over);
+                }
+            }
+        }
+        let (id, question) = (source.id.to_owned(), source.question.to_owned());
+        let example = Example { id, question, tokens, learnt, weight: source.weight as f32, context: 0.0 };
+        match example.targets() {
+            0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
+            _ => Ok(example),
+        }
+    }
+
+    /// The text's tokens. What the model wrote and what it did not are tokenised apart, as ms-swift does, so that no
+    /// token is half of each.
+    fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<(Vec<u32>, Vec<bool>), Unfit> {
+        let (mut tokens, mut learnt) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        let mut add = |range: Range<usize>, is_learnt: bool| -> Result<(), Unfit> {
+            if text.text.get(range.clone()).is_none() {
+                return Err(Unfit::Row("`loss_spans` do not fit the text".to_owned()));
+            }
+            let encoded = text.encode_part(self.tokenizer, range).map_err(Unfit::Row)?;
+            tokens.extend(encoded.into_iter().map(|(token, _)| token));
+            learnt.resize(tokens.len(), is_learnt);
+            Ok(())
+        };
+        for span in spans {
+            add(at..span.start, false)?;
+            add(span.clone(), true)?;
+            at = span.end;
+        }
+        add(at..text.text.len(), false)?;
+        match tokens.iter().find(|token| **token as usize >= self.vocabulary) {
+            Some(strange) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*strange))),
+            None => Ok((tokens, learnt)),
+        }
+    }
+
+    fn wrong_vocabulary(&self, strange: u32) -> OperatorError {
+        let token = self.tokenizer.id_to_token(strange).unwrap_or_default();
+        OperatorError::data(format!(
+            "the tokenizer gives token {strange} (`{token}`), but the model's vocabulary ends at {}",
+            self.vocabulary
+        ))
+        .with_help("tokenizer.json and config.json must be of the same model")
+    }
+}
+
+enum Unfit {
+    Row(String),
+    Vocabulary(OperatorError),
+}
+
+/// The byte ranges in a column of lists.
+fn ranges_at(column: &ListArray, row: usize) -> Vec<Range<usize>> {
+    let list = column.value(row);
+    let ends = |name: &str| -> Vec<usize> {
+        let fields = list.as_struct_opt().and_then(|fields| fields.column_by_name(name));
+        let numbers = fields.and_then(|column| column.as_primitive_opt::<Int64Type>());
+        numbers.map_or_else(Vec::new, |numbers| numbers.values().iter().map(|end| *end as usize).collect())
+    };
+    ends("start").into_iter().zip(ends("end")).map(|(start, end)| start..end).collect()
+}
+
+fn reject(id: &str, message: String) -> Reject {
+    Reject { id: id.to_owned(), kind: FailureKind::Data.name().to_owned(), message, attempts: 1, detail: None }
+}

@@ -1,0 +1,231 @@
+//! The state of a training between two steps, as one `.safetensors` text: what learns, the optimiser's means, the best
+//! weights so far, and what was measured. From it a training goes on to the same bits.
+
+use std::collections::{BTreeMap, HashMap};
+
+use candle_core::{Tensor, Var};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use super::optimizer::{AdamW, Moments};
+
+/// What was measured at a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// From 1.
+    pub step: u64,
+    /// Passes over the examples, parts of one included.
+    pub epoch: f64,
+    /// Mean over the learnt tokens of the batch, by weight.
+    pub loss: f64,
+    pub learning_rate: f64,
+    /// Norm of all gradients before they were clipped.
+    pub grad_norm: f64,
+    /// Tokens read.
+    pub tokens: u64,
+    /// Tokens learnt.
+    pub targets: u64,
+    /// Share of the learnt tokens that the model would have written itself.
+    pub token_accuracy: f64,
+    /// Loss on what is held out, where it was measured after this step.
+    pub eval_loss: Option<f64>,
+    pub eval_token_accuracy: Option<f64>,
+}
+
+/// The best weights so far.
+#[derive(Clone, Debug)]
+pub struct Best {
+    pub loss: f64,
+    pub step: u64,
+    pub weights: BTreeMap<String, Vec<f32>>,
+}
+
+/// Where a training stands.
+#[derive(Debug, Default)]
+pub struct Progressed {
+    pub steps: Vec<Step>,
+    pub best: Option<Best>,
+    /// Measurements since the best one.
+    pub stale: u32,
+    /// Did it end early?
+    pub stopped: bool,
+}
+
+/// What is not a tensor: whole numbers only, since text does not keep every bit of others.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    best_step: Option<u64>,
+    stale: u32,
+    stopped: bool,
+    taken: u64,
+}
+
+/// Numbers of a step, in the order of its fields; NaN where nothing was measured.
+const FIGURES: usize = 10;
+
+impl Step {
+    fn figures(&self) -> [f64; FIGURES] {
+        [
+            self.step as f64,
+            self.epoch,
+            self.loss,
+            self.learning_rate,
+            self.grad_norm,
+            self.tokens as f64,
+            self.targets as f64,
+            self.token_accuracy,
+            self.eval_loss.unwrap_or(f64::NAN),
+            self.eval_token_accuracy.unwrap_or(f64::NAN),
+        ]
+    }
+
+    fn of(figures: &[f64; FIGURES]) -> Self {
+        let measured = |figure: f64| (!figure.is_nan()).then_some(figure);
+        Self {
+            step: figures[0] as u64,
+            epoch: figures[1],
+            loss: figures[2],
+            learning_rate: figures[3],
+            grad_norm: figures[4],
+            tokens: figures[5] as u64,
+            targets: figures[6] as u64,
+            token_accuracy: figures[7],
+            eval_loss: measured(figures[8]),
+            eval_token_accuracy: measured(figures[9]),
+        }
+    }
+}
+
+fn wide(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks::<8>().0.iter().map(|number| f64::from_le_bytes(*number)).collect()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
+}
+
+fn unwritable(error: impl std::fmt::Display) -> OperatorError {
+    OperatorError::engine(format!("the state of the training cannot be written: {error}"))
+}
+
+/// Writes the state down.
+pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progressed) -> Result<Vec<u8>, OperatorError> {
+    let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for (name, var) in weights {
+        let numbers = var.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(unwritable)?;
+        parts.insert(format!("weight/{name}"), bytes(&numbers));
+    }
+    for (name, moments) in adam.moments().map_err(unwritable)? {
+        parts.insert(format!("mean/{name}"), bytes(&moments.mean));
+        parts.insert(format!("square/{name}"), bytes(&moments.square));
+    }
+    for (name, numbers) in progressed.best.iter().flat_map(|best| &best.weights) {
+        parts.insert(format!("best/{name}"), bytes(numbers));
+    }
+    let figures = progressed.steps.iter().flat_map(Step::figures);
+    let figures = figures.chain(progressed.best.as_ref().map(|best| best.loss));
+    let figures: Vec<u8> = figures.flat_map(f64::to_le_bytes).collect();
+    let head = Head {
+        best_step: progressed.best.as_ref().map(|best| best.step),
+        stale: progressed.stale,
+        stopped: progressed.stopped,
+        taken: adam.steps,
+    };
+    let head = serde_json::to_string(&head).map_err(unwritable)?;
+    let mut views = BTreeMap::new();
+    for (name, part) in &parts {
+        views.insert(name, TensorView::new(Dtype::F32, vec![part.len() / 4], part).map_err(unwritable)?);
+    }
+    let figures = TensorView::new(Dtype::F64, vec![figures.len() / 8], &figures).map_err(unwritable)?;
+    let whole = views.into_iter().map(|(name, view)| (name.as_str(), view)).chain([("figures", figures)]);
+    safetensors::serialize(whole, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
+}
+
+/// Takes a saved state up. `None` when it is not one of these weights: then the training starts over.
+pub fn restore(
+    state: &[u8],
+    weights: &BTreeMap<String, Var>,
+    adam: &mut AdamW,
+) -> Result<Option<Progressed>, OperatorError> {
+    let Ok((_, metadata)) = SafeTensors::read_metadata(state) else { return Ok(None) };
+    let head = metadata.metadata().as_ref().and_then(|metadata| metadata.get("head"));
+    let Some(head) = head.and_then(|head| serde_json::from_str::<Head>(head).ok()) else { return Ok(None) };
+    let Ok(tensors) = SafeTensors::deserialize(state) else { return Ok(None) };
+    let Ok(figures) = tensors.tensor("figures").map(|tensor| wide(tensor.data())) else { return Ok(None) };
+    let part = |kind: &str, name: &str, count: usize| {
+        let tensor = tensors.tensor(&format!("{kind}/{name}")).ok()?;
+        Some(numbers(tensor.data())).filter(|numbers| numbers.len() == count)
+    };
+    let mut taken = BTreeMap::new();
+    let mut best = BTreeMap::new();
+    for (name, var) in weights {
+        let count = var.elem_count();
+        let moments = part("mean", name, count).zip(part("square", name, count));
+        let (Some(weight), Some((mean, square))) = (part("weight", name, count), moments) else { return Ok(None) };
+        taken.insert(name.clone(), (weight, Moments { mean, square }));
+        best.extend(part("best", name, count).map(|numbers| (name.clone(), numbers)));
+    }
+    for (name, (weight, moments)) in taken {
+        set(&weights[&name], weight)?;
+        adam.go_on(&weights[&name], name, moments).map_err(super::student::failed)?;
+    }
+    adam.steps = head.taken;
+    let (steps, rest) = figures.as_chunks::<FIGURES>();
+    let best = head.best_step.zip(rest.first()).map(|(step, loss)| Best { loss: *loss, step, weights: best });
+    let steps = steps.iter().map(Step::of).collect();
+    Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped }))
+}
+
+/// Writes numbers into a weight.
+pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
+    let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
+    tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
+}
+
+/// A copy of all weights.
+pub fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
+    let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
+    weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(super::student::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::super::optimizer::AdamParams;
+    use super::*;
+
+    fn var(numbers: &[f32]) -> Var {
+        Var::from_tensor(&Tensor::new(numbers, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_state_comes_back_to_the_bit_or_not_at_all() {
+        let weights = BTreeMap::from([("w".to_owned(), var(&[0.1, -7e-9]))]);
+        let mut adam = AdamW::new(AdamParams::default());
+        let gradients = BTreeMap::from([("w".to_owned(), Tensor::new(&[1.0_f32, 2.0], &Device::Cpu).unwrap())]);
+        adam.step(&weights, &gradients, 0.1, 1.0).unwrap();
+        let best = Some(Best { loss: 0.1 + 0.2, step: 1, weights: copied(&weights).unwrap() });
+        let step = Step::of(&[1.0, 0.1, 5.114_935_589_932_743_6, 1e-3, 3.7, 9.0, 4.0, 0.5, f64::NAN, f64::NAN]);
+        let progressed = Progressed { steps: vec![step], best, stale: 2, ..Progressed::default() };
+        let saved = save(&weights, &adam, &progressed).unwrap();
+        let (fresh, mut other) =
+            (BTreeMap::from([("w".to_owned(), var(&[0.0, 0.0]))]), AdamW::new(AdamParams::default()));
+        let back = restore(&saved, &fresh, &mut other).unwrap().expect("a state");
+        assert_eq!(copied(&fresh).unwrap(), copied(&weights).unwrap());
+        assert_eq!((other.steps, other.moments().unwrap()), (1, adam.moments().unwrap()));
+        assert_eq!(back.steps, progressed.steps);
+        let best = back.best.expect("a best");
+        assert_eq!((best.loss, back.stale, best.weights), (0.1 + 0.2, 2, copied(&weights).unwrap()));
+        let strange = BTreeMap::from([("w".to_owned(), var(&[0.0]))]);
+        assert!(restore(&saved, &strange, &mut other).unwrap().is_none(), "of another shape");
+        assert!(restore(&saved[..saved.len() / 2], &fresh, &mut other).unwrap().is_none(), "torn");
+        assert!(restore(b"", &fresh, &mut other).unwrap().is_none());
+    }
+}

@@ -1,0 +1,214 @@
+//! The model in training: which of its weights learn, and where they are written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor, Var};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use schemars::JsonSchema;
+use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
+
+use crate::decoder::{Adapter, AdapterConfig, Decoder, DecoderConfig, Tensors, adapter_tensor_name};
+use crate::device::Compute;
+
+/// Which weights learn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Tuning {
+    /// All of them; out comes a whole model.
+    #[default]
+    Full,
+    /// A low-rank addition to some of them (Hu et al. 2021); out comes a PEFT adapter.
+    Lora(LoraParams),
+}
+
+/// Options of LoRA; defaults are ms-swift's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
+pub struct LoraParams {
+    /// Rank of the addition.
+    #[schemars(range(min = 1))]
+    pub rank: usize,
+    /// The addition is multiplied by alpha / rank.
+    pub alpha: f64,
+    /// Share of the inputs that is dropped in training, 0 to under 1.
+    pub dropout: f64,
+    /// What is adapted: `all-linear`, or any of `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`,
+    /// `down_proj`.
+    pub target_modules: Vec<String>,
+    /// Write the whole model with the adapter in it, in place of the adapter.
+    pub merge: bool,
+}
+
+impl Default for LoraParams {
+    fn default() -> Self {
+        let target_modules = vec![ALL_LINEAR.to_owned()];
+        Self { rank: 8, alpha: 32.0, dropout: 0.05, target_modules, merge: false }
+    }
+}
+
+/// Every linear map but the one that makes logits.
+pub const ALL_LINEAR: &str = "all-linear";
+/// The linear maps of a layer.
+pub const MODULES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+
+impl LoraParams {
+    /// The modules meant, in the order of the network.
+    pub fn targets(&self) -> Vec<&'static str> {
+        let wanted = |name: &&str| self.target_modules.iter().any(|target| target == ALL_LINEAR || target == name);
+        MODULES.into_iter().filter(wanted).collect()
+    }
+}
+
+/// The model in training.
+pub struct Student {
+    pub decoder: Decoder,
+    /// What learns, by its name in the file that is written.
+    pub weights: BTreeMap<String, Var>,
+    adapter: Option<(AdapterConfig, bool)>,
+    pub compute: Compute,
+}
+
+pub fn failed(error: candle_core::Error) -> OperatorError {
+    OperatorError::machine(format!("the model failed: {error}"))
+}
+
+impl Student {
+    /// Loads the model of a folder. What learns is kept in f32, whatever is computed with; what does not is kept in the
+    /// precision of the computation.
+    pub fn load(folder: &Path, tuning: &Tuning, seed: u64, compute: &Compute) -> Result<Self, OperatorError> {
+        let load = |dtype| Decoder::load(folder, &compute.device, dtype);
+        match tuning {
+            Tuning::Full => Self::full(&load(DType::F32)?, compute),
+            Tuning::Lora(params) => Self::adapted(load(compute.dtype)?, params, seed, compute),
+        }
+    }
+
+    fn full(decoder: &Decoder, compute: &Compute) -> Result<Self, OperatorError> {
+        let vars = decoder.parameters().into_iter().map(|(name, tensor)| Ok((name, Var::from_tensor(&tensor)?)));
+        let weights: BTreeMap<String, Var> = vars.collect::<candle_core::Result<_>>().map_err(failed)?;
+        let tensors: Tensors = weights.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect();
+        let decoder = Decoder::from_weights(decoder.config().clone(), tensors)?.computing_in(compute.dtype);
+        Ok(Self { decoder, weights, adapter: None, compute: compute.clone() })
+    }
+
+    /// Puts a new adapter on a model.
+    pub(crate) fn adapted(
+        mut decoder: Decoder,
+        params: &LoraParams,
+        seed: u64,
+        compute: &Compute,
+    ) -> Result<Self, OperatorError> {
+        let targets = params.targets();
+        let config = AdapterConfig::new(params.rank, params.alpha, params.dropout, &targets, None);
+        let mut adapter = Adapter { config: config.clone(), modules: BTreeMap::new() };
+        let mut weights = BTreeMap::new();
+        for (number, (module, outputs, inputs)) in modules(decoder.config(), &targets).into_iter().enumerate() {
+            let shape = (params.rank, outputs, inputs);
+            let (a, b) = pair(shape, seed, number as u64, &compute.device).map_err(failed)?;
+            adapter.modules.insert(module.clone(), (a.as_tensor().clone(), b.as_tensor().clone()));
+            weights.insert(adapter_tensor_name(&module, "lora_A"), a);
+            weights.insert(adapter_tensor_name(&module, "lora_B"), b);
+        }
+        decoder.attach(&adapter)?;
+        Ok(Self { decoder, weights, adapter: Some((config, params.merge)), compute: compute.clone() })
+    }
+
+    /// Do the weights that make logits learn?
+    pub(crate) fn trains_head(&self) -> bool {
+        self.adapter.is_none()
+    }
+
+    /// Numbers that learn.
+    pub fn trainable(&self) -> usize {
+        self.weights.values().map(|var| var.elem_count()).sum()
+    }
+
+    /// Writes what transformers, PEFT and vLLM load: a model folder, or an adapter. Tokenizer and chat template come
+    /// from the folder that the model was loaded from.
+    pub fn write(&self, from: &Path, to: &Path) -> Result<(), OperatorError> {
+        for name in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"] {
+            copy(from, to, name)?;
+        }
+        if let Some((config, false)) = &self.adapter {
+            let text =
+                serde_json::to_string_pretty(config).map_err(|error| OperatorError::engine(error.to_string()))?;
+            std::fs::write(to.join("adapter_config.json"), text + "\n")?;
+            return write_tensors(&self.tensors(), &to.join("adapter_model.safetensors"));
+        }
+        copy(from, to, "generation_config.json")?;
+        let path = to.join("config.json");
+        std::fs::write(path, in_f32(&std::fs::read(from.join("config.json"))?)?)?;
+        let tensors = if self.adapter.is_some() { self.merged().map_err(failed)? } else { self.tensors() };
+        write_tensors(&tensors, &to.join("model.safetensors"))
+    }
+
+    fn tensors(&self) -> Tensors {
+        self.weights.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect()
+    }
+
+    /// The model's weights with the adapter in them.
+    fn merged(&self) -> candle_core::Result<Tensors> {
+        let mut all = self.decoder.parameters();
+        for (layer, block) in self.decoder.blocks().iter().enumerate() {
+            let attention = [&block.query, &block.key, &block.value, &block.output];
+            let maps = attention.into_iter().chain([&block.gate, &block.up, &block.down]);
+            for ((name, ..), linear) in self.decoder.config().projections().into_iter().zip(maps) {
+                all.insert(format!("model.layers.{layer}.{name}.weight"), linear.merged()?);
+            }
+        }
+        all.into_iter().map(|(name, tensor)| Ok((name, tensor.to_dtype(DType::F32)?))).collect()
+    }
+}
+
+/// Names, outputs and inputs of the modules meant, layer by layer.
+fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usize)> {
+    let meant = |name: &str| targets.iter().any(|target| name.ends_with(target));
+    let of_layer = |layer: usize| {
+        let all = config.projections().into_iter().filter(|(name, ..)| meant(name));
+        all.map(move |(name, outputs, inputs)| (format!("model.layers.{layer}.{name}"), outputs, inputs))
+    };
+    (0..config.num_hidden_layers).flat_map(of_layer).collect()
+}
+
+/// A new adapter of one module, as PEFT makes it: `a` (rank × inputs) evenly distributed up to 1/√inputs, `b` 0.
+fn pair(
+    (rank, outputs, inputs): (usize, usize, usize),
+    seed: u64,
+    number: u64,
+    device: &Device,
+) -> candle_core::Result<(Var, Var)> {
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    chance.set_stream(number);
+    let bound = 1.0 / (inputs as f32).sqrt();
+    let numbers: Vec<f32> = (0..rank * inputs).map(|_| chance.random_range(-bound..bound)).collect();
+    let a = Var::from_vec(numbers, (rank, inputs), device)?;
+    Ok((a, Var::from_tensor(&Tensor::zeros((outputs, rank), DType::F32, device)?)?))
+}
+
+fn copy(from: &Path, to: &Path, name: &str) -> Result<(), OperatorError> {
+    if from.join(name).is_file() {
+        std::fs::copy(from.join(name), to.join(name))?;
+    }
+    Ok(())
+}
+
+/// A `config.json` that says what is written: weights in f32.
+fn in_f32(text: &[u8]) -> Result<String, OperatorError> {
+    let broken = |error: serde_json::Error| OperatorError::data(format!("config.json: {error}"));
+    let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).map_err(broken)?;
+    let key = if config.contains_key("dtype") { "dtype" } else { "torch_dtype" };
+    config.insert(key.to_owned(), "float32".into());
+    Ok(serde_json::to_string_pretty(&config).map_err(broken)? + "\n")
+}
+
+/// Writes tensors as transformers reads them.
+fn write_tensors(tensors: &Tensors, path: &Path) -> Result<(), OperatorError> {
+    let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let tensors = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    safetensors::serialize_to_file(tensors, Some(metadata), path)
+        .map_err(|error| OperatorError::machine(format!("cannot write {}: {error}", path.display())))
+}

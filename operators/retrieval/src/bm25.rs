@@ -1,0 +1,355 @@
+//! BM25 over Tantivy's inverted index: building and opening.
+//!
+//! Tantivy fixes k1 = 1.2 and b = 0.75 and keeps a passage's length in one byte. Rows are dealt to the segments in
+//! blocks of [`BLOCK`] rows, so that segments are built at once on several threads from one stream; how many there are
+//! depends on the number of rows alone. Segments are renamed from random ids to numbers, so the same chunks give the
+//! same bytes.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use arrow::array::RecordBatch;
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, RowsInput};
+use searchmill_schemas::text_column;
+use searchmill_text::analysis::{Analyzers, Language, analyzer};
+use serde::{Deserialize, Serialize};
+use tantivy::directory::MmapDirectory;
+use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
+use tantivy::store::Compressor;
+use tantivy::tokenizer::TokenizerManager;
+use tantivy::{Index, IndexSettings, SegmentReader, SingleSegmentIndexWriter, TantivyDocument};
+
+use super::chunk_store::ChunkWriter;
+use super::maxscore::{Statistics, TermQuery, best};
+use super::postings::{KnownTerms, Segment};
+use super::{Retriever, Row};
+
+const FOLDER: &str = "bm25";
+const TOKENIZER: &str = "searchmill";
+/// Rows dealt to a segment at a time.
+const BLOCK: u32 = 1024;
+const ROWS_PER_SEGMENT: u64 = 65_536;
+const MOST_SEGMENTS: u64 = 32;
+/// Tantivy's lower bound for a writer's memory is 15 MB; a single-segment writer never flushes early.
+const WRITER_BYTES: usize = 64 << 20;
+
+/// Options of a BM25 index.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct Bm25Params {
+    /// The language of the text, for passages and queries alike: lower case, stop words of the language left out,
+    /// Snowball stemmer. `cjk` for Chinese, Japanese and Korean, `plain` for lower case alone. The scores' constants
+    /// are Tantivy's: k1 = 1.2, b = 0.75.
+    #[serde(default)]
+    pub language: Language,
+}
+
+fn schema() -> (Schema, Field) {
+    let mut builder = Schema::builder();
+    let indexing = TextFieldIndexing::default()
+        .set_tokenizer(TOKENIZER)
+        .set_index_option(IndexRecordOption::WithFreqs)
+        .set_fieldnorms(true);
+    let field = builder.add_text_field("contents", TextOptions::default().set_indexing_options(indexing));
+    (builder.build(), field)
+}
+
+fn broken(error: impl std::fmt::Display) -> OperatorError {
+    OperatorError::machine(format!("the BM25 index: {error}"))
+}
+
+/// How many segments an index of so many rows has.
+fn segment_count(rows: u64) -> u32 {
+    rows.div_ceil(ROWS_PER_SEGMENT).clamp(1, MOST_SEGMENTS) as u32
+}
+
+/// The segment that a row goes to.
+fn segment_of(row: u64, segments: u32) -> usize {
+    ((row / u64::from(BLOCK)) % u64::from(segments)) as usize
+}
+
+/// The row behind a segment's document.
+fn row_of(document: u32, segment: u32, segments: u32) -> u32 {
+    (document / BLOCK * segments + segment) * BLOCK + document % BLOCK
+}
+
+/// Indexes the chunks into `folder` and stores them through `chunks`.
+pub(crate) fn build(
+    params: &Bm25Params,
+    rows: &RowsInput,
+    folder: &Path,
+    chunks: &mut ChunkWriter,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let folder = folder.join(FOLDER);
+    std::fs::create_dir_all(&folder)?;
+    let segments = segment_count(rows.rows);
+    let workers = context.threads().min(segments as usize);
+    std::thread::scope(|scope| {
+        let (senders, handles): (Vec<_>, Vec<_>) = (0..workers)
+            .map(|worker| {
+                let (sender, receiver) = sync_channel(16);
+                let writers = open_writers(params, &folder, (worker..segments as usize).step_by(workers));
+                (sender, scope.spawn(move || write_segments(writers?, workers, &receiver)))
+            })
+            .unzip();
+        let dealt = deal(rows, segments, &senders, chunks, context);
+        drop(senders);
+        for handle in handles {
+            handle.join().map_err(|_| OperatorError::engine("an indexing thread panicked"))??;
+        }
+        dealt
+    })?;
+    name_segments(&folder, segments)
+}
+
+type Writers = Vec<SingleSegmentIndexWriter>;
+/// Segment, and the rows for it.
+type Portion = (usize, RecordBatch);
+
+fn open_writers(
+    params: &Bm25Params,
+    folder: &Path,
+    segments: impl Iterator<Item = usize>,
+) -> Result<Writers, OperatorError> {
+    segments
+        .map(|segment| {
+            let folder = building(folder, segment);
+            std::fs::create_dir_all(&folder)?;
+            let directory = MmapDirectory::open(&folder).map_err(broken)?;
+            let tokenizers = TokenizerManager::new();
+            tokenizers.register(TOKENIZER, analyzer(params.language));
+            let settings = IndexSettings {
+                docstore_compression: Compressor::None,
+                docstore_compress_dedicated_thread: false,
+                ..IndexSettings::default()
+            };
+            let builder = Index::builder().schema(schema().0).tokenizers(tokenizers).settings(settings);
+            builder.single_segment_index_writer(directory, WRITER_BYTES).map_err(broken)
+        })
+        .collect()
+}
+
+fn building(folder: &Path, segment: usize) -> PathBuf {
+    folder.join(format!("building-{segment}"))
+}
+
+/// Deals the rows to the segments' writers, block by block.
+fn deal(
+    rows: &RowsInput,
+    segments: u32,
+    writers: &[SyncSender<Portion>],
+    chunks: &mut ChunkWriter,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let mut row = 0u64;
+    for batch in rows.batches() {
+        context.check_cancelled()?;
+        let batch = batch?;
+        chunks.write(&batch)?;
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let block_left = u64::from(BLOCK) - row % u64::from(BLOCK);
+            let length = (batch.num_rows() - start).min(block_left as usize);
+            let segment = segment_of(row, segments);
+            // A writer that has failed hangs up; its own error is reported when it is joined.
+            if writers[segment % writers.len()].send((segment, batch.slice(start, length))).is_err() {
+                return Ok(());
+            }
+            start += length;
+            row += length as u64;
+        }
+        context.progress().set(row, rows.rows, "chunks");
+    }
+    Ok(())
+}
+
+fn write_segments(mut writers: Writers, workers: usize, portions: &Receiver<Portion>) -> Result<(), OperatorError> {
+    let field = schema().1;
+    for (segment, batch) in portions {
+        let writer = &mut writers[segment / workers];
+        for text in text_column(&batch, "contents")?.iter().flatten() {
+            let mut document = TantivyDocument::new();
+            document.add_text(field, text);
+            writer.add_document(document).map_err(broken)?;
+        }
+    }
+    for writer in writers {
+        writer.finalize().map_err(broken)?;
+    }
+    Ok(())
+}
+
+/// Moves the segments' files into one index and replaces their random ids by their numbers.
+fn name_segments(folder: &Path, segments: u32) -> Result<(), OperatorError> {
+    let mut whole: Option<serde_json::Value> = None;
+    for segment in 0..segments {
+        let built = building(folder, segment as usize);
+        let mut meta: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(built.join("meta.json"))?).map_err(broken)?;
+        let random = meta["segments"][0]["segment_id"].as_str().unwrap_or_default().replace('-', "");
+        let name = format!("{:032x}", segment + 1);
+        for extension in ["term", "idx", "pos", "fieldnorm", "fast", "store"] {
+            let file = built.join(format!("{random}.{extension}"));
+            if file.exists() {
+                std::fs::rename(file, folder.join(format!("{name}.{extension}")))?;
+            }
+        }
+        std::fs::remove_dir_all(&built)?;
+        let (head, tail) = name.split_at(20);
+        let dashed = [&head[..8], &head[8..12], &head[12..16], &head[16..], tail].join("-");
+        meta["segments"][0]["segment_id"] = dashed.into();
+        match &mut whole {
+            None => whole = Some(meta),
+            Some(whole) => {
+                let own = meta["segments"][0].take();
+                whole["segments"].as_array_mut().ok_or_else(|| broken("meta.json names no segments"))?.push(own);
+            }
+        }
+    }
+    let meta = whole.ok_or_else(|| broken("no segments"))?;
+    Ok(std::fs::write(folder.join("meta.json"), serde_json::to_vec_pretty(&meta).map_err(broken)?)?)
+}
+
+/// An opened BM25 index.
+pub(crate) struct Bm25Index {
+    analyzers: Analyzers,
+    field: Field,
+    segments: Vec<Segment>,
+    statistics: Statistics,
+    known: KnownTerms,
+}
+
+impl Bm25Index {
+    /// Opens what [`build`] wrote. Reads the folder only: no lock files.
+    pub(crate) fn open(params: &Bm25Params, folder: &Path) -> Result<Self, OperatorError> {
+        let directory = MmapDirectory::open(folder.join(FOLDER)).map_err(broken)?;
+        let index = Index::open(directory).map_err(broken)?;
+        let field = schema().1;
+        let parts = index.searchable_segments().map_err(broken)?;
+        let segments = parts
+            .iter()
+            .map(|part| Segment::open(&SegmentReader::open(part)?, field))
+            .collect::<tantivy::Result<Vec<_>>>()
+            .map_err(broken)?;
+        let statistics = Statistics::of(&segments);
+        let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
+        Ok(Self { analyzers, field, segments, statistics, known })
+    }
+}
+
+impl Retriever for Bm25Index {
+    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
+        let terms = self.analyzers.terms(query);
+        let query = TermQuery::new(&terms, self.field, &self.known, &self.segments, &self.statistics);
+        let query = query.map_err(broken)?;
+        let found = best(&query, &self.segments, &self.statistics, pool).map_err(broken)?;
+        let segments = self.segments.len() as u32;
+        let rows =
+            found.into_iter().map(|f| Row { row: row_of(f.document, f.segment, segments), score: f.score.into() });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
+        rows.truncate(pool);
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_engine::operator::InputArtifact;
+    use searchmill_engine::operator::testing::{Harness, rows_input};
+    use searchmill_schemas::Chunk;
+
+    use super::*;
+    use crate::IndexKind;
+
+    #[test]
+    fn rows_are_dealt_in_blocks_and_found_again() {
+        let segments = 3;
+        let mut next = [0u32; 3];
+        for row in 0..10 * BLOCK + 17 {
+            let segment = segment_of(u64::from(row), segments);
+            assert_eq!(row_of(next[segment], segment as u32, segments), row);
+            next[segment] += 1;
+        }
+        assert_eq!((segment_count(0), segment_count(65_537), segment_count(u64::MAX)), (1, 2, 32));
+    }
+
+    /// Tantivy's own search of a copy of the folder (its reader writes lock files).
+    fn by_tantivy(folder: &Path, query: &str, k: usize) -> Vec<(u32, f32)> {
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(folder.join(FOLDER)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        let index = Index::open_in_dir(copy.path()).unwrap();
+        let searcher = index.reader().unwrap().searcher();
+        let clauses = Analyzers::new(Language::English).terms(query).into_iter().map(|word| {
+            let term = tantivy::Term::from_field_text(schema().1, &word);
+            let query: Box<dyn tantivy::query::Query> =
+                Box::new(tantivy::query::TermQuery::new(term, IndexRecordOption::WithFreqs));
+            (tantivy::query::Occur::Should, query)
+        });
+        let query = tantivy::query::BooleanQuery::new(clauses.collect());
+        let top = tantivy::collector::TopDocs::with_limit(k).order_by_score();
+        let found = searcher.search(&query, &top).unwrap();
+        let segments = searcher.segment_readers().len() as u32;
+        let row = |at: tantivy::DocAddress| row_of(at.doc_id, at.segment_ord, segments);
+        found.into_iter().map(|(score, at)| (row(at), score)).collect()
+    }
+
+    fn chunk(row: u32, text: &str) -> Chunk {
+        Chunk {
+            id: format!("{row}#0"),
+            document_id: row.to_string(),
+            position: 0,
+            document_chunks: 1,
+            title: None,
+            text: text.to_owned(),
+            contents: text.to_owned(),
+            start: 0,
+            end: text.len() as i64,
+            tokens: 0,
+            metadata: None,
+        }
+    }
+
+    /// Words by Zipf's law, as in real text: common ones in most passages, rare ones in a few.
+    fn zipf_text(random: &mut impl rand::Rng, words: usize) -> String {
+        let word = |_| format!("w{}", (5000f64.powf(random.random::<f64>())) as u32);
+        (0..words).map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn results_equal_tantivys_own() {
+        use rand::SeedableRng;
+        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(3);
+        let texts: Vec<String> = (0..70_000).map(|row| zipf_text(&mut random, 5 + row % 40)).collect();
+        let chunks: Vec<_> = texts.iter().zip(0..).map(|(text, row)| chunk(row, text)).collect();
+        let InputArtifact::Rows(rows) = rows_input(&chunks) else { unreachable!("rows") };
+        let (harness, folder) = (Harness::new(), tempfile::tempdir().unwrap());
+        crate::build(&IndexKind::Bm25(Bm25Params::default()), &rows, folder.path(), &harness.context()).unwrap();
+        let folder = folder.path();
+        let index = Bm25Index::open(&Bm25Params::default(), folder).unwrap();
+        assert_eq!(index.segments.len(), 2);
+        for words in [1, 2, 3, 5, 9, 20, 60] {
+            for k in [1, 10, 100] {
+                let query = zipf_text(&mut random, words);
+                let (ours, theirs) = (index.search(&query, k).unwrap(), by_tantivy(folder, &query, k));
+                assert_eq!(ours.len(), theirs.len(), "{query}");
+                for (ours, (_, theirs)) in ours.iter().zip(&theirs) {
+                    assert!((ours.score - f64::from(*theirs)).abs() < 1e-4, "{query}: {} {theirs}", ours.score);
+                }
+                // Rows agree but where neighbours in the ranking tie to the last bits.
+                let apart = |place: usize| theirs.get(place).map_or(f32::NEG_INFINITY, |found| found.1);
+                for place in 0..theirs.len().saturating_sub(1) {
+                    let near = |other: usize| (apart(other) - theirs[place].1).abs() < 1e-4;
+                    if !near(place + 1) && (place == 0 || !near(place - 1)) {
+                        assert_eq!(ours[place].row, theirs[place].0, "{query}");
+                    }
+                }
+            }
+        }
+    }
+}

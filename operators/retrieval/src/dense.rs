@@ -1,0 +1,211 @@
+//! Dense retrieval: an encoder's vectors in a Faiss index.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Repeatability, RowsInput};
+use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_models::{Encoder, EncoderParams, Role};
+use searchmill_schemas::text_column;
+use serde::{Deserialize, Serialize};
+
+use super::chunk_store::ChunkWriter;
+use super::faiss_index::{FaissIndex, Neighbours, probe};
+use super::passages::Passages;
+use super::{Retriever, Row};
+
+const VECTORS: &str = "vectors.faiss";
+const ENCODER: &str = "encoder";
+/// Chunks encoded at a time, whatever batches they arrive in.
+const WINDOW: usize = 2048;
+
+/// Options of a dense index.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct DenseParams {
+    /// What turns text into vectors: `hashing` (no weights) or `bert: {model: …}`.
+    #[serde(default, deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub encoder: EncoderParams,
+    /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, ….
+    /// `PQ48` is read as `PQ48np`: without `np` Faiss trains an optimisation that takes minutes and is not used here.
+    #[serde(default = "default_factory")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub factory: String,
+    /// What is near.
+    #[serde(default)]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub metric: Metric,
+    /// Cells of an `IVF…` index that are looked into for a query: more is slower and finds more.
+    #[serde(default = "default_nprobe")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub(crate) nprobe: u32,
+    /// Candidates an `HNSW…` index keeps during a search: more is slower and finds more.
+    #[serde(default = "default_ef_search")]
+    #[schemars(extend("x-searchmill-row-key" = false))]
+    pub(crate) ef_search: u32,
+}
+
+/// What is near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The inner product: cosine for vectors of length 1, which the encoders give unless told otherwise.
+    #[default]
+    InnerProduct,
+    /// Euclidean distance. Scores are its negated square, so that higher is nearer.
+    L2,
+}
+
+fn default_factory() -> String {
+    "Flat".to_owned()
+}
+
+fn default_nprobe() -> u32 {
+    16
+}
+
+fn default_ef_search() -> u32 {
+    64
+}
+
+impl Default for DenseParams {
+    fn default() -> Self {
+        Self {
+            encoder: EncoderParams::default(),
+            factory: default_factory(),
+            metric: Metric::default(),
+            nprobe: default_nprobe(),
+            ef_search: default_ef_search(),
+        }
+    }
+}
+
+impl DenseParams {
+    /// Flat vectors of the hashing encoder are the same everywhere; an encoder's sums, and what Faiss trains or links by
+    /// distances, depend on the processor.
+    #[must_use]
+    pub fn repeatability(&self) -> Repeatability {
+        match &self.encoder {
+            EncoderParams::Hashing(_) if self.factory == "Flat" => Repeatability::Everywhere,
+            _ => Repeatability::Processor,
+        }
+    }
+
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = self.encoder.check(&format!("{path}.encoder"));
+        for (name, value) in [("nprobe", self.nprobe), ("ef_search", self.ef_search)] {
+            if value == 0 {
+                issues.push(ParamIssue::new(format!("{path}.{name}"), format!("{name} must be at least 1")));
+            }
+        }
+        if let (true, EncoderParams::Hashing(hashing)) = (issues.is_empty(), &self.encoder)
+            && let Err(error) = probe(&self.factory, hashing.dimensions, self.metric)
+        {
+            let help =
+                "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` wants dimensions that n divides";
+            issues.push(ParamIssue::new(format!("{path}.factory"), error.message).with_help(help));
+        }
+        issues
+    }
+}
+
+/// Encodes and indexes the chunks into `folder` and stores them through `chunks`.
+pub(crate) fn build(
+    params: &DenseParams,
+    rows: &RowsInput,
+    folder: &Path,
+    chunks: &mut ChunkWriter,
+    context: &Context,
+) -> Result<(), OperatorError> {
+    let kept = folder.join(ENCODER);
+    params.encoder.keep(&kept, context)?;
+    let encoder = params.encoder.open(Some(&kept), context)?;
+    let mut index = FaissIndex::create(&params.factory, encoder.dimensions(), params.metric)?;
+    let mut untrained: Vec<f32> = Vec::new();
+    let mut add = |vectors: Vec<f32>| {
+        if index.is_trained() {
+            return index.add(&vectors);
+        }
+        untrained.extend(vectors);
+        Ok(())
+    };
+    let mut passages = Passages { encoder: encoder.as_ref(), context, waiting: Vec::with_capacity(WINDOW), known: 0 };
+    let mut done = 0;
+    for batch in rows.batches() {
+        let batch = batch?;
+        chunks.write(&batch)?;
+        for text in text_column(&batch, "contents")?.iter().flatten() {
+            passages.waiting.push(text.to_owned());
+            if passages.waiting.len() >= WINDOW {
+                add(passages.encode(false)?)?;
+                context.progress().set(done + 1, rows.rows, "chunks");
+            }
+            done += 1;
+        }
+    }
+    add(passages.encode(true)?)?;
+    context.progress().set(done, rows.rows, "chunks");
+    if passages.known > 0 {
+        context.progress().log(&format!("{} of {done} vectors were known", passages.known));
+    }
+    if !untrained.is_empty() {
+        index.train(&untrained)?;
+        index.add(&untrained)?;
+    }
+    index.write(&folder.join(VECTORS))
+}
+
+/// An opened dense index.
+pub(crate) struct DenseIndex {
+    encoder: Box<dyn Encoder>,
+    index: FaissIndex,
+    metric: Metric,
+}
+
+impl DenseIndex {
+    /// Opens what [`build`] wrote.
+    pub(crate) fn open(params: &DenseParams, folder: &Path, context: &Context) -> Result<Self, OperatorError> {
+        let encoder = params.encoder.open(Some(&folder.join(ENCODER)), context)?;
+        let index = FaissIndex::read(&folder.join(VECTORS), &params.factory, params.nprobe, params.ef_search)?;
+        if index.dimensions() != encoder.dimensions() {
+            let message =
+                format!("the index has {} dimensions, its encoder {}", index.dimensions(), encoder.dimensions());
+            return Err(OperatorError::data(message).with_help("rerun the `index` node"));
+        }
+        Ok(Self { encoder, index, metric: params.metric })
+    }
+}
+
+impl Retriever for DenseIndex {
+    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError> {
+        Ok(self.search_batch(&[query], pool)?.pop().unwrap_or_default())
+    }
+
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+        let dimensions = self.encoder.dimensions();
+        let vectors = self.encoder.encode(queries, Role::Query)?;
+        let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut wanted = Vec::with_capacity(vectors.len());
+        for (query, vector) in vectors.chunks(dimensions).enumerate() {
+            // A query without a word has no direction: it finds nothing.
+            if vector.iter().any(|x| *x != 0.0) {
+                asked.insert(query, asked.len());
+                wanted.extend_from_slice(vector);
+            }
+        }
+        let found = self.index.search(&wanted, pool, self.metric)?;
+        let rows = |query| asked.get(&query).map_or_else(Vec::new, |place| self.rows(&found[*place]));
+        Ok((0..queries.len()).map(rows).collect())
+    }
+}
+
+impl DenseIndex {
+    fn rows(&self, found: &Neighbours) -> Vec<Row> {
+        let sign = if self.metric == Metric::L2 { -1.0 } else { 1.0 };
+        found.iter().map(|(row, score)| Row { row: *row, score: sign * f64::from(*score) }).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! `index.json`: what an index folder holds, so that opening it needs nothing else.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Computed, Context, OperatorError, ParamIssue, Repeatability, RowsInput, Source};
+use searchmill_models::EncoderParams;
+use serde::{Deserialize, Serialize};
+
+use super::Retriever;
+use super::bm25::{self, Bm25Index, Bm25Params};
+use super::chunk_store::ChunkWriter;
+use super::dense::{self, DenseIndex, DenseParams};
+
+const FILE: &str = "index.json";
+/// Bumped when the layout of the folder changes.
+const FORMAT: u32 = 1;
+
+/// What an index is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum IndexKind {
+    /// Words: BM25 over an inverted index (Tantivy).
+    Bm25(Bm25Params),
+    /// Vectors: an encoder and a nearest-neighbour index (Faiss).
+    Dense(DenseParams),
+}
+
+impl IndexKind {
+    /// What is wrong with the params; `path` is where they lie below `with:`.
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        match self {
+            Self::Bm25(_) => Vec::new(),
+            Self::Dense(params) => params.check(&format!("{path}.dense")),
+        }
+    }
+
+    /// Where the same index is built again, and asked again, to the byte.
+    #[must_use]
+    pub fn repeatability(&self) -> Repeatability {
+        match self {
+            Self::Bm25(_) => Repeatability::Everywhere,
+            Self::Dense(params) => params.repeatability(),
+        }
+    }
+
+    /// Files outside the pipeline that it reads.
+    #[must_use]
+    pub fn sources(&self, directory: &Path) -> Vec<Source> {
+        match self {
+            Self::Bm25(_) => Vec::new(),
+            Self::Dense(params) => params.encoder.sources(directory),
+        }
+    }
+
+    /// Finds out what its sources are, where that is not known.
+    ///
+    /// # Errors
+    /// When the Hub cannot be asked.
+    pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
+        match self {
+            Self::Bm25(_) => Ok(()),
+            Self::Dense(params) => params.encoder.fetch(context),
+        }
+    }
+
+    /// Does a model make its vectors?
+    #[must_use]
+    pub fn has_model(&self) -> bool {
+        matches!(self, Self::Dense(params) if matches!(params.encoder, EncoderParams::Bert(_)))
+    }
+
+    /// The kind's name, as in [`searchmill_schemas::HitSource::index`].
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Bm25(_) => "bm25",
+            Self::Dense(_) => "dense",
+        }
+    }
+}
+
+/// What `index.json` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Descriptor {
+    pub format: u32,
+    pub kind: IndexKind,
+    pub rows: u64,
+    /// Content digest of the chunks, empty where it is not known: indexes of the same chunks share them.
+    pub chunks: String,
+}
+
+impl Descriptor {
+    pub(crate) fn read(folder: &Path) -> Result<Self, OperatorError> {
+        let path = folder.join(FILE);
+        let text = std::fs::read(&path).map_err(|error| {
+            OperatorError::data(format!("this folder is no search index: {}: {error}", path.display()))
+                .with_help("give the output of an `index` node")
+        })?;
+        let found: Self = serde_json::from_slice(&text)
+            .map_err(|error| OperatorError::data(format!("{} cannot be read: {error}", path.display())))?;
+        if found.format != FORMAT {
+            let message = format!("the index has format {}, this searchmill reads {FORMAT}", found.format);
+            return Err(OperatorError::data(message).with_help("rerun the `index` node"));
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn open(&self, folder: &Path, context: &Context) -> Result<Box<dyn Retriever>, OperatorError> {
+        context.computed_on(Computed::declared(self.kind.repeatability()));
+        Ok(match &self.kind {
+            IndexKind::Bm25(params) => Box::new(Bm25Index::open(params, folder)?),
+            IndexKind::Dense(params) => Box::new(DenseIndex::open(params, folder, context)?),
+        })
+    }
+}
+
+/// Builds an index of the chunks in `folder`.
+pub fn build(kind: &IndexKind, rows: &RowsInput, folder: &Path, context: &Context) -> Result<(), OperatorError> {
+    let mut chunks = ChunkWriter::create(folder)?;
+    match kind {
+        IndexKind::Bm25(params) => bm25::build(params, rows, folder, &mut chunks, context)?,
+        IndexKind::Dense(params) => dense::build(params, rows, folder, &mut chunks, context)?,
+    }
+    chunks.finish()?;
+    let descriptor = Descriptor { format: FORMAT, kind: kind.clone(), rows: rows.rows, chunks: rows.digest.clone() };
+    let text = serde_json::to_vec_pretty(&descriptor).map_err(|error| OperatorError::engine(error.to_string()))?;
+    Ok(std::fs::write(folder.join(FILE), text)?)
+}

@@ -1,0 +1,174 @@
+//! Makes one ranking of several.
+//!
+//! Ties are broken in a fixed order: higher fused score first, then the chunk that the earlier index returned (in the
+//! order in which the indexes are written), then the better rank in that index. This is the order of arrival, which
+//! is what FlashRAG's fusion comes to.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How the rankings of several indexes become one. With one index nothing is fused and its own scores are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Fusion {
+    /// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009): a chunk's score is the sum over the indexes
+    /// of 1 / (k + rank), ranks from 1, over each index's pool.
+    Rrf {
+        /// The larger, the less the top ranks count. The paper's value is 60.
+        #[serde(default = "rrf_k")]
+        k: u32,
+    },
+    /// Weighted sum of scores, each index's pool scaled to 0…1 (lowest to highest) for each query; a pool whose scores
+    /// are all equal counts as 1.
+    Weighted {
+        /// One weight for each index, in their order. Empty: all 1.
+        #[serde(default)]
+        weights: Vec<f64>,
+    },
+    /// No fusion: allowed with one index only.
+    None,
+}
+
+fn rrf_k() -> u32 {
+    60
+}
+
+impl Default for Fusion {
+    fn default() -> Self {
+        Self::Rrf { k: rrf_k() }
+    }
+}
+
+/// A chunk in one index's ranking.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ranked<K> {
+    pub key: K,
+    pub score: f64,
+}
+
+/// Where an index ranked a chunk.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    /// Which index, from 0.
+    pub list: usize,
+    /// From 1.
+    pub rank: usize,
+    /// The index's own score.
+    pub score: f64,
+}
+
+/// A chunk in the fused ranking.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fused<K> {
+    pub key: K,
+    pub score: f64,
+    pub places: Vec<Place>,
+}
+
+/// The best `top_k` over all lists (each best first).
+pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
+    lists: &[Vec<Ranked<K>>],
+    fusion: &Fusion,
+    top_k: usize,
+) -> Vec<Fused<K>> {
+    let mut fused: IndexMap<K, Fused<K>> = IndexMap::new();
+    for (list, ranked) in lists.iter().enumerate() {
+        let scale = Scale::of(ranked);
+        for (place, found) in ranked.iter().enumerate() {
+            let place = Place { list, rank: place + 1, score: found.score };
+            let gain = if lists.len() == 1 { found.score } else { gain(fusion, &place, scale) };
+            let entry = fused.entry(found.key.clone()).or_insert_with(|| Fused {
+                key: found.key.clone(),
+                score: 0.0,
+                places: Vec::new(),
+            });
+            entry.score += gain;
+            entry.places.push(place);
+        }
+    }
+    let mut best: Vec<_> = fused.into_values().collect();
+    // Stable: equal scores stay in the order of arrival.
+    best.sort_by(|a, b| b.score.total_cmp(&a.score));
+    best.truncate(top_k);
+    best
+}
+
+fn gain(fusion: &Fusion, place: &Place, scale: Scale) -> f64 {
+    match fusion {
+        Fusion::Rrf { k } => 1.0 / (f64::from(*k) + place.rank as f64),
+        Fusion::Weighted { weights } => weights.get(place.list).copied().unwrap_or(1.0) * scale.apply(place.score),
+        Fusion::None => place.score,
+    }
+}
+
+/// Lowest and highest score of a list.
+#[derive(Clone, Copy)]
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of<K>(ranked: &[Ranked<K>]) -> Self {
+        let scores = || ranked.iter().map(|found| found.score);
+        Self { low: scores().fold(f64::INFINITY, f64::min), high: scores().fold(f64::NEG_INFINITY, f64::max) }
+    }
+
+    fn apply(self, score: f64) -> f64 {
+        if self.high > self.low { (score - self.low) / (self.high - self.low) } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn ranked(ids: &[&str]) -> Vec<Ranked<String>> {
+        ids.iter().map(|id| Ranked { key: (*id).to_owned(), score: 1.0 }).collect()
+    }
+
+    fn golden_lists(case: &Value) -> Vec<Vec<Ranked<String>>> {
+        let lists = case["arrival_order"].as_array().unwrap().iter();
+        lists
+            .map(|list| ranked(&list[1].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>()))
+            .collect()
+    }
+
+    #[test]
+    fn rrf_equals_the_golden_vectors() {
+        let text = searchmill_fixtures::golden("rrf.jsonl");
+        for line in text.lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let fusion = Fusion::Rrf { k: u32::try_from(case["k"].as_u64().unwrap()).unwrap() };
+            let top_k = usize::try_from(case["topk"].as_u64().unwrap()).unwrap();
+            let fused = fuse(&golden_lists(&case), &fusion, top_k);
+            let ids: Vec<_> = fused.iter().map(|f| Value::from(f.key.clone())).collect();
+            let scores: Vec<_> = fused.iter().map(|f| Value::from(f.score)).collect();
+            assert_eq!(
+                (Value::from(ids), Value::from(scores)),
+                (case["ids"].clone(), case["scores"].clone()),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn weighted_scales_each_list_by_itself() {
+        let list = |pairs: &[(&str, f64)]| -> Vec<_> {
+            pairs.iter().map(|(key, score)| Ranked { key: (*key).to_owned(), score: *score }).collect()
+        };
+        let lists = [list(&[("a", 30.0), ("b", 20.0), ("c", 10.0)]), list(&[("c", 0.9), ("b", 0.8)])];
+        let fused = fuse(&lists, &Fusion::Weighted { weights: vec![1.0, 2.0] }, 10);
+        let got: Vec<_> = fused.iter().map(|f| (f.key.as_str(), f.score)).collect();
+        assert_eq!(got, [("c", 2.0), ("a", 1.0), ("b", 0.5)]);
+    }
+
+    #[test]
+    fn one_list_keeps_its_own_scores() {
+        let list = vec![Ranked { key: "a", score: 7.5 }, Ranked { key: "b", score: 3.0 }];
+        let fused = fuse(&[list], &Fusion::default(), 1);
+        assert_eq!((fused.len(), fused[0].score, fused[0].places[0].rank), (1, 7.5, 1));
+    }
+}

@@ -1,0 +1,115 @@
+//! Search indexes: built by `index`, asked by `retrieve` and `rollout` through [`Search`].
+//!
+//! An index is a folder: `index.json` (what it is: [`descriptor`]), the chunks by row ([`chunk_store`]), and the files
+//! of its kind ([`bm25`], [`dense`]). [`Search`] asks any set of them and makes one ranking ([`fuse`]).
+
+mod blas;
+mod bm25;
+mod chunk_store;
+mod dense;
+mod descriptor;
+mod faiss_index;
+mod flat;
+mod fuse;
+mod maxscore;
+mod passages;
+mod postings;
+mod search;
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{OperatorError, ParamIssue};
+use searchmill_engine::operator::{allow_names, named_or_tagged};
+use searchmill_schemas::HitSource;
+use serde::{Deserialize, Serialize};
+
+pub use bm25::Bm25Params;
+pub use dense::{DenseParams, Metric};
+pub use descriptor::IndexKind;
+pub use descriptor::build;
+pub use faiss_index::{FaissIndex, Neighbours};
+pub use fuse::Fusion;
+pub use search::Search;
+
+/// How indexes are asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub struct SearchSettings {
+    /// Chunks given back for a query, at most.
+    #[serde(default = "default_top_k")]
+    pub top_k: usize,
+    /// Chunks taken from each index before fusion (never fewer than `top_k`).
+    #[serde(default = "default_pool")]
+    pub pool: usize,
+    /// How the indexes' rankings become one: `rrf` (reciprocal ranks, k = 60), `weighted` or `none`.
+    #[serde(default, deserialize_with = "named_or_tagged")]
+    #[schemars(transform = allow_names)]
+    pub fusion: Fusion,
+}
+
+pub fn default_top_k() -> usize {
+    5
+}
+
+pub fn default_pool() -> usize {
+    50
+}
+
+impl Default for SearchSettings {
+    fn default() -> Self {
+        Self { top_k: default_top_k(), pool: default_pool(), fusion: Fusion::default() }
+    }
+}
+
+impl SearchSettings {
+    /// What is wrong with the settings; `path` is where they lie below `with:` (empty, or ending in a dot).
+    #[must_use]
+    pub fn check(&self, path: &str) -> Vec<ParamIssue> {
+        let mut issues = Vec::new();
+        if self.top_k == 0 {
+            issues.push(ParamIssue::new(format!("{path}top_k"), "top_k must be at least 1"));
+        }
+        if let Fusion::Weighted { weights } = &self.fusion
+            && let Some(place) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0)
+        {
+            let at = format!("{path}fusion.weighted.weights.{place}");
+            issues.push(ParamIssue::new(at, "a weight must be a number of at least 0"));
+        }
+        issues
+    }
+}
+
+/// A chunk found for a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The chunk.
+    pub chunk_id: String,
+    /// Its document.
+    pub document_id: String,
+    /// Its document's title.
+    pub title: Option<String>,
+    /// Its contents, as indexed.
+    pub contents: String,
+    /// Fused score; the index's own score where nothing was fused.
+    pub score: f64,
+    /// How each index that returned it ranked it, in the order of the indexes.
+    pub sources: Vec<HitSource>,
+}
+
+/// A row of an index, and its score there (higher is better).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    pub row: u32,
+    pub score: f64,
+}
+
+/// What every kind of index can do. Results are the same however queries are batched and whatever the thread count.
+pub(crate) trait Retriever: Send + Sync {
+    /// At most `pool` rows, best first, ties by row number.
+    fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError>;
+
+    /// The same for many queries at once.
+    fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
+        use rayon::prelude::*;
+        queries.par_iter().map(|query| self.search(query, pool)).collect()
+    }
+}

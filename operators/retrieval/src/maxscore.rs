@@ -1,0 +1,299 @@
+//! The best documents of a BM25 query, exactly, without reading every posting.
+//!
+//! Lists are taken in order of their terms' weight (rare terms, short lists first) and their scores added up document
+//! by document. Once the lists that are left could not lift a new document into the best `k`, only the documents that
+//! still can get there are looked up in them, by seeking: Turtle and Flood's MaxScore (1995), term at a
+//! time. Scores are added in the same order for every document, so equal documents get equal scores whatever segment
+//! they lie in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use searchmill_kernels::sums;
+use tantivy::fieldnorm::FieldNormReader;
+use tantivy::postings::TermInfo;
+use tantivy::schema::Field;
+
+use super::postings::{KnownTerm, KnownTerms, List, Segment, Unpacked, for_each_block};
+
+/// Tantivy's constants.
+const K1: f32 = 1.2;
+const B: f32 = 0.75;
+/// Term frequencies below this have their factors in a table.
+const TABLED: usize = 8;
+/// Looking through the sums pays where more than one posting in so many documents is left.
+const SCAN_PAYS: u64 = 16;
+/// Bounds are taken this much higher than they are, for the rounding of sums.
+const SLACK: f32 = 1.000_1;
+
+/// What the scores need to know of the whole index.
+pub(crate) struct Statistics {
+    documents: u64,
+    /// Term-frequency factor by frequency (below [`TABLED`]) and length class.
+    factors: Vec<[f32; 256]>,
+    /// The part of the denominator that depends on the length class.
+    norms: [f32; 256],
+}
+
+impl Statistics {
+    pub(crate) fn of(segments: &[Segment]) -> Self {
+        let documents: u64 = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
+        let tokens: u64 = segments.iter().map(|segment| segment.tokens).sum();
+        let average = tokens as f32 / documents.max(1) as f32;
+        let norm = |class: usize| {
+            let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
+            K1 * (1.0 - B + B * length / average.max(f32::MIN_POSITIVE))
+        };
+        let norms: [f32; 256] = std::array::from_fn(norm);
+        let factors = (0..TABLED).map(|tf| norms.map(|norm| factor(tf as u32, norm))).collect();
+        Self { documents, factors, norms }
+    }
+
+    /// BM25's inverse document frequency, ln(1 + (N - n + 0.5) / (n + 0.5)), times k1 + 1.
+    fn weight(&self, document_frequency: u64) -> f32 {
+        let (all, with) = (self.documents as f32, document_frequency as f32);
+        (1.0 + (all - with + 0.5) / (with + 0.5)).ln() * (1.0 + K1)
+    }
+
+    pub(super) fn factor(&self, frequency: u32, class: u8) -> f32 {
+        match self.factors.get(frequency as usize) {
+            Some(row) => row[class as usize],
+            None => factor(frequency, self.norms[class as usize]),
+        }
+    }
+}
+
+fn factor(frequency: u32, norm: f32) -> f32 {
+    let frequency = frequency as f32;
+    frequency / (frequency + norm)
+}
+
+/// A term of the query. Its weight times the most of its list is the most that it can add to a score.
+struct QueryTerm {
+    weight: f32,
+    known: Arc<KnownTerm>,
+}
+
+/// The query's terms that occur in the index, heaviest first (then by text).
+pub(crate) struct TermQuery {
+    terms: Vec<QueryTerm>,
+}
+
+impl TermQuery {
+    /// Looks the terms up; one that is asked twice counts twice.
+    pub(crate) fn new(
+        words: &[String],
+        field: Field,
+        known: &KnownTerms,
+        segments: &[Segment],
+        statistics: &Statistics,
+    ) -> tantivy::Result<Self> {
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for word in words {
+            *counts.entry(word).or_default() += 1;
+        }
+        let mut terms = Vec::with_capacity(counts.len());
+        for (word, count) in counts {
+            if let Some(known) = known.get(word, field, segments, statistics)? {
+                terms.push(QueryTerm { weight: statistics.weight(known.postings) * count as f32, known });
+            }
+        }
+        // Stable: equal weights stay in the order of their text.
+        terms.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        Ok(Self { terms })
+    }
+
+    /// What each term and all after it can add in a segment, at most; 0 after the last.
+    fn bounds(&self, segment: usize) -> Vec<f32> {
+        let most = |term: &QueryTerm| term.weight * term.known.lists[segment].as_ref().map_or(0.0, List::most);
+        let mut bounds = vec![0.0; self.terms.len() + 1];
+        for (place, term) in self.terms.iter().enumerate().rev() {
+            bounds[place] = bounds[place + 1] + most(term) * SLACK;
+        }
+        bounds
+    }
+
+    fn postings_from(&self, next: usize) -> u64 {
+        self.terms[next..].iter().map(|term| term.known.postings).sum()
+    }
+}
+
+/// A document found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Match {
+    pub segment: u32,
+    pub document: u32,
+    pub score: f32,
+}
+
+/// Sums of one segment, reused from query to query.
+#[derive(Default)]
+struct Sums {
+    /// By document; 0 where no term was found.
+    scores: Vec<f32>,
+    ranking: Vec<f32>,
+    high: Vec<(u32, f32)>,
+}
+
+impl Sums {
+    /// The `k`-th best sum, as far as it is above `floor`.
+    fn kth(&mut self, k: usize, floor: f32) -> f32 {
+        self.high.clear();
+        sums::at_least(&self.scores, floor, &mut self.high);
+        self.ranking.clear();
+        self.ranking.extend(self.high.iter().map(|(_, score)| *score));
+        kth(&mut self.ranking, k).max(floor)
+    }
+}
+
+thread_local! {
+    static SUMS: RefCell<Sums> = RefCell::default();
+}
+
+/// At least the best `k` documents of all segments (more where scores tie), in no order.
+pub(crate) fn best(
+    query: &TermQuery,
+    segments: &[Segment],
+    statistics: &Statistics,
+    k: usize,
+) -> tantivy::Result<Vec<Match>> {
+    let mut found = Vec::new();
+    if k == 0 || query.terms.is_empty() {
+        return Ok(found);
+    }
+    SUMS.with_borrow_mut(|sums| {
+        let mut floor = 0.0;
+        for (number, segment) in segments.iter().enumerate() {
+            let search = SegmentSearch { query, segment, number, statistics, k, floor };
+            search.run(sums, &mut found)?;
+            floor = keep_best(&mut found, k, &mut sums.ranking);
+        }
+        Ok(found)
+    })
+}
+
+/// Drops what is below the `k`-th best score, and says what that is (0 where there are fewer).
+fn keep_best(found: &mut Vec<Match>, k: usize, ranking: &mut Vec<f32>) -> f32 {
+    ranking.clear();
+    ranking.extend(found.iter().map(|found| found.score));
+    let floor = kth(ranking, k);
+    found.retain(|found| found.score >= floor);
+    floor
+}
+
+/// The `k`-th highest of the scores (which it reorders), 0 where there are fewer.
+fn kth(scores: &mut [f32], k: usize) -> f32 {
+    if scores.len() < k {
+        return 0.0;
+    }
+    *scores.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+}
+
+struct SegmentSearch<'a> {
+    query: &'a TermQuery,
+    segment: &'a Segment,
+    number: usize,
+    statistics: &'a Statistics,
+    k: usize,
+    /// Scores below this are of no use.
+    floor: f32,
+}
+
+impl SegmentSearch<'_> {
+    fn run(&self, sums: &mut Sums, found: &mut Vec<Match>) -> tantivy::Result<()> {
+        let documents = self.segment.lengths.len();
+        sums::clear(&mut sums.scores, documents);
+        let bounds = self.query.bounds(self.number);
+        let mut floor = self.floor;
+        let mut next = 0;
+        while next < self.query.terms.len() && bounds[next] >= floor {
+            self.add_list(next, &mut sums.scores)?;
+            next += 1;
+            if self.query.postings_from(next) > documents as u64 / SCAN_PAYS {
+                floor = sums.kth(self.k, floor);
+            }
+        }
+        self.complete(next, &bounds, floor, sums, found)
+    }
+
+    /// A term's weight, and its list in this segment.
+    fn list(&self, term: usize) -> (f32, Option<&List>) {
+        let term = &self.query.terms[term];
+        (term.weight, term.known.lists[self.number].as_ref())
+    }
+
+    /// Adds a whole list to the sums.
+    fn add_list(&self, term: usize, scores: &mut [f32]) -> tantivy::Result<()> {
+        match self.list(term) {
+            (_, None) => {}
+            (weight, Some(List::Unpacked(list))) => {
+                sums::add_list(scores, &list.documents, &list.factors, weight);
+            }
+            (weight, Some(List::Packed(place))) => {
+                for_each_block(self.segment.open_list(place)?, |documents, frequencies| {
+                    for (document, frequency) in documents.iter().zip(frequencies) {
+                        let class = self.segment.lengths[*document as usize];
+                        scores[*document as usize] += weight * self.statistics.factor(*frequency, class);
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks the documents that can still be among the best up in the lists from `next` on.
+    fn complete(
+        &self,
+        next: usize,
+        bounds: &[f32],
+        floor: f32,
+        sums: &Sums,
+        found: &mut Vec<Match>,
+    ) -> tantivy::Result<()> {
+        let mut floor = floor;
+        let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
+        let mut left: Vec<(u32, f32)> = Vec::new();
+        // A little lower than `reaches` draws the line, for the rounding of this division.
+        sums::at_least(&sums.scores, (floor - bounds[next]) / SLACK * 0.999, &mut left);
+        left.retain(|(_, score)| reaches(*score, bounds[next], floor));
+        let mut ranking = Vec::new();
+        for term in next..self.query.terms.len() {
+            match self.list(term) {
+                (_, None) => {}
+                (weight, Some(List::Unpacked(list))) => look_up(list, weight, &mut left),
+                (weight, Some(List::Packed(place))) => self.look_up_packed(place, weight, &mut left)?,
+            }
+            ranking.clear();
+            ranking.extend(left.iter().map(|(_, score)| *score));
+            floor = floor.max(kth(&mut ranking, self.k));
+            left.retain(|(_, score)| reaches(*score, bounds[term + 1], floor));
+        }
+        let segment = self.number as u32;
+        found.extend(left.into_iter().map(|(document, score)| Match { segment, document, score }));
+        Ok(())
+    }
+
+    fn look_up_packed(&self, place: &TermInfo, weight: f32, left: &mut [(u32, f32)]) -> tantivy::Result<()> {
+        let mut postings = self.segment.open_list(place)?;
+        for (document, score) in left {
+            let place = postings.seek(*document);
+            if postings.doc(place) == *document {
+                let class = self.segment.lengths[*document as usize];
+                *score += weight * self.statistics.factor(postings.freq(place), class);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds what a list says of some documents, which come in their order.
+fn look_up(list: &Unpacked, weight: f32, left: &mut [(u32, f32)]) {
+    let mut place = 0;
+    for (document, score) in left {
+        place = list.seek(place, *document);
+        if list.documents.get(place) == Some(document) {
+            *score += weight * list.factors[place];
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! From text to search terms, the same on both sides: what is indexed and what is asked for.
+
+mod cjk;
+mod word_cache;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tantivy::tokenizer::{
+    Language as Snowball, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer, Token,
+};
+
+use cjk::CjkTokenizer;
+use word_cache::CachedWords;
+
+/// Longer words are left out (they are never words).
+const LONGEST_WORD_BYTES: usize = 255;
+
+/// How text becomes terms: lower case, stop words of the language left out, Snowball stemmer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// Lower case only: no stop words, no stemmer.
+    Plain,
+    /// Chinese, Japanese and Korean: overlapping pairs of characters; words in other scripts are kept whole.
+    Cjk,
+    /// Arabic (no stop-word list).
+    Arabic,
+    /// Danish.
+    Danish,
+    /// Dutch.
+    Dutch,
+    /// English, with Lucene's 33 stop words.
+    #[default]
+    English,
+    /// Finnish.
+    Finnish,
+    /// French.
+    French,
+    /// German.
+    German,
+    /// Greek (no stop-word list).
+    Greek,
+    /// Hungarian.
+    Hungarian,
+    /// Italian.
+    Italian,
+    /// Norwegian.
+    Norwegian,
+    /// Portuguese.
+    Portuguese,
+    /// Romanian (no stop-word list).
+    Romanian,
+    /// Russian.
+    Russian,
+    /// Spanish.
+    Spanish,
+    /// Swedish.
+    Swedish,
+    /// Tamil (no stop-word list).
+    Tamil,
+    /// Turkish (no stop-word list).
+    Turkish,
+}
+
+impl Language {
+    /// The stemmer and stop words, where there are any.
+    fn snowball(self) -> Option<Snowball> {
+        Some(match self {
+            Self::Plain | Self::Cjk => return None,
+            Self::Arabic => Snowball::Arabic,
+            Self::Danish => Snowball::Danish,
+            Self::Dutch => Snowball::Dutch,
+            Self::English => Snowball::English,
+            Self::Finnish => Snowball::Finnish,
+            Self::French => Snowball::French,
+            Self::German => Snowball::German,
+            Self::Greek => Snowball::Greek,
+            Self::Hungarian => Snowball::Hungarian,
+            Self::Italian => Snowball::Italian,
+            Self::Norwegian => Snowball::Norwegian,
+            Self::Portuguese => Snowball::Portuguese,
+            Self::Romanian => Snowball::Romanian,
+            Self::Russian => Snowball::Russian,
+            Self::Spanish => Snowball::Spanish,
+            Self::Swedish => Snowball::Swedish,
+            Self::Tamil => Snowball::Tamil,
+            Self::Turkish => Snowball::Turkish,
+        })
+    }
+}
+
+/// The analyzer of a language.
+pub fn analyzer(language: Language) -> TextAnalyzer {
+    match language {
+        Language::Cjk => {
+            let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
+            TextAnalyzer::builder(CjkTokenizer).filter(long).filter(LowerCaser).build()
+        }
+        _ => TextAnalyzer::builder(CachedWords::new(word_analyzer(language))).build(),
+    }
+}
+
+/// What is done to each word.
+fn word_analyzer(language: Language) -> TextAnalyzer {
+    let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
+    let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
+    match (language.snowball(), language.snowball().and_then(StopWordFilter::new)) {
+        (Some(snowball), Some(stop)) => words.filter(stop).filter(Stemmer::new(snowball)).build(),
+        (Some(snowball), None) => words.filter(Stemmer::new(snowball)).build(),
+        _ => words.build(),
+    }
+}
+
+/// An analyzer for many threads: each call borrows one that already knows the words it has met.
+pub struct Analyzers {
+    fresh: TextAnalyzer,
+    idle: Mutex<Vec<TextAnalyzer>>,
+}
+
+impl Analyzers {
+    pub fn new(language: Language) -> Self {
+        Self { fresh: analyzer(language), idle: Mutex::default() }
+    }
+
+    /// The terms of a text, in its order.
+    pub fn terms(&self, text: &str) -> Vec<String> {
+        let mut terms = Vec::new();
+        self.each_token(text, |token| terms.push(token.text.clone()));
+        terms
+    }
+
+    /// Hands over every token of a text, in its order.
+    pub fn each_token(&self, text: &str, mut take: impl FnMut(&Token)) {
+        let mut analyzer = self.idle().pop().unwrap_or_else(|| self.fresh.clone());
+        let mut stream = analyzer.token_stream(text);
+        while let Some(token) = stream.next() {
+            take(token);
+        }
+        drop(stream);
+        self.idle().push(analyzer);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<TextAnalyzer>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(language: Language, text: &str) -> Vec<String> {
+        Analyzers::new(language).terms(text)
+    }
+
+    #[test]
+    fn english_is_lower_case_without_stop_words_and_stemmed() {
+        assert_eq!(
+            of(Language::English, "The Companies were ACQUIRING startups"),
+            ["compani", "were", "acquir", "startup"]
+        );
+    }
+
+    #[test]
+    fn other_languages_have_their_own_stemmers() {
+        assert_eq!(of(Language::German, "die Häuser"), ["haus"]);
+        assert_eq!(of(Language::Russian, "книги"), of(Language::Russian, "книга"));
+        assert_eq!(of(Language::Plain, "The Houses"), ["the", "houses"]);
+    }
+
+    #[test]
+    fn cjk_gives_pairs_of_characters_and_whole_words() {
+        assert_eq!(of(Language::Cjk, "東京都 Tower"), ["東京", "京都", "tower"]);
+        assert_eq!(of(Language::Cjk, "水"), ["水"]);
+        assert_eq!(of(Language::Cjk, "서울시는2024年"), ["서울", "울시", "시는", "2024", "年"]);
+    }
+
+    #[test]
+    fn remembered_words_are_what_the_analyzer_makes_of_the_text() {
+        let text =
+            "The acquired companies' CEO said: \"We're acquiring, and acquiring…\" Żółć THE the naïve 42nd O'Neill";
+        for language in [Language::English, Language::German, Language::Plain, Language::Turkish] {
+            let words = Analyzers { fresh: word_analyzer(language), idle: Mutex::default() };
+            let whole = words.terms(text);
+            assert_eq!(of(language, text), whole);
+            assert!(whole.len() > 8);
+        }
+    }
+}

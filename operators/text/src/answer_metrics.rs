@@ -1,0 +1,228 @@
+//! FlashRAG's answer metrics: exact match, token F1, precision, recall and substring accuracy of one prediction.
+//!
+//! Source: FlashRAG `flashrag/evaluator/metrics.py` at 1ee5249 (`ExactMatch`, `Sub_ExactMatch`, `F1_Score`,
+//! `Precision_Score`, `Recall_Score`). Each metric takes its own best over the golden answers.
+
+use super::normalize::normalize_answer;
+
+/// The five metrics of one prediction, each from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AnswerScores {
+    /// Exact match: the normalised texts are equal.
+    pub em: f64,
+    /// Harmonic mean of token precision and recall.
+    pub f1: f64,
+    /// The normalised golden answer is a substring of the normalised prediction (characters, not words).
+    pub acc: f64,
+    /// Shared tokens over the prediction's tokens.
+    pub precision: f64,
+    /// Shared tokens over the golden answer's tokens.
+    pub recall: f64,
+}
+
+/// Scores a prediction against its golden answers.
+///
+/// A normalised `yes`, `no` or `noanswer` on one side and anything else on the other shares no tokens. With no golden
+/// answers every score is 0. `em` can be 1 while `f1` is 0: both sides normalise to nothing.
+///
+/// ```
+/// use searchmill_text::answer_metrics::answer_scores;
+/// let scores = answer_scores("Taylor Swift", &["Swift".to_owned(), "Taylor Alison Swift".to_owned()]);
+/// assert_eq!((scores.em, scores.f1, scores.recall), (0.0, 0.8, 1.0));
+/// ```
+#[must_use]
+pub fn answer_scores(prediction: &str, golden: &[String]) -> AnswerScores {
+    let prediction = normalize_answer(prediction);
+    let mut best = AnswerScores::default();
+    for answer in golden {
+        best = best.max(score_normalized(&prediction, &normalize_answer(answer)));
+    }
+    best
+}
+
+/// Scores a normalised prediction against one normalised golden answer.
+#[must_use]
+pub(crate) fn score_normalized(prediction: &str, golden: &str) -> AnswerScores {
+    let equal = prediction == golden;
+    let mut scores = AnswerScores {
+        em: f64::from(u8::from(equal)),
+        acc: f64::from(u8::from(equal || prediction.contains(golden))),
+        ..AnswerScores::default()
+    };
+    if !equal && (is_special(prediction) || is_special(golden)) {
+        return scores;
+    }
+    let overlap = token_overlap(prediction, golden);
+    if overlap.shared > 0 {
+        scores.precision = overlap.shared as f64 / overlap.prediction as f64;
+        scores.recall = overlap.shared as f64 / overlap.golden as f64;
+        scores.f1 = (2.0 * scores.precision * scores.recall) / (scores.precision + scores.recall);
+    }
+    scores
+}
+
+impl AnswerScores {
+    /// The metrics' names, in the order of [`AnswerScores::values`].
+    pub const NAMES: [&'static str; 5] = ["em", "f1", "acc", "precision", "recall"];
+
+    /// The metrics, in the order of [`AnswerScores::NAMES`].
+    #[must_use]
+    pub fn values(&self) -> [f64; 5] {
+        [self.em, self.f1, self.acc, self.precision, self.recall]
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            em: self.em.max(other.em),
+            f1: self.f1.max(other.f1),
+            acc: self.acc.max(other.acc),
+            precision: self.precision.max(other.precision),
+            recall: self.recall.max(other.recall),
+        }
+    }
+}
+
+fn is_special(normalized: &str) -> bool {
+    matches!(normalized, "yes" | "no" | "noanswer")
+}
+
+/// Sizes of two token bags and of their intersection.
+struct Overlap {
+    shared: usize,
+    prediction: usize,
+    golden: usize,
+}
+
+/// Tokens of a normalised text (one space between them).
+fn tokens(normalized: &str) -> impl Iterator<Item = &str> {
+    normalized.split(' ').filter(|token| !token.is_empty())
+}
+
+fn token_overlap(prediction: &str, golden: &str) -> Overlap {
+    let mut wanted: Vec<&str> = tokens(golden).collect();
+    let golden = wanted.len();
+    let (mut shared, mut seen) = (0, 0);
+    if golden <= 16 {
+        for token in tokens(prediction) {
+            seen += 1;
+            if let Some(place) = wanted.iter().position(|other| *other == token) {
+                wanted.swap_remove(place);
+                shared += 1;
+            }
+        }
+        return Overlap { shared, prediction: seen, golden };
+    }
+    let mut found: Vec<&str> = tokens(prediction).collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    Overlap { shared: shared_sorted(&found, &wanted), prediction: found.len(), golden }
+}
+
+/// Size of the intersection of two sorted bags.
+fn shared_sorted(left: &[&str], right: &[&str]) -> usize {
+    let (mut i, mut j, mut shared) = (0, 0, 0);
+    while i < left.len() && j < right.len() {
+        match left[i].cmp(right[j]) {
+            std::cmp::Ordering::Less => i += 1,
+            std::cmp::Ordering::Greater => j += 1,
+            std::cmp::Ordering::Equal => (i, j, shared) = (i + 1, j + 1, shared + 1),
+        }
+    }
+    shared
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn golden(value: &Value) -> Vec<String> {
+        match value {
+            Value::String(one) => vec![one.clone()],
+            _ => serde_json::from_value(value.clone()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn golden_vectors_of_flashrag() {
+        let text = searchmill_fixtures::golden("qa_metrics.jsonl");
+        let mut rows = 0;
+        for line in text.lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let golden = golden(&row["golden_answers"]);
+            let prediction = row["prediction"].as_str().unwrap();
+            assert_eq!(normalize_answer(prediction), row["norm_prediction"].as_str().unwrap(), "{}", row["id"]);
+            let normalized: Vec<_> = golden.iter().map(|answer| normalize_answer(answer)).collect();
+            assert_eq!(serde_json::json!(normalized), row["norm_golden"], "{}", row["id"]);
+            let scores = answer_scores(prediction, &golden);
+            for (name, value) in AnswerScores::NAMES.iter().zip(scores.values()) {
+                // `serde_json` may read a number one unit in the last place off.
+                assert!((value - row[*name].as_f64().unwrap()).abs() < 1e-12, "{} {name}", row["id"]);
+            }
+            rows += 1;
+        }
+        assert!(rows >= 42, "{rows} rows");
+    }
+
+    #[test]
+    fn nothing_to_compare_with_scores_zero() {
+        assert_eq!(answer_scores("Google", &[]), AnswerScores::default());
+    }
+
+    #[test]
+    fn long_answers_take_the_sorted_path_with_the_same_result() {
+        let words: Vec<_> = (0..40).map(|i| format!("w{}", i % 23)).collect();
+        let prediction = words[..30].join(" ");
+        let golden = words[10..].join(" ");
+        let scores = score_normalized(&prediction, &golden);
+        let expected = naive_shared(&prediction, &golden) as f64 / 30.0;
+        assert_eq!(scores.precision, expected);
+        assert_eq!(scores.recall, expected);
+    }
+
+    fn naive_shared(left: &str, right: &str) -> usize {
+        let mut bag: Vec<_> = right.split(' ').collect();
+        let taken = |token: &str, bag: &mut Vec<&str>| {
+            bag.iter().position(|other| *other == token).map(|place| bag.remove(place)).is_some()
+        };
+        left.split(' ').filter(|token| taken(token, &mut bag)).count()
+    }
+
+    proptest! {
+        #[test]
+        fn scores_are_bounded_and_order_free(
+            words in proptest::collection::vec("[a-d]{1,2}", 0..40),
+            other in proptest::collection::vec("[a-d]{1,2}", 0..40),
+        ) {
+            let (left, right) = (words.join(" "), other.join(" "));
+            let scores = answer_scores(&left, std::slice::from_ref(&right));
+            prop_assert!(scores.values().iter().all(|v| (0.0..=1.0).contains(v)));
+            let mirrored = answer_scores(&right, std::slice::from_ref(&left));
+            prop_assert_eq!(scores.precision, mirrored.recall);
+            prop_assert_eq!(scores.em, mirrored.em);
+            prop_assert!((scores.f1 - mirrored.f1).abs() < 1e-12);
+            let mut reversed = words.clone();
+            reversed.reverse();
+            prop_assert_eq!(scores.f1, answer_scores(&reversed.join(" "), &[right]).f1);
+        }
+
+        #[test]
+        fn an_answer_agrees_with_itself(text in "\\PC{0,40}") {
+            let scores = answer_scores(&text, std::slice::from_ref(&text));
+            prop_assert_eq!(scores.em, 1.0);
+            prop_assert_eq!(scores.acc, 1.0);
+            prop_assert_eq!(scores.f1, f64::from(u8::from(!normalize_answer(&text).is_empty())));
+        }
+
+        #[test]
+        fn a_further_golden_answer_never_lowers_a_score(
+            prediction in "[a-c ]{0,12}", first in "[a-c ]{0,12}", second in "[a-c ]{0,12}",
+        ) {
+            let one = answer_scores(&prediction, std::slice::from_ref(&first));
+            let both = answer_scores(&prediction, &[first, second]);
+            prop_assert!(one.values().iter().zip(both.values()).all(|(a, b)| *a <= b));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Texts and counters for the tests of this folder.
+
+use serde_json::Value;
+
+use super::TokenCounter;
+
+/// Texts that pull at every rule: delimiters, scripts, marks, control characters, added tokens.
+pub(crate) const PARTS: [&str; 56] = [
+    "\n\n",
+    "\r\n",
+    "\n",
+    "\r",
+    ". ",
+    "! ",
+    "? ",
+    "{",
+    "}",
+    "\"",
+    "[",
+    "]",
+    "<",
+    ">",
+    "(",
+    ")",
+    ":",
+    ";",
+    ",",
+    "—",
+    "|",
+    "~",
+    "-",
+    "...",
+    "`",
+    "'",
+    " ",
+    "  ",
+    "\t",
+    "\u{a0}",
+    "\u{85}",
+    "\u{301}",
+    "é",
+    "e\u{301}",
+    "中",
+    "文",
+    "İ",
+    "ß",
+    "😀",
+    "\0",
+    "\u{b}",
+    "\u{200b}",
+    "ﬁ",
+    "\u{37e}",
+    "[CLS]",
+    "[MASK]",
+    "##ing",
+    "word",
+    "The",
+    "1234",
+    "'s",
+    "한국어",
+    "≠",
+    "<\u{338}",
+    "\u{2028}",
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+];
+
+/// A counter of that tokenizer.
+pub(crate) fn parse(file: &Value) -> TokenCounter {
+    TokenCounter::parse(file.to_string().as_bytes()).expect("a tokenizer")
+}

@@ -1,0 +1,168 @@
+//! Whole sentences packed up to a size, with overlap in sentences.
+
+use std::ops::Range;
+
+use super::{Piece, Tally, TokenWindow};
+
+/// As many whole sentences as fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Sentences {
+    /// Most units in a chunk, counted sentence by sentence.
+    pub size: usize,
+    /// Sentences that a chunk repeats from the end of the one before, as far as the next sentence still fits.
+    pub overlap: usize,
+}
+
+impl Sentences {
+    /// Packs the sentences of `text`. A sentence larger than the size is cut into windows, which count as sentences.
+    pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
+        let sentences = self.fitting_sentences(text, tally);
+        let mut pieces = Vec::new();
+        let (mut first, mut next) = (0, 0);
+        while next < sentences.len() {
+            let mut tokens: usize = sentences[first..=next].iter().map(|sentence| sentence.tokens).sum();
+            while tokens > self.size && first < next {
+                tokens -= sentences[first].tokens;
+                first += 1;
+            }
+            while let Some(more) = sentences.get(next + 1).filter(|more| tokens + more.tokens <= self.size) {
+                tokens += more.tokens;
+                next += 1;
+            }
+            pieces.push(Piece { start: sentences[first].start, end: sentences[next].end, tokens });
+            next += 1;
+            first = next.saturating_sub(self.overlap).max(first);
+        }
+        pieces
+    }
+
+    fn fitting_sentences(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
+        let mut fitting = Vec::new();
+        for Range { start, end } in sentences(text) {
+            let tokens = tally.count(&text[start..end]);
+            if tokens <= self.size {
+                fitting.push(Piece { start, end, tokens });
+                continue;
+            }
+            let windows = TokenWindow { size: self.size, overlap: 0 }.cut(&text[start..end], tally);
+            fitting.extend(windows.iter().map(|w| Piece { start: start + w.start, end: start + w.end, ..*w }));
+        }
+        fitting
+    }
+}
+
+/// Byte ranges of the sentences of `text`; whitespace behind a sentence belongs to it.
+///
+/// A sentence ends at a line end; behind `.`, `!`, `?` or `…` with closing quotes and brackets and whitespace, unless the
+/// next word starts in lower case or the stop ends a title, an initial or another usual abbreviation; and behind
+/// `。！？｡`, closing quotes included, with or without whitespace.
+pub(crate) fn sentences(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    while let Some(character) = text[at..].chars().next() {
+        let behind = at + character.len_utf8();
+        match boundary(text, start, at, character) {
+            Some(end) => {
+                found.push(start..end);
+                (start, at) = (end, end);
+            }
+            None => at = behind,
+        }
+    }
+    if start < text.len() {
+        found.push(start..text.len());
+    }
+    found
+}
+
+/// Where the next sentence starts, if `character` at `at` ends the one from `start`.
+fn boundary(text: &str, start: usize, at: usize, character: char) -> Option<usize> {
+    let behind = at + character.len_utf8();
+    match character {
+        '\n' | '\r' => Some(skip(text, behind, char::is_whitespace)),
+        '。' | '！' | '？' | '｡' => Some(skip(text, skip(text, behind, is_closing), char::is_whitespace)),
+        '.' | '!' | '?' | '…' => {
+            let closed = skip(text, behind, is_closing);
+            let next = skip(text, closed, char::is_whitespace);
+            let continues = text[next..].starts_with(char::is_lowercase);
+            let ends = next > closed && !continues && !(character == '.' && is_abbreviation(&text[start..at]));
+            ends.then_some(next)
+        }
+        _ => None,
+    }
+}
+
+fn skip(text: &str, from: usize, while_is: impl Fn(char) -> bool) -> usize {
+    text.len() - text[from..].trim_start_matches(while_is).len()
+}
+
+fn is_closing(character: char) -> bool {
+    matches!(character, '"' | '\'' | ')' | ']' | '}' | '”' | '’' | '»' | '」' | '』' | '）' | '】')
+}
+
+/// Does the text before a full stop end in an abbreviation that seldom ends a sentence?
+fn is_abbreviation(before: &str) -> bool {
+    const USUAL: [&str; 27] = [
+        "Mr", "Mrs", "Ms", "Dr", "Prof", "Rev", "Hon", "Gen", "Col", "Capt", "Lt", "Sgt", "Gov", "Sen", "Rep", "St",
+        "Mt", "No", "vs", "cf", "e.g", "i.e", "Fig", "Vol", "Jan", "Feb", "Dec",
+    ];
+    let word = before.rsplit(|c: char| c.is_whitespace() || c == '(').next().unwrap_or(before);
+    let mut letters = word.chars();
+    let initial = letters.next().is_some_and(char::is_uppercase) && letters.next().is_none() && word != "I";
+    initial || USUAL.contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counter, Memo};
+    use super::*;
+
+    fn split(text: &str) -> Vec<&str> {
+        sentences(text).into_iter().map(|range| &text[range]).collect()
+    }
+
+    #[test]
+    fn sentences_end_where_a_reader_ends_them() {
+        let text = "Dr. J. Smith met (e.g. in Rome) two people. \"Who?\" he asked. \"Me!\" It cost 3.5 m. Fine… Yes.";
+        let wanted = [
+            "Dr. J. Smith met (e.g. in Rome) two people. ",
+            "\"Who?\" he asked. ",
+            "\"Me!\" ",
+            "It cost 3.5 m. ",
+            "Fine… ",
+            "Yes.",
+        ];
+        assert_eq!(split(text), wanted);
+    }
+
+    #[test]
+    fn lines_and_ideographic_stops_end_sentences() {
+        assert_eq!(split("One\r\n\r\nTwo 。「三。」四！\n"), ["One\r\n\r\n", "Two 。", "「三。」", "四！\n"]);
+        assert_eq!(split(" \n "), [" \n "]);
+        assert!(split("").is_empty());
+    }
+
+    fn cut(text: &str, size: usize, overlap: usize) -> Vec<(&str, usize)> {
+        let mut memo = Memo::default();
+        let mut tally = Counter::Characters.tally(&mut memo, text);
+        let pieces = Sentences { size, overlap }.cut(text, &mut tally);
+        pieces.iter().map(|piece| (&text[piece.start..piece.end], piece.tokens)).collect()
+    }
+
+    #[test]
+    fn sentences_are_packed_up_to_the_size() {
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 8, 0), [("Aa. Bb. ", 8), ("Cc. Dd.", 7)]);
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 8, 1), [("Aa. Bb. ", 8), ("Bb. Cc. ", 8), ("Cc. Dd.", 7)]);
+        assert_eq!(cut("Aa. Bb. Cc. Dd.", 4, 5), [("Aa. ", 4), ("Bb. ", 4), ("Cc. ", 4), ("Dd.", 3)]);
+    }
+
+    #[test]
+    fn overlap_gives_way_to_the_next_sentence() {
+        assert_eq!(cut("Aa. Bbbbbb. Cccccccc. Dd.", 14, 1), [("Aa. Bbbbbb. ", 12), ("Cccccccc. Dd.", 13)]);
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_into_windows() {
+        assert_eq!(cut("Aa. Bbbbbbbb. C.", 5, 0), [("Aa. ", 4), ("Bbbbb", 5), ("bbb. ", 5), ("C.", 2)]);
+    }
+}

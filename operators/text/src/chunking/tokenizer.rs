@@ -1,0 +1,195 @@
+//! Counts the tokens of a Hugging Face `tokenizer.json`, word by word from memory where that is exactly the same.
+
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+use super::memo::Memo;
+use super::segment::Segmentation;
+use super::wordpiece::WordPiece;
+
+/// Texts are tokenised in blocks of this many bytes where that is exact, so that a book needs no book-sized encoding.
+const BLOCK_BYTES: usize = 1 << 16;
+
+/// Why a tokenizer cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenizerFault {
+    /// What happened.
+    pub message: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl TokenizerFault {
+    fn new(message: String, help: &str) -> Self {
+        Self { message, help: help.to_owned() }
+    }
+}
+
+/// The file that a path means: itself if it ends in `.json`, else the `tokenizer.json` in that folder.
+pub fn tokenizer_file(path: &str) -> String {
+    let is_file = Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    if is_file { path.to_owned() } else { format!("{}/tokenizer.json", path.trim_end_matches('/')) }
+}
+
+/// A tokenizer that counts. Special tokens ([CLS], …) are not added, nothing is padded or truncated.
+pub struct TokenCounter {
+    tokenizer: Tokenizer,
+    segmentation: Option<Segmentation>,
+    /// For BERT's segmentation only.
+    wordpiece: Option<WordPiece>,
+    /// Finds added tokens, which are taken out of a text before it is split into words.
+    added: Option<Regex>,
+    marks: [usize; 128],
+}
+
+impl TokenCounter {
+    /// Loads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When the file is not there or is not a tokenizer.
+    pub fn load(file: &Path) -> Result<Self, TokenizerFault> {
+        let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
+        Self::parse(&bytes)
+            .map_err(|fault| TokenizerFault { message: format!("{}: {}", file.display(), fault.message), ..fault })
+    }
+
+    /// Parses the content of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When it is not a tokenizer, or one that tokenises at random.
+    pub fn parse(bytes: &[u8]) -> Result<Self, TokenizerFault> {
+        const SAVE: &str = "save it with Hugging Face tokenizers (`tokenizer.save(\"tokenizer.json\")`)";
+        let broken = |error: String| TokenizerFault::new(format!("not a tokenizer: {error}"), SAVE);
+        let file: Value = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
+        if file["model"]["dropout"].as_f64().is_some_and(|share| share > 0.0) {
+            let message = "the tokenizer drops merges at random (BPE dropout), so its counts are not repeatable";
+            return Err(TokenizerFault::new(message.to_owned(), "set `model.dropout` to null in the file"));
+        }
+        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
+        tokenizer.with_truncation(None).map_err(|error| broken(error.to_string()))?;
+        tokenizer.with_padding(None);
+        let segmentation = Segmentation::of(&file);
+        let is_bert = matches!(segmentation, Some(Segmentation::Bert { .. }));
+        let wordpiece = if is_bert { WordPiece::of(&file) } else { None };
+        let mut counter = Self { tokenizer, segmentation, wordpiece, added: None, marks: [0; 128] };
+        counter.added = counter.added_tokens().map_err(|error| broken(error.to_string()))?;
+        counter.measure_marks();
+        Ok(counter)
+    }
+
+    fn added_tokens(&self) -> Result<Option<Regex>, regex::Error> {
+        let mut contents: Vec<String> = Vec::new();
+        contents
+            .extend(self.tokenizer.get_added_tokens_decoder().into_values().map(|token| regex::escape(&token.content)));
+        contents.retain(|content| !content.is_empty());
+        contents.sort();
+        if contents.is_empty() { Ok(None) } else { Regex::new(&contents.join("|")).map(Some) }
+    }
+
+    /// Counts of ASCII punctuation; where one cannot be counted, nothing is counted word by word.
+    fn measure_marks(&mut self) {
+        for mark in (0..128_u8).filter(u8::is_ascii_punctuation) {
+            match self.encode(char::from(mark).to_string().as_str()) {
+                Ok(count) => self.marks[usize::from(mark)] = count,
+                Err(_) => self.segmentation = None,
+            }
+        }
+    }
+
+    /// May `text`, and every part of it, be counted word by word?
+    pub(crate) fn segmentation_of(&self, text: &str) -> Option<Segmentation> {
+        let plain = !self.added.as_ref().is_some_and(|added| added.is_match(text));
+        self.segmentation.filter(|_| plain)
+    }
+
+    /// The number of tokens of `text`, as encoding it whole gives.
+    ///
+    /// # Errors
+    /// When the model has no token for something in it.
+    pub fn encode(&self, text: &str) -> Result<usize, String> {
+        self.tokenizer.encode_fast(text, false).map(|encoding| encoding.len()).map_err(|error| error.to_string())
+    }
+
+    fn encode_word(&self, word: &str) -> Result<usize, String> {
+        match self.wordpiece.as_ref().and_then(|model| model.count(word)) {
+            Some(count) => Ok(count),
+            None => self.encode(word),
+        }
+    }
+
+    /// The same by segments, each from `memo` if it is there.
+    #[inline]
+    pub fn count(&self, rule: Segmentation, text: &str, memo: &mut Memo) -> Result<usize, String> {
+        if text.is_empty() {
+            return self.encode(text);
+        }
+        let mut fault = None;
+        let total = rule.sum(text, &self.marks, |word| {
+            memo.count(text, word.clone(), || {
+                self.encode_word(&text[word]).unwrap_or_else(|error| {
+                    fault = Some(error);
+                    usize::MAX >> 32 // too large to be remembered
+                })
+            })
+        });
+        fault.map_or(Ok(total), Err)
+    }
+
+    /// Byte offsets where the tokens of `text` start: rising, on character boundaries.
+    ///
+    /// # Errors
+    /// When the model has no token for something in it.
+    pub fn starts(&self, rule: Option<Segmentation>, text: &str) -> Result<Vec<usize>, String> {
+        let (mut starts, mut from) = (Vec::new(), 0);
+        while from < text.len() {
+            let end = rule.map_or(text.len(), |rule| from + rule.cut_behind(&text[from..], BLOCK_BYTES));
+            let encoding = self.tokenizer.encode(&text[from..end], false).map_err(|error| error.to_string())?;
+            for &(start, _) in encoding.get_offsets() {
+                let start = text.floor_char_boundary(from + start);
+                starts.push(start.max(starts.last().copied().unwrap_or(0)));
+            }
+            from = end;
+        }
+        Ok(starts)
+    }
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
+    let folder: PathBuf = file.parent().map(Path::to_owned).unwrap_or_default();
+    let help = if folder.is_dir() {
+        "give the path of a Hugging Face tokenizer.json, or of the folder that holds one"
+    } else {
+        "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give a path that is there"
+    };
+    TokenizerFault::new(format!("cannot read the tokenizer {}: {error}", file.display()), help)
+}
+
+#[cfg(test)]
+mod tests {
+    use searchmill_fixtures::small_bert;
+
+    use super::*;
+
+    #[test]
+    fn a_path_means_a_file_or_a_folder() {
+        assert_eq!(tokenizer_file("models/e5/"), "models/e5/tokenizer.json");
+        assert_eq!(tokenizer_file("a/b.JSON"), "a/b.JSON");
+    }
+
+    #[test]
+    fn faults_say_what_to_do() {
+        let fault = |bytes: &[u8]| TokenCounter::parse(bytes).err().unwrap();
+        assert!(fault(b"{}").message.starts_with("not a tokenizer"));
+        assert!(fault(b"{}").help.contains("tokenizer.json"));
+        let mut random = small_bert();
+        random["model"]["dropout"] = serde_json::json!(0.1);
+        assert!(fault(random.to_string().as_bytes()).message.contains("dropout"));
+        let missing = TokenCounter::load(Path::new("intfloat/e5-base-v2/tokenizer.json")).err().unwrap();
+        assert!(
+            missing.message.contains("intfloat/e5-base-v2/tokenizer.json") && missing.help.contains("hf://ORG/NAME")
+        );
+    }
+}

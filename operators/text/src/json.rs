@@ -1,0 +1,266 @@
+//! JSON with its keys in order, written as Python's `json.dumps(…, ensure_ascii=False)` writes it: the trainers render
+//! tools and calls with it, so every space counts.
+
+use std::fmt::Write;
+
+use indexmap::IndexMap;
+use serde::de::IgnoredAny;
+
+/// A JSON value. Objects keep the order of their keys; a repeated key keeps its first place and its last value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Json {
+    Null,
+    Bool(bool),
+    /// As Python writes it.
+    Number(String),
+    Text(String),
+    List(Vec<Json>),
+    Object(IndexMap<String, Json>),
+}
+
+impl Json {
+    /// Reads JSON text. The error says what is wrong and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
+        Reader { text, at: 0 }.value().ok_or_else(|| "a number or text that JSON cannot hold".to_owned())
+    }
+
+    /// A text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// An object of these keys, in this order.
+    pub fn object<const N: usize>(entries: [(&str, Self); N]) -> Self {
+        Self::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// The value of a key, where this is an object that has it.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Object(entries) => entries.get(key),
+            _ => None,
+        }
+    }
+
+    /// The text, where this is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// One line of JSON with `, ` and `: ` between its parts.
+    pub fn write(&self) -> String {
+        let mut line = String::new();
+        self.write_to(&mut line);
+        line
+    }
+
+    fn write_to(&self, line: &mut String) {
+        match self {
+            Self::Null => line.push_str("null"),
+            Self::Bool(value) => line.push_str(if *value { "true" } else { "false" }),
+            Self::Number(number) => line.push_str(number),
+            Self::Text(text) => write_text(text, line),
+            Self::List(items) => {
+                line.push('[');
+                for (place, item) in items.iter().enumerate() {
+                    line.push_str(if place > 0 { ", " } else { "" });
+                    item.write_to(line);
+                }
+                line.push(']');
+            }
+            Self::Object(entries) => {
+                line.push('{');
+                for (place, (key, value)) in entries.iter().enumerate() {
+                    line.push_str(if place > 0 { ", " } else { "" });
+                    write_text(key, line);
+                    line.push_str(": ");
+                    value.write_to(line);
+                }
+                line.push('}');
+            }
+        }
+    }
+}
+
+fn write_text(text: &str, line: &mut String) {
+    line.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            '\u{8}' => line.push_str("\\b"),
+            '\u{c}' => line.push_str("\\f"),
+            '\0'..='\u{1f}' => drop(write!(line, "\\u{:04x}", letter as u32)),
+            other => line.push(other),
+        }
+    }
+    line.push('"');
+}
+
+/// Reads text that is known to be JSON.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&mut self) -> Option<u8> {
+        let rest = &self.text.as_bytes()[self.at..];
+        self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn value(&mut self) -> Option<Json> {
+        match self.peek()? {
+            b'{' => self.object(),
+            b'[' => self.list(),
+            b'"' => self.string().map(Json::Text),
+            _ => self.word(),
+        }
+    }
+
+    fn object(&mut self) -> Option<Json> {
+        let mut entries = IndexMap::new();
+        self.at += 1;
+        while self.peek()? != b'}' {
+            let key = self.string()?;
+            self.peek()?;
+            self.at += 1;
+            entries.insert(key, self.value()?);
+            self.skip_comma()?;
+        }
+        self.at += 1;
+        Some(Json::Object(entries))
+    }
+
+    fn list(&mut self) -> Option<Json> {
+        let mut items = Vec::new();
+        self.at += 1;
+        while self.peek()? != b']' {
+            items.push(self.value()?);
+            self.skip_comma()?;
+        }
+        self.at += 1;
+        Some(Json::List(items))
+    }
+
+    fn skip_comma(&mut self) -> Option<()> {
+        if self.peek()? == b',' {
+            self.at += 1;
+            self.peek()?;
+        }
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<String> {
+        let start = self.at;
+        let mut escaped = false;
+        for (place, &byte) in self.text.as_bytes()[start..].iter().enumerate().skip(1) {
+            if byte == b'"' && !escaped {
+                self.at = start + place + 1;
+                return serde_json::from_str(&self.text[start..self.at]).ok();
+            }
+            escaped = byte == b'\\' && !escaped;
+        }
+        None
+    }
+
+    fn word(&mut self) -> Option<Json> {
+        let rest = &self.text[self.at..];
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).unwrap_or(rest.len());
+        self.at += length;
+        match &rest[..length] {
+            "null" => Some(Json::Null),
+            "true" => Some(Json::Bool(true)),
+            "false" => Some(Json::Bool(false)),
+            "-0" => Some(Json::Number("0".to_owned())),
+            number if number.contains(['.', 'e', 'E']) => number.parse().ok().map(|value| Json::Number(float(value))),
+            number => Some(Json::Number(number.to_owned())),
+        }
+    }
+}
+
+/// A float as Python's `repr` writes it: the shortest digits (the even one of two that are equally near), with an
+/// exponent below 1e-4 and from 1e16 on.
+fn float(value: f64) -> String {
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    let (digits, point) = shortest(value.abs());
+    let count = digits.len() as i32;
+    match point {
+        _ if digits.is_empty() => format!("{sign}0.0"),
+        17.. | ..=-4 => {
+            let (first, rest) = digits.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            let direction = if point > 0 { '+' } else { '-' };
+            format!("{sign}{first}{dot}{rest}e{direction}{:02}", (point - 1).abs())
+        }
+        ..=0 => format!("{sign}0.{}{digits}", "0".repeat(point.unsigned_abs() as usize)),
+        _ if point >= count => format!("{sign}{digits}{}.0", "0".repeat((point - count) as usize)),
+        _ => format!("{sign}{}.{}", &digits[..point as usize], &digits[point as usize..]),
+    }
+}
+
+/// The shortest digits that read back as the value, and where the point stands among them.
+fn shortest(value: f64) -> (String, i32) {
+    // serde_json rounds ties to even as Python does; the standard library does not.
+    let text = serde_json::Number::from_f64(value).map_or_else(String::new, |number| number.to_string());
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    let leading = (all.len() - digits.len()) as i32;
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    (digits.trim_end_matches('0').to_owned(), whole.len() as i32 - leading + exponent)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_json_dumps() {
+        // Each pair: text, and `json.dumps(json.loads(text), ensure_ascii=False)` of CPython 3.11.
+        let pairs = [
+            (r#"{"b":1,"a":[1,2,{}],"c":[]}"#, r#"{"b": 1, "a": [1, 2, {}], "c": []}"#),
+            (r#" { "a" : "\u00e9\ud83d\ude00\/\u0007\u007f" } "#, "{\"a\": \"é😀/\\u0007\u{7f}\"}"),
+            (
+                "[1.0, 1e3, 1E-5, 1e16, 123456789012345680.0, 0.0001, -0.0, -0]",
+                "[1.0, 1000.0, 1e-05, 1e+16, 1.2345678901234568e+17, 0.0001, -0.0, 0]",
+            ),
+            ("[100000000000000000000000, 1.5e300, true, null]", "[100000000000000000000000, 1.5e+300, true, null]"),
+            (r#"{"a": 1, "b": 2, "a": 3}"#, r#"{"a": 3, "b": 2}"#),
+            (r#""a\\\"b\n\t""#, r#""a\\\"b\n\t""#),
+            ("[-2107157887324251.25, 5e-324, 1e-4, 12e-6]", "[-2107157887324251.2, 5e-324, 0.0001, 1.2e-05]"),
+            (r#"{"": ["\\"]}"#, r#"{"": ["\\"]}"#),
+        ];
+        for (text, line) in pairs {
+            assert_eq!(Json::parse(text).expect(text).write(), line);
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_an_error() {
+        let deep = "[".repeat(100_000);
+        for wrong in ["", "{", "{'a': 1}", "[1,]", "nan", "1 2", "\"\\ud800\"", "01", &deep] {
+            assert!(Json::parse(wrong).is_err(), "{wrong:.20}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_what_was_written_gives_the_same(text in ".*", number in any::<f64>(), key in ".*") {
+            let number = if number.is_finite() { float(number) } else { "0".to_owned() };
+            let value = Json::Object([(key, Json::List(vec![Json::Text(text), Json::Number(number)]))].into_iter().collect());
+            prop_assert_eq!(Json::parse(&value.write()).expect("JSON"), value);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Retrieval metrics of one question: MultiHop-RAG's fact metrics, and recall of supporting documents at k.
+//!
+//! Fact metrics follow MultiHop-RAG `retrieval_evaluate.py` (Tang and Yang 2024, arXiv 2401.15391), whose MAP is not
+//! the standard one: a rank contributes the number of facts *first found there* over the rank, not the precision of
+//! the list so far. A perfect list of two facts in two chunks therefore has MAP@10 0.75.
+
+/// Fact metrics of one ranked list, each from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FactScores {
+    /// Some gold fact stands in the first 10 texts.
+    pub(crate) hits_at_10: f64,
+    /// Some gold fact stands in the first 4 texts.
+    pub(crate) hits_at_4: f64,
+    /// Σ over ranks of (facts first found at the rank / rank) / min(facts, 10).
+    pub(crate) map_at_10: f64,
+    /// 1 / rank of the first text with a gold fact, 0 where none of the first 10 has one.
+    pub(crate) mrr_at_10: f64,
+}
+
+impl FactScores {
+    /// The metrics' names, in the order of [`FactScores::values`].
+    pub const NAMES: [&'static str; 4] = ["hits@10", "hits@4", "map@10", "mrr@10"];
+
+    /// The metrics, in the order of [`FactScores::NAMES`].
+    #[must_use]
+    pub fn values(&self) -> [f64; 4] {
+        [self.hits_at_10, self.hits_at_4, self.map_at_10, self.mrr_at_10]
+    }
+}
+
+/// Texts beyond this rank count for nothing.
+const DEPTH: usize = 10;
+
+/// Gold facts, ready to be looked for: spaces and line feeds are ignored, case is not.
+#[derive(Clone, Debug, Default)]
+pub struct GoldFacts {
+    facts: Vec<String>,
+}
+
+impl GoldFacts {
+    /// Those facts.
+    pub fn new<'a>(facts: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { facts: facts.into_iter().map(squeeze).collect() }
+    }
+
+    /// Is there none? Then the metrics mean nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// Places of the facts that stand in `text`.
+    #[must_use]
+    pub fn found_in(&self, text: &str) -> Vec<usize> {
+        if self.facts.is_empty() {
+            return Vec::new();
+        }
+        let text = squeeze(text);
+        (0..self.facts.len()).filter(|&place| text.contains(&self.facts[place])).collect()
+    }
+
+    /// The metrics of a list, given what [`GoldFacts::found_in`] said of each of its texts, best first. All 0 when
+    /// there are no facts.
+    #[must_use]
+    pub fn score(&self, found: &[Vec<usize>]) -> FactScores {
+        let mut scores = FactScores::default();
+        let mut known: Vec<&str> = Vec::new();
+        for (rank, places) in (1..).zip(found.iter().take(DEPTH)).filter(|(_, places)| !places.is_empty()) {
+            scores.hits_at_10 = 1.0;
+            if rank <= 4 {
+                scores.hits_at_4 = 1.0;
+            }
+            if scores.mrr_at_10 == 0.0 {
+                scores.mrr_at_10 = 1.0 / f64::from(rank);
+            }
+            let before = known.len();
+            for &place in places {
+                let fact = self.facts[place].as_str();
+                if !known.contains(&fact) {
+                    known.push(fact);
+                }
+            }
+            scores.map_at_10 += (known.len() - before) as f64 / f64::from(rank);
+        }
+        scores.map_at_10 /= self.facts.len().clamp(1, DEPTH) as f64;
+        scores
+    }
+}
+
+fn squeeze(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, ' ' | '\n')).collect()
+}
+
+/// MultiHop-RAG's metrics of one ranked list of texts.
+///
+/// ```
+/// use searchmill_text::retrieval_metrics::fact_scores;
+/// let scores = fact_scores(&["first fact here", "then the second"], &["first fact", "the second"]);
+/// assert_eq!((scores.mrr_at_10, scores.map_at_10), (1.0, 0.75));
+/// ```
+#[must_use]
+pub fn fact_scores(retrieved: &[&str], facts: &[&str]) -> FactScores {
+    let gold = GoldFacts::new(facts.iter().copied());
+    let found: Vec<_> = retrieved.iter().take(DEPTH).map(|text| gold.found_in(text)).collect();
+    gold.score(&found)
+}
+
+/// Supporting documents, found by id or by title.
+#[derive(Clone, Debug, Default)]
+pub struct GoldDocuments {
+    documents: Vec<(Option<String>, Option<String>)>,
+}
+
+/// Share of the supporting documents among the first k hits, and whether that is all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DocumentRecall {
+    /// Supporting documents found over supporting documents.
+    pub recall: f64,
+    /// 1 when all were found.
+    pub all_found: f64,
+}
+
+impl GoldDocuments {
+    /// Those documents, each by id or title or both; repeated ones count once, nameless ones not at all. Of two entries
+    /// with the same id, or of the same title where one has no id, the first stands for both.
+    pub fn new<'a>(documents: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Self {
+        let mut gold = Self::default();
+        for (id, title) in documents {
+            let title = title.map(str::trim).filter(|title| !title.is_empty());
+            if (id.is_some() || title.is_some()) && !gold.knows(id, title) {
+                gold.documents.push((id.map(str::to_owned), title.map(str::to_owned)));
+            }
+        }
+        gold
+    }
+
+    fn knows(&self, id: Option<&str>, title: Option<&str>) -> bool {
+        self.documents.iter().any(|(known_id, known_title)| match (known_id, id) {
+            (Some(known), Some(id)) => known == id,
+            _ => title.is_some() && known_title.as_deref() == title,
+        })
+    }
+
+    /// Is there none? Then recall means nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Places of the documents that this hit belongs to: same id, or same title (white space at its ends aside).
+    #[must_use]
+    pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
+        let title = title.map(str::trim);
+        let same = |(id, name): &(Option<String>, Option<String>)| {
+            id.as_deref() == Some(document_id) || (name.is_some() && name.as_deref() == title)
+        };
+        (0..self.documents.len()).filter(|&place| same(&self.documents[place])).collect()
+    }
+
+    /// Recall among the first `k` hits, given what [`GoldDocuments::found_in`] said of each, best first. All 0 when
+    /// there are no documents.
+    #[must_use]
+    pub fn recall(&self, found: &[Vec<usize>], k: usize) -> DocumentRecall {
+        let mut seen: Vec<usize> = found.iter().take(k).flatten().copied().collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let all = self.documents.len();
+        if all == 0 {
+            return DocumentRecall::default();
+        }
+        DocumentRecall { recall: seen.len() as f64 / all as f64, all_found: f64::from(u8::from(seen.len() == all)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn golden_vectors_of_multihop_rag() {
+        let text = searchmill_fixtures::golden("retrieval_metrics.jsonl");
+        let mut rows = 0;
+        for line in text.lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let retrieved: Vec<Vec<String>> = serde_json::from_value(row["retrieved"].clone()).unwrap();
+            let gold: Vec<Vec<String>> = serde_json::from_value(row["gold"].clone()).unwrap();
+            let scores: Vec<_> = retrieved.iter().zip(&gold).map(|(r, g)| fact_scores(&refs(r), &refs(g))).collect();
+            for (place, name) in ["Hits@10", "Hits@4", "MAP@10", "MRR@10"].iter().enumerate() {
+                let mean = scores.iter().map(|s| s.values()[place]).sum::<f64>() / scores.len() as f64;
+                // `serde_json` may read a number one unit in the last place off.
+                assert!((mean - row[*name].as_f64().unwrap()).abs() < 1e-12, "{} {name}", row["id"]);
+            }
+            rows += 1;
+        }
+        assert!(rows >= 9, "{rows} rows");
+    }
+
+    fn refs(texts: &[String]) -> Vec<&str> {
+        texts.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn only_ten_ranks_count() {
+        let mut texts = vec!["n"; 10];
+        texts.push("aa");
+        assert_eq!(fact_scores(&texts, &["aa"]), FactScores::default());
+        assert_eq!(fact_scores(&[], &["aa"]), FactScores::default());
+        assert_eq!(fact_scores(&["aa"], &[]), FactScores::default());
+    }
+
+    #[test]
+    fn repeated_facts_are_found_once_but_divide_twice() {
+        // `find_gold` of the original holds texts; `len(gold)` counts rows.
+        assert_eq!(fact_scores(&["aa"], &["aa", "a a"]).map_at_10, 0.5);
+    }
+
+    #[test]
+    fn documents_by_id_or_title() {
+        let gold = GoldDocuments::new([
+            (Some("d1"), Some("One")),
+            (Some("d1"), Some("One")),
+            (None, Some(" Two ")),
+            (None, None),
+            (Some("d3"), Some("Two")),
+        ]);
+        assert_eq!(gold.len(), 2);
+        let found: Vec<_> = [("x", None), ("d1", None), ("y", Some("Two ")), ("d1", Some("One"))]
+            .map(|(id, title)| gold.found_in(id, title))
+            .into();
+        let recall = |k| gold.recall(&found, k);
+        assert_eq!(recall(1), DocumentRecall { recall: 0.0, all_found: 0.0 });
+        assert_eq!(recall(2), DocumentRecall { recall: 0.5, all_found: 0.0 });
+        assert_eq!(recall(3), DocumentRecall { recall: 1.0, all_found: 1.0 });
+        assert_eq!(GoldDocuments::new([]).recall(&found, 3), DocumentRecall::default());
+    }
+
+    proptest! {
+        #[test]
+        fn metrics_are_bounded_and_ordered(
+            texts in proptest::collection::vec("[ab ]{0,6}", 0..14),
+            facts in proptest::collection::vec("[ab]{1,3}", 1..5),
+        ) {
+            let scores = fact_scores(&refs(&texts), &refs(&facts));
+            prop_assert!(scores.values().iter().all(|v| (0.0..=1.0).contains(v)));
+            prop_assert!(scores.hits_at_4 <= scores.hits_at_10);
+            prop_assert!(scores.mrr_at_10 <= scores.hits_at_10);
+            prop_assert!(scores.map_at_10 <= scores.hits_at_10);
+        }
+
+        #[test]
+        fn recall_grows_with_k(titles in proptest::collection::vec("[a-e]", 0..12), gold in proptest::collection::vec("[a-e]", 1..4)) {
+            let gold = GoldDocuments::new(gold.iter().map(|title| (None, Some(title.as_str()))));
+            let found: Vec<_> = titles.iter().map(|title| gold.found_in("", Some(title))).collect();
+            for k in 0..titles.len() {
+                prop_assert!(gold.recall(&found, k).recall <= gold.recall(&found, k + 1).recall);
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Articles: the facts of one aspect of an entity, told as news among colour and misleading asides.
+
+use searchmill_schemas::Document;
+use serde_json::json;
+
+use super::draw::Draws;
+use super::entity::{Entity, Kind};
+use super::fact::Fact;
+use super::layout::{Subject, World, purpose};
+use super::lexicon::{BACKGROUND, DIGEST, ENDINGS, colour, near_misses, openings, titles};
+use super::phrase::{article, capitalised, fill};
+use super::relation::Relation;
+
+const PAPERS: [&str; 8] = ["Courier", "Gazette", "Herald", "Observer", "Chronicle", "Post", "Mercury", "Review"];
+/// How many papers the world has.
+const NEWSROOMS: u64 = 32;
+
+/// One kind of sentence in an article.
+#[derive(Clone, Copy)]
+enum Piece {
+    Fact(Fact),
+    Colour(&'static str),
+    Aside(&'static str),
+}
+
+impl World {
+    /// Id of the document at that position.
+    pub fn document_id(position: u64) -> String {
+        format!("doc-{position:07}")
+    }
+
+    /// Title of the document at that position, unique in the world.
+    pub fn title(&self, position: u64) -> String {
+        match self.subject(position) {
+            Subject::Aspect(entity, aspect) => {
+                let number = entity.kind as u64 * 8 + aspect;
+                let mut draws = self.draws(purpose::TITLE + (number << 16), entity.index);
+                fill(draws.word(titles(entity.kind, aspect)), &[("s", &self.name(entity))])
+            }
+            Subject::Digest(number) => format!("News in brief from the {} desk", self.digest_name(number)),
+        }
+    }
+
+    /// The document at that position.
+    pub fn document(&self, position: u64) -> Document {
+        let mut draws = self.draws(purpose::ARTICLE, position);
+        let (text, category) = match self.subject(position) {
+            Subject::Aspect(entity, aspect) => (self.body(entity, aspect, &mut draws), entity.kind.category()),
+            Subject::Digest(_) => (self.digest(&mut draws), "news"),
+        };
+        let metadata = self.imprint(position, category, &mut draws);
+        Document { id: Self::document_id(position), title: Some(self.title(position)), text, metadata: Some(metadata) }
+    }
+
+    fn imprint(&self, position: u64, category: &str, draws: &mut Draws) -> String {
+        let newsroom = draws.below(NEWSROOMS);
+        let mut paper = self.draws(purpose::TITLE, newsroom);
+        let stem = self.passer_by(Kind::City, &mut paper);
+        let source = format!("The {stem} {}", paper.word(&PAPERS));
+        let (year, month, day) = (draws.between(2021, 2025), draws.between(1, 12), draws.between(1, 28));
+        let (hour, minute, second) = (draws.between(5, 22), draws.below(60), draws.below(60));
+        json!({
+            "source": source,
+            "published_at": format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+00:00"),
+            "category": category,
+            "author": self.passer_by(Kind::Person, draws),
+            "url": format!("https://paper{newsroom}.example/{year}/{month:02}/{}", Self::document_id(position)),
+        })
+        .to_string()
+    }
+
+    fn body(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> String {
+        let mut told = Teller::new(self, entity);
+        let opening = draws.word(openings(entity.kind));
+        told.say(opening, draws);
+        let pieces = self.pieces(entity, aspect, draws);
+        let half = pieces.len().div_ceil(2);
+        for (place, piece) in pieces.into_iter().enumerate() {
+            if place == half {
+                told.new_paragraph();
+            }
+            told.tell(piece, draws);
+        }
+        let ending = draws.word(ENDINGS);
+        told.say(ending, draws);
+        told.text
+    }
+
+    /// The sentences between the first and the last, in an order of their own.
+    fn pieces(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> Vec<Piece> {
+        let facts = Relation::of(entity.kind, aspect).map(|relation| Piece::Fact(Fact { subject: entity, relation }));
+        let mut pieces: Vec<Piece> = facts.collect();
+        let plain = draws.between(3, 6) as usize;
+        pieces.extend(several(colour(entity.kind), plain, draws).map(Piece::Colour));
+        let near = self.distractors.div_ceil(2) as usize;
+        pieces.extend(several(near_misses(entity.kind), near, draws).map(Piece::Aside));
+        let far = (self.distractors / 2) as usize;
+        pieces.extend(several(BACKGROUND, far, draws).map(Piece::Aside));
+        draws.shuffle(&mut pieces);
+        pieces
+    }
+
+    fn digest(&self, draws: &mut Draws) -> String {
+        let anybody = self.any(Kind::Person, draws);
+        let mut told = Teller::new(self, anybody);
+        let items = draws.between(4, 6) as usize;
+        for (place, item) in several(DIGEST, items, draws).enumerate() {
+            if place > 0 {
+                told.new_paragraph();
+            }
+            told.say(item, draws);
+        }
+        told.text
+    }
+}
+
+/// `count` distinct entries, or all.
+fn several(list: &[&'static str], count: usize, draws: &mut Draws) -> impl Iterator<Item = &'static str> + use<> {
+    let mut chosen = list.to_vec();
+    draws.shuffle(&mut chosen);
+    chosen.into_iter().take(count)
+}
+
+/// Writes sentences and knows whom a pronoun would mean.
+struct Teller<'a> {
+    world: &'a World,
+    entity: Entity,
+    name: String,
+    text: String,
+    /// The last person or thing mentioned is the subject.
+    in_focus: bool,
+}
+
+impl<'a> Teller<'a> {
+    fn new(world: &'a World, entity: Entity) -> Self {
+        Self { world, entity, name: world.name(entity), text: String::with_capacity(1024), in_focus: false }
+    }
+
+    fn new_paragraph(&mut self) {
+        self.text.push_str("\n\n");
+    }
+
+    fn tell(&mut self, piece: Piece, draws: &mut Draws) {
+        match piece {
+            Piece::Fact(fact) => {
+                if let Some(sentence) = self.world.sentence(fact) {
+                    self.append(&sentence);
+                    let object = self.world.stated(fact).and_then(super::value::Value::entity);
+                    self.in_focus = object.is_none_or(|object| !self.is_alike(object.kind));
+                }
+            }
+            Piece::Colour(template) => self.say(template, draws),
+            Piece::Aside(template) => {
+                self.say(template, draws);
+                self.in_focus = false;
+            }
+        }
+    }
+
+    /// Could a pronoun for the subject mean something of that kind?
+    fn is_alike(&self, kind: Kind) -> bool {
+        (kind == Kind::Person) == (self.entity.kind == Kind::Person)
+    }
+
+    fn append(&mut self, sentence: &str) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push(' ');
+        }
+        self.text.push_str(sentence);
+    }
+
+    fn say(&mut self, template: &str, draws: &mut Draws) {
+        let sentence = self.filled(template, draws);
+        self.append(&capitalised(&sentence));
+    }
+
+    fn filled(&mut self, template: &str, draws: &mut Draws) -> String {
+        let mut rest = template;
+        let mut text = String::with_capacity(template.len() + 48);
+        while let Some((before, after)) = rest.split_once('{') {
+            let (key, tail) = after.split_once('}').unwrap_or((after, ""));
+            text.push_str(before);
+            text.push_str(&self.word(key, draws));
+            rest = tail;
+        }
+        text.push_str(rest);
+        text
+    }
+
+    fn word(&mut self, key: &str, draws: &mut Draws) -> String {
+        match key {
+            "s" | "They" | "they" | "their" => {
+                let word = match key {
+                    "s" => self.name.clone(),
+                    "their" => self.possessive(),
+                    _ => self.pronoun(),
+                };
+                self.in_focus = true;
+                word
+            }
+            "trade" => self.world.trade(self.entity.index).to_owned(),
+            "a" => article(self.world.trade(self.entity.index)).to_owned(),
+            "form" => self.world.form(self.entity.index).noun.to_owned(),
+            "n" => draws.between(3, 40).to_string(),
+            "passer" => self.world.passer_by(Kind::Person, draws),
+            "firm" => self.world.passer_by(Kind::Company, draws),
+            "person" => self.other(Kind::Person, draws),
+            "company" => self.other(Kind::Company, draws),
+            "city" => self.other(Kind::City, draws),
+            "school" => self.other(Kind::School, draws),
+            "work" => self.other(Kind::Work, draws),
+            _ => self.other(Kind::Award, draws),
+        }
+    }
+
+    /// Any entity of the kind but the subject.
+    fn other(&self, kind: Kind, draws: &mut Draws) -> String {
+        let mut entity = self.world.any(kind, draws);
+        if entity == self.entity {
+            entity.index = (entity.index + 1) % self.world.count(kind);
+        }
+        self.world.name(entity)
+    }
+
+    fn is_woman(&self) -> bool {
+        self.world.is_woman(self.entity.index)
+    }
+
+    /// For a person the family name, for anything else the full name, where a pronoun would be unclear.
+    fn short_name(&self) -> String {
+        match self.entity.kind {
+            Kind::Person => self.world.stem_of(self.entity),
+            Kind::Award => format!("the {}", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
+    fn pronoun(&self) -> String {
+        match (self.in_focus, self.entity.kind == Kind::Person) {
+            (false, _) => self.short_name(),
+            (true, false) => "it".to_owned(),
+            (true, true) => if self.is_woman() { "she" } else { "he" }.to_owned(),
+        }
+    }
+
+    fn possessive(&self) -> String {
+        match (self.in_focus, self.entity.kind == Kind::Person) {
+            (false, _) => format!("{}'s", self.short_name()),
+            (true, false) => "its".to_owned(),
+            (true, true) => if self.is_woman() { "her" } else { "his" }.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Where everything lies: which document is about what, and which entity holds which post.
+
+use super::draw::{Draws, Permutation};
+use super::entity::{ARTISTS, EXECUTIVES, Entity, Kind, MAYORS};
+use super::name;
+
+/// Documents of one unit of the world: 48 about its 19 entities and two digests.
+pub(crate) const UNIT: u64 = 50;
+
+/// Purposes of random streams: each use of randomness has its own.
+pub(crate) mod purpose {
+    pub(crate) const PLACE: u64 = 1;
+    pub(crate) const STEM: u64 = 2;
+    pub(crate) const EXECUTIVE: u64 = 3;
+    pub(crate) const MAYOR: u64 = 4;
+    pub(crate) const ARTIST: u64 = 5;
+    pub(crate) const FOUNDER: u64 = 6;
+    pub(crate) const WINNER: u64 = 7;
+    pub(crate) const ARTICLE: u64 = 8;
+    pub(crate) const QUESTION: u64 = 9;
+    pub(crate) const TITLE: u64 = 10;
+    pub(crate) const PROVINCE: u64 = 11;
+    /// Plus the kind: names and innate properties of an entity.
+    pub(crate) const ENTITY: u64 = 100;
+    /// Plus the relation: what an entity's relation points to.
+    pub(crate) const RELATION: u64 = 200;
+    /// Plus the relation: whether and how it is told.
+    pub(crate) const TELLING: u64 = 300;
+}
+
+/// Names kept for questions about people and companies that no document mentions.
+const PHANTOMS: u64 = 200_000;
+
+/// What a document is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// One aspect of one entity.
+    Aspect(Entity, u64),
+    /// Brief items; the number counts the digests.
+    Digest(u64),
+}
+
+/// A world of that seed and size.
+pub struct World {
+    pub seed: u64,
+    pub documents: u64,
+    pub units: u64,
+    pub distractors: u64,
+    places: Permutation,
+    pub(crate) stems: Permutation,
+    pub(crate) executives: Permutation,
+    pub(crate) mayors: Permutation,
+    pub(crate) artists: Permutation,
+    pub(crate) founders: Permutation,
+    pub(crate) winners: Permutation,
+    pub(crate) provinces: Permutation,
+}
+
+impl World {
+    /// The world of `documents` documents (at least 100) with up to `distractors` misleading sentences each.
+    pub fn new(seed: u64, documents: u64, distractors: u64) -> Self {
+        let units = documents / UNIT;
+        let permutation = |purpose, size| Permutation::new(seed, purpose, size);
+        Self {
+            seed,
+            documents,
+            units,
+            distractors,
+            places: permutation(purpose::PLACE, documents),
+            stems: permutation(purpose::STEM, name::STEMS),
+            executives: permutation(purpose::EXECUTIVE, units * EXECUTIVES),
+            mayors: permutation(purpose::MAYOR, units * MAYORS),
+            artists: permutation(purpose::ARTIST, units * ARTISTS),
+            founders: permutation(purpose::FOUNDER, units * EXECUTIVES),
+            winners: permutation(purpose::WINNER, units * Kind::Work.per_unit()),
+            provinces: permutation(purpose::PROVINCE, units),
+        }
+    }
+
+    /// How many entities of a kind there are.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.units * kind.per_unit()
+    }
+
+    /// Random numbers for a purpose and index.
+    pub fn draws(&self, purpose: u64, index: u64) -> Draws {
+        Draws::new(self.seed, purpose, index)
+    }
+
+    /// Any entity of a kind.
+    pub(crate) fn any(&self, kind: Kind, draws: &mut Draws) -> Entity {
+        Entity::new(kind, draws.below(self.count(kind)))
+    }
+
+    /// What the document at that position is about.
+    pub fn subject(&self, position: u64) -> Subject {
+        let slot = self.places.inverse(position);
+        let (unit, mut offset) = (slot / UNIT, slot % UNIT);
+        if unit >= self.units {
+            return Subject::Digest(self.units * Self::digests_per_unit() + slot - self.units * UNIT);
+        }
+        for kind in Kind::ALL {
+            let size = kind.per_unit() * kind.aspects();
+            if offset < size {
+                let entity = Entity::new(kind, unit * kind.per_unit() + offset / kind.aspects());
+                return Subject::Aspect(entity, offset % kind.aspects());
+            }
+            offset -= size;
+        }
+        Subject::Digest(unit * Self::digests_per_unit() + offset)
+    }
+
+    /// The position of the document about that aspect of an entity.
+    pub(crate) fn position(&self, entity: Entity, aspect: u64) -> u64 {
+        let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
+        let offset: u64 = before.map(|kind| kind.per_unit() * kind.aspects()).sum();
+        let (unit, local) = (entity.index / entity.kind.per_unit(), entity.index % entity.kind.per_unit());
+        self.places.forward(unit * UNIT + offset + local * entity.kind.aspects() + aspect)
+    }
+
+    fn digests_per_unit() -> u64 {
+        UNIT - Kind::ALL.iter().map(|kind| kind.per_unit() * kind.aspects()).sum::<u64>()
+    }
+
+    /// The number of an entity's stem, unique over all kinds.
+    pub(crate) fn stem_number(&self, entity: Entity) -> u64 {
+        let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
+        before.map(|kind| self.count(*kind)).sum::<u64>() + entity.index
+    }
+
+    fn stems_of_entities(&self) -> u64 {
+        Kind::ALL.iter().map(|kind| self.count(*kind)).sum()
+    }
+
+    /// The stem of a digest, unique too.
+    pub(crate) fn digest_stem(&self, digest: u64) -> u64 {
+        self.stems_of_entities() + digest
+    }
+
+    fn first_phantom(&self) -> u64 {
+        self.stems_of_entities() + self.documents - self.units * (UNIT - Self::digests_per_unit())
+    }
+
+    /// A stem that no document uses.
+    pub(crate) fn phantom_stem(&self, draws: &mut Draws) -> u64 {
+        self.first_phantom() + draws.below(PHANTOMS)
+    }
+
+    /// A stem of somebody or something in the background: never one of an entity.
+    pub(crate) fn background_stem(&self, draws: &mut Draws) -> u64 {
+        let first = self.first_phantom() + PHANTOMS;
+        first + draws.below(name::STEMS - first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_document_has_one_subject_and_every_aspect_one_document() {
+        let world = World::new(3, 337, 0);
+        let mut digests = Vec::new();
+        for position in 0..world.documents {
+            match world.subject(position) {
+                Subject::Aspect(entity, aspect) => assert_eq!(world.position(entity, aspect), position),
+                Subject::Digest(number) => digests.push(number),
+            }
+        }
+        digests.sort_unstable();
+        assert_eq!(digests, (0..world.documents - world.units * 48).collect::<Vec<_>>());
+    }
+}

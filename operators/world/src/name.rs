@@ -1,0 +1,175 @@
+//! Invented names: a grammar of syllables whose every word reads one way only, so distinct numbers give distinct words.
+
+use super::draw::Draws;
+use super::entity::{Entity, FORMS, Form, Kind, Role};
+use super::layout::{World, purpose};
+
+const ONSETS: [&str; 24] = [
+    "B", "Br", "D", "Dr", "F", "Fl", "G", "Gl", "H", "J", "K", "Kr", "L", "M", "N", "P", "Pr", "R", "S", "St", "T",
+    "Tr", "V", "Z",
+];
+const VOWELS: [&str; 10] = ["a", "e", "i", "o", "u", "a", "e", "o", "é", "ö"];
+const FIRST_VOWELS: [&str; 10] = ["a", "e", "i", "o", "u", "au", "ei", "ie", "é", "ö"];
+const MIDDLES: [&str; 40] = [
+    "l", "r", "n", "m", "v", "d", "g", "k", "t", "z", "lm", "ld", "lv", "lk", "rn", "rm", "rv", "rd", "rk", "rth",
+    "nd", "ng", "nk", "nt", "mb", "mp", "sk", "st", "sp", "zh", "vr", "dr", "gr", "kr", "tr", "ss", "ll", "nn", "sv",
+    "x",
+];
+const LAST_VOWELS: [&str; 6] = ["a", "e", "i", "o", "u", "ai"];
+const ENDS: [&str; 24] = [
+    "l", "r", "n", "m", "s", "x", "k", "d", "th", "v", "sk", "st", "nd", "rn", "rk", "lm", "ld", "nt", "ss", "ng", "z",
+    "rd", "lt", "mp",
+];
+
+/// How many stems there are.
+pub(crate) const STEMS: u64 =
+    (ONSETS.len() * FIRST_VOWELS.len() * MIDDLES.len() * LAST_VOWELS.len() * ENDS.len()) as u64;
+
+/// Word number `number`: consonants and vowels alternate and each list holds distinct entries, so no two are equal.
+fn stem(number: u64) -> String {
+    let mut rest = number;
+    let mut take = |list: &[&'static str]| {
+        let entry = list[(rest % list.len() as u64) as usize];
+        rest /= list.len() as u64;
+        entry
+    };
+    let parts = [take(&ONSETS), take(&FIRST_VOWELS), take(&MIDDLES), take(&LAST_VOWELS), take(&ENDS)];
+    parts.concat()
+}
+
+const CITY_ENDS: [&str; 4] = ["a", "o", "e", "ia"];
+const COMPANY_ENDS: [&str; 8] =
+    ["Group", "Works", "Holdings", "Partners", "Industries", "Union", "Brothers", "Associates"];
+const SCHOOL_ENDS: [&str; 4] = ["University", "College", "Academy", "Polytechnic"];
+const AWARD_ENDS: [&str; 4] = ["Prize", "Medal", "Award", "Laurel"];
+const TITLES: [&str; 14] = [
+    "The Lanterns of {}",
+    "A Winter in {}",
+    "The {} Letters",
+    "{} Rising",
+    "Return to {}",
+    "The Last Train to {}",
+    "Songs from {}",
+    "The Clockmaker of {}",
+    "Beneath {}",
+    "{} and the Sea",
+    "The Orchard at {}",
+    "Nine Days in {}",
+    "The {} Inheritance",
+    "Leaving {}",
+];
+
+impl World {
+    fn stem(&self, number: u64) -> String {
+        stem(self.stems.forward(number % STEMS))
+    }
+
+    /// Random numbers that belong to an entity itself.
+    pub(crate) fn innate(&self, entity: Entity) -> Draws {
+        self.draws(purpose::ENTITY + entity.kind as u64, entity.index)
+    }
+
+    /// The unique word in an entity's name.
+    pub(crate) fn stem_of(&self, entity: Entity) -> String {
+        self.stem(self.stem_number(entity))
+    }
+
+    /// The full name.
+    pub(crate) fn name(&self, entity: Entity) -> String {
+        let mut draws = self.innate(entity);
+        compose(entity.kind, &self.stem_of(entity), &mut draws)
+    }
+
+    /// The name of something of that kind that no document mentions.
+    pub(crate) fn phantom(&self, kind: Kind, draws: &mut Draws) -> String {
+        let stem = self.stem(self.phantom_stem(draws));
+        compose(kind, &stem, draws)
+    }
+
+    /// The name of something of that kind that is mentioned in passing and is no entity of the world.
+    pub(crate) fn passer_by(&self, kind: Kind, draws: &mut Draws) -> String {
+        let stem = self.stem(self.background_stem(draws));
+        compose(kind, &stem, draws)
+    }
+
+    /// The word in a digest's title.
+    pub(crate) fn digest_name(&self, digest: u64) -> String {
+        self.stem(self.digest_stem(digest))
+    }
+
+    /// Is this person a woman? (The first draw of [`World::name`].)
+    pub(crate) fn is_woman(&self, person: u64) -> bool {
+        self.innate(Entity::new(Kind::Person, person)).one_in(2)
+    }
+
+    /// The form of a work.
+    pub fn form(&self, work: u64) -> &'static Form {
+        let number = self.draws(purpose::TITLE, work).below(FORMS.len() as u64);
+        &FORMS[number as usize]
+    }
+
+    /// What a person is by trade.
+    pub(crate) fn trade(&self, person: u64) -> &'static str {
+        const EXECUTIVES: [&str; 5] = ["engineer", "chemist", "economist", "merchant", "designer"];
+        const MAYORS: [&str; 4] = ["lawyer", "physician", "surveyor", "teacher"];
+        let mut draws = self.draws(purpose::TITLE, u64::MAX - person);
+        match Role::of(person) {
+            Role::Executive => draws.word(&EXECUTIVES),
+            Role::Mayor => draws.word(&MAYORS),
+            Role::Artist => self.form(self.artists.inverse(Role::Artist.ordinal(person))).maker,
+        }
+    }
+}
+
+fn compose(kind: Kind, stem: &str, draws: &mut Draws) -> String {
+    match kind {
+        Kind::Person => {
+            let woman = draws.one_in(2);
+            format!("{} {stem}", given(woman, draws))
+        }
+        Kind::Company => format!("{stem} {}", draws.word(&COMPANY_ENDS)),
+        Kind::City => format!("{stem}{}", draws.word(&CITY_ENDS)),
+        Kind::Province => format!("{stem}ina"),
+        Kind::School => format!("{stem} {}", draws.word(&SCHOOL_ENDS)),
+        Kind::Work => draws.word(&TITLES).replace("{}", stem),
+        Kind::Award => format!("{stem} {}", draws.word(&AWARD_ENDS)),
+    }
+}
+
+fn given(woman: bool, draws: &mut Draws) -> String {
+    let mut name = [draws.word(&ONSETS), draws.word(&VOWELS), draws.word(&MIDDLES[..20])].concat();
+    if woman {
+        name.push_str(draws.word(&["a", "e", "ia", "ine", "éa", "iel"]));
+    } else {
+        name.push_str(draws.word(&["an", "ik", "or", "us", "el", "em"]));
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn stems_are_distinct() {
+        let stems: BTreeSet<String> = (0..STEMS).map(stem).collect();
+        assert_eq!(stems.len() as u64, STEMS);
+        const { assert!(STEMS > 1_300_000) };
+    }
+
+    #[test]
+    fn names_of_all_kinds_are_distinct_and_phantoms_are_nobody() {
+        let world = World::new(11, 2_000, 0);
+        let all: Vec<_> =
+            Kind::ALL.into_iter().flat_map(|kind| (0..world.count(kind)).map(move |i| Entity::new(kind, i))).collect();
+        let names: BTreeSet<_> = all.iter().map(|entity| world.name(*entity)).collect();
+        assert_eq!(names.len(), all.len());
+        let mut draws = Draws::new(0, 0, 0);
+        for _ in 0..1_000 {
+            assert!(!names.contains(&world.phantom(Kind::City, &mut draws)));
+            assert!(!names.contains(&world.passer_by(Kind::Person, &mut draws)));
+        }
+    }
+}

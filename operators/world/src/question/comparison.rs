@@ -1,0 +1,152 @@
+//! Comparison questions: which of two is greater, by how much, and do two share something.
+
+use super::description::Description;
+use super::{Draft, QuestionType};
+use crate::draw::Draws;
+use crate::entity::{Entity, Kind};
+use crate::fact::Fact;
+use crate::layout::World;
+use crate::phrase::fill;
+use crate::relation::Relation;
+use crate::value::{Value, grouped};
+
+/// Something to compare by.
+pub(super) struct Measure {
+    pub(super) relation: Relation,
+    pub(super) most: &'static str,
+    pub(super) least: &'static str,
+    /// `{a}` has the greater number.
+    pub(super) difference: &'static str,
+}
+
+const MEASURES: [Measure; 4] = [
+    Measure {
+        relation: Relation::Population,
+        most: "Which of the two has more inhabitants: {a} or {b}?",
+        least: "Which of the two has fewer inhabitants: {a} or {b}?",
+        difference: "How many more inhabitants than {b} does {a} have?",
+    },
+    Measure {
+        relation: Relation::Employees,
+        most: "Which of the two employs more people: {a} or {b}?",
+        least: "Which of the two employs fewer people: {a} or {b}?",
+        difference: "How many more people than {b} does {a} employ?",
+    },
+    Measure {
+        relation: Relation::Students,
+        most: "Which of the two has more students: {a} or {b}?",
+        least: "Which of the two has fewer students: {a} or {b}?",
+        difference: "How many more students than {b} does {a} have?",
+    },
+    Measure {
+        relation: Relation::Area,
+        most: "Which of the two covers the larger area: {a} or {b}?",
+        least: "Which of the two covers the smaller area: {a} or {b}?",
+        difference: "How many square kilometres more than {b} does {a} cover?",
+    },
+];
+
+/// Two of the same kind, described with `hops - 2` facts between them.
+pub(super) fn pair(world: &World, kinds: [Kind; 2], hops: u64, draws: &mut Draws) -> Option<[Description; 2]> {
+    let steps = hops.max(2) - 2;
+    let first = draws.below(steps + 1);
+    let a = Description::of(world, kinds[0], first, draws)?;
+    let b = Description::of(world, kinds[1], steps - first, draws)?;
+    let apart = a.entity != b.entity && !touches(&a, b.entity) && !touches(&b, a.entity);
+    apart.then_some([a, b])
+}
+
+/// Does the description pass through that entity?
+fn touches(description: &Description, entity: Entity) -> bool {
+    description.facts.iter().any(|fact| fact.subject == entity)
+}
+
+/// The measure of that number.
+pub(super) fn any_measure(draws: &mut Draws) -> &'static Measure {
+    draws.pick(&MEASURES)
+}
+
+/// A comparison supported by about `hops` facts, at least two.
+pub(super) fn comparison(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    match draws.below(20) {
+        0..2 => shared(world, draws),
+        2..10 => which(world, hops, draws),
+        _ => difference(world, hops, draws),
+    }
+}
+
+fn measured(world: &World, measure: &Measure, hops: u64, draws: &mut Draws) -> Option<[(Description, u64); 2]> {
+    let kind = measure.relation.spec().subject;
+    let [a, b] = pair(world, [kind, kind], hops, draws)?;
+    let number = |d: &Description| world.stated(Fact { subject: d.entity, relation: measure.relation })?.number();
+    let (left, right) = (number(&a)?, number(&b)?);
+    (left != right).then_some([(a, left), (b, right)])
+}
+
+/// The facts that describe both, and what each is measured by.
+pub(super) fn all_facts(measured: [(&Description, Relation); 2]) -> Vec<Fact> {
+    let told = measured.into_iter().flat_map(|(description, relation)| {
+        let last = Fact { subject: description.entity, relation };
+        description.facts.iter().copied().chain(std::iter::once(last))
+    });
+    let mut facts = Vec::new();
+    for fact in told {
+        if !facts.contains(&fact) {
+            facts.push(fact);
+        }
+    }
+    facts
+}
+
+fn which(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let measure = any_measure(draws);
+    let [(a, left), (b, right)] = measured(world, measure, hops, draws)?;
+    let most = draws.one_in(2);
+    let winner = if (left > right) == most { &a } else { &b };
+    let template = if most { measure.most } else { measure.least };
+    let text = fill(template, &[("a", &a.words), ("b", &b.words)]);
+    let mut draft = Draft::new(QuestionType::Comparison, "which", text);
+    draft.answers = world.answers(Value::Entity(winner.entity));
+    draft.options = vec![a.words.clone(), b.words.clone()];
+    draft.facts = all_facts([(&a, measure.relation), (&b, measure.relation)]);
+    Some(draft)
+}
+
+fn difference(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let measure = any_measure(draws);
+    let [mut a, mut b] = measured(world, measure, hops, draws)?;
+    if a.1 < b.1 {
+        std::mem::swap(&mut a, &mut b);
+    }
+    let text = fill(measure.difference, &[("a", &a.0.words), ("b", &b.0.words)]);
+    let mut draft = Draft::new(QuestionType::Comparison, "difference", text);
+    draft.answers = vec![grouped(a.1 - b.1)];
+    draft.answers.extend((a.1 - b.1 >= 1_000).then(|| (a.1 - b.1).to_string()));
+    draft.facts = all_facts([(&a.0, measure.relation), (&b.0, measure.relation)]);
+    Some(draft)
+}
+
+/// Yes or no, as often the one as the other.
+fn shared(world: &World, draws: &mut Draws) -> Option<Draft> {
+    let (relation, template) = *draws.pick(&[
+        (Relation::Industry, "Are {a} and {b} in the same industry?"),
+        (Relation::Province, "Do {a} and {b} lie in the same province?"),
+    ]);
+    let wanted = draws.one_in(2);
+    let kind = relation.spec().subject;
+    let one = world.any(kind, draws);
+    let told = |subject| world.stated(Fact { subject, relation });
+    let neighbour = Entity::new(kind, one.index ^ 1);
+    let mut others = (0..64).map(|_| world.any(kind, draws));
+    let fits = |other: &Entity| *other != one && told(*other).is_some() && (told(*other) == told(one)) == wanted;
+    let other = match relation {
+        Relation::Province if wanted => neighbour,
+        _ => others.find(fits)?,
+    };
+    let (a, b) = (Description::named(world, one), Description::named(world, other));
+    told(one)?;
+    let mut draft = Draft::new(QuestionType::Comparison, "shared", fill(template, &[("a", &a.words), ("b", &b.words)]));
+    draft.answers = vec![if wanted { "Yes" } else { "No" }.to_owned()];
+    draft.facts = all_facts([(&a, relation), (&b, relation)]);
+    Some(draft)
+}

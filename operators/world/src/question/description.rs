@@ -1,0 +1,122 @@
+//! Describing an entity without naming it: "the founder of the company that …".
+
+use crate::draw::Draws;
+use crate::entity::{Entity, FORMS, Form, Kind};
+use crate::fact::Fact;
+use crate::layout::World;
+use crate::phrase::fill;
+use crate::relation::{Object, Relation};
+
+/// An entity, the words that point to it, and the facts needed to follow them.
+#[derive(Clone)]
+pub(super) struct Description {
+    pub(super) words: String,
+    pub(super) entity: Entity,
+    pub(super) facts: Vec<Fact>,
+    /// Of the work meant, where it is one.
+    form: &'static Form,
+}
+
+/// How often a walk is tried before it is given up.
+const TRIES: usize = 48;
+
+impl Description {
+    /// The entity by its name.
+    pub(super) fn named(world: &World, entity: Entity) -> Self {
+        let form = world.form(entity.index);
+        let words = mention(entity.kind, &world.name(entity), form);
+        Self { words, entity, facts: Vec::new(), form }
+    }
+
+    /// One relation further; `None` where it is not stated or leads back.
+    pub(super) fn step(self, world: &World, relation: Relation) -> Option<Self> {
+        let fact = Fact { subject: self.entity, relation };
+        let entity = world.stated(fact)?.entity()?;
+        if entity == self.entity || self.facts.iter().any(|passed| passed.subject == entity) {
+            return None;
+        }
+        let words = worded(relation.spec().noun, &self.words, self.form);
+        let mut facts = self.facts;
+        facts.push(fact);
+        Some(Self { words, entity, facts, form: world.form(entity.index) })
+    }
+
+    /// From a random entity, `steps` relations on.
+    pub(super) fn walked(world: &World, steps: u64, draws: &mut Draws) -> Option<Self> {
+        let start = world.any(*draws.pick(&Kind::ALL), draws);
+        let mut place = Self::named(world, start);
+        for _ in 0..steps {
+            let relation = bridge(place.entity.kind, draws)?;
+            place = place.step(world, relation)?;
+        }
+        Some(place)
+    }
+
+    /// From a random entity, `steps` relations on, to something of that kind.
+    pub(super) fn of(world: &World, kind: Kind, steps: u64, draws: &mut Draws) -> Option<Self> {
+        if steps == 0 {
+            return Some(Self::named(world, world.any(kind, draws)));
+        }
+        let mut walks = (0..TRIES).filter_map(|_| Self::walked(world, steps, draws));
+        walks.find(|description| description.entity.kind == kind)
+    }
+
+    /// `template` with `{s}` and the words for the form of the work meant.
+    pub(super) fn asked(&self, template: &str) -> String {
+        worded(template, &self.words, self.form)
+    }
+}
+
+/// Something that no document mentions: a question for what comes after `steps` relations.
+pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<String> {
+    let mut kind = *draws.pick(&Kind::ALL);
+    let mut last = None;
+    let mut form: &'static Form = draws.pick(&FORMS);
+    let mut words = mention(kind, &world.phantom(kind, draws), form);
+    for _ in 0..steps {
+        let relation = bridge(kind, draws).filter(|next| follows(last, *next))?;
+        words = worded(relation.spec().noun, &words, form);
+        if let Object::Entity(next) = relation.spec().object {
+            kind = next;
+        }
+        last = Some(relation);
+        form = draws.pick(&FORMS);
+    }
+    let relation = choose(askable(kind), draws).filter(|next| follows(last, *next))?;
+    Some(worded(relation.spec().ask, &words, form))
+}
+
+/// Can that relation hold after the other? Mayors have no employer, so asking for one would give the question away.
+fn follows(last: Option<Relation>, next: Relation) -> bool {
+    last != Some(Relation::Mayor) || next != Relation::Employer
+}
+
+/// A relation of that kind that leads on to an entity.
+fn bridge(kind: Kind, draws: &mut Draws) -> Option<Relation> {
+    choose(Relation::about(kind).filter(|relation| !relation.spec().noun.is_empty()), draws)
+}
+
+/// One of them, if there are any.
+pub(super) fn choose(relations: impl Iterator<Item = Relation>, draws: &mut Draws) -> Option<Relation> {
+    let all: Vec<Relation> = relations.collect();
+    if all.is_empty() { None } else { Some(*draws.pick(&all)) }
+}
+
+/// The relations of that kind that a question can end with.
+pub(super) fn askable(kind: Kind) -> impl Iterator<Item = Relation> {
+    Relation::about(kind).filter(|relation| !relation.spec().ask.is_empty())
+}
+
+/// A question's words for something of that kind.
+fn worded(template: &str, words: &str, form: &Form) -> String {
+    fill(template, &[("s", words), ("verb", form.verb), ("released", form.released)])
+}
+
+/// How a question names an entity.
+fn mention(kind: Kind, name: &str, form: &Form) -> String {
+    match kind {
+        Kind::Work => format!("the {} {name}", form.noun),
+        Kind::Award => format!("the {name}"),
+        _ => name.to_owned(),
+    }
+}

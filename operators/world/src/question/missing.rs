@@ -1,0 +1,46 @@
+//! Null questions: they look like the others, but no document holds the answer.
+
+use super::Draft;
+use super::comparison::{any_measure, pair};
+use super::description::{Description, askable, choose, phantom};
+use crate::draw::Draws;
+use crate::fact::Fact;
+use crate::layout::World;
+use crate::phrase::fill;
+
+/// A question that the documents cannot answer.
+pub(super) fn missing(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    match draws.below(4) {
+        0 => unknown(world, hops, draws),
+        1 => incomparable(world, hops, draws),
+        _ => withheld(world, hops, draws),
+    }
+}
+
+/// The last fact of the chain is true of the world, but no document states it.
+fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let mut walks = (0..64).filter_map(|_| {
+        let place = Description::walked(world, hops.max(1) - 1, draws)?;
+        let subject = place.entity;
+        let silent = |relation: &_| world.is_withheld(Fact { subject, relation: *relation });
+        let relation = choose(askable(subject.kind).filter(silent), draws)?;
+        Some(Draft::null("withheld", place.asked(relation.spec().ask)))
+    });
+    walks.next()
+}
+
+/// The chain begins with a name that no document mentions.
+fn unknown(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    Some(Draft::null("unknown", phantom(world, hops.max(1) - 1, draws)?))
+}
+
+/// One of two numbers is withheld.
+fn incomparable(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let measure = any_measure(draws);
+    let kind = measure.relation.spec().subject;
+    let silent = |place: &Description| world.is_withheld(Fact { subject: place.entity, relation: measure.relation });
+    let [a, b] =
+        (0..64).filter_map(|_| pair(world, [kind, kind], hops, draws)).find(|[a, b]| silent(a) != silent(b))?;
+    let template = draws.word(&[measure.most, measure.least, measure.difference]);
+    Some(Draft::null("incomparable", fill(template, &[("a", &a.words), ("b", &b.words)])))
+}

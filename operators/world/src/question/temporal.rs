@@ -1,0 +1,121 @@
+//! Temporal questions: which event came first, how much time lies between two, what was true at the time of one.
+
+use super::comparison::{all_facts, pair};
+use super::description::Description;
+use super::{Draft, QuestionType};
+use crate::draw::Draws;
+use crate::entity::{Entity, Kind};
+use crate::fact::Fact;
+use crate::layout::World;
+use crate::phrase::fill;
+use crate::relation::Relation;
+use crate::value::Value;
+
+/// A dated event in the life of an entity.
+struct Event {
+    relation: Relation,
+    /// As a noun phrase.
+    noun: &'static str,
+    /// As a clause.
+    clause: &'static str,
+}
+
+const EVENTS: [Event; 5] = [
+    Event { relation: Relation::Founded, noun: "the foundation of {s}", clause: "{s} was founded" },
+    Event { relation: Relation::Release, noun: "the first appearance of {s}", clause: "{s} first appeared" },
+    Event { relation: Relation::BirthDate, noun: "the birth of {s}", clause: "{s} was born" },
+    Event { relation: Relation::Charter, noun: "the city charter of {s}", clause: "{s} received its city charter" },
+    Event { relation: Relation::SchoolFounded, noun: "the establishment of {s}", clause: "{s} was established" },
+];
+/// The first so many events may fall into anybody's working life.
+const RECENT: usize = 2;
+
+impl Event {
+    fn kind(&self) -> Kind {
+        self.relation.spec().subject
+    }
+
+    fn year(&self, world: &World, subject: Entity) -> Option<u64> {
+        match world.stated(Fact { subject, relation: self.relation })? {
+            Value::Date(date) => Some(date.year),
+            value => value.number(),
+        }
+    }
+}
+
+/// A temporal question supported by about `hops` facts, at least two.
+pub(super) fn temporal(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    match draws.below(10) {
+        0..3 => first(world, hops, draws),
+        3..6 => employer(world, hops, draws),
+        _ => elapsed(world, hops, draws),
+    }
+}
+
+/// Two events of which neither is the earlier by its nature.
+fn rivals(draws: &mut Draws) -> [&'static Event; 2] {
+    let a = draws.pick(&EVENTS);
+    let recent = EVENTS[..RECENT].iter().any(|event| event.relation == a.relation);
+    [a, if recent { draws.pick(&EVENTS[..RECENT]) } else { a }]
+}
+
+fn first(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let [left, right] = rivals(draws);
+    let [a, b] = pair(world, [left.kind(), right.kind()], hops, draws)?;
+    let (a_year, b_year) = (left.year(world, a.entity)?, right.year(world, b.entity)?);
+    if a_year == b_year {
+        return None;
+    }
+    let earlier = draws.one_in(2);
+    let template = if earlier { "Which came first: {a} or {b}?" } else { "Which came later: {a} or {b}?" };
+    let options = [a.asked(left.noun), b.asked(right.noun)];
+    let text = fill(template, &[("a", &options[0]), ("b", &options[1])]);
+    let mut draft = Draft::new(QuestionType::Temporal, "first", text);
+    let (event, winner) = if (a_year < b_year) == earlier { (left, &a) } else { (right, &b) };
+    let named = Description::named(world, winner.entity);
+    draft.answers = vec![named.asked(event.noun), named.words];
+    draft.answers.extend(world.answers(Value::Entity(winner.entity)));
+    draft.answers.dedup();
+    draft.options = options.to_vec();
+    draft.facts = all_facts([(&a, left.relation), (&b, right.relation)]);
+    Some(draft)
+}
+
+fn elapsed(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let (left, right) = (draws.pick(&EVENTS), draws.pick(&EVENTS));
+    let [a, b] = pair(world, [left.kind(), right.kind()], hops, draws)?;
+    let years = left.year(world, a.entity)?.abs_diff(right.year(world, b.entity)?);
+    if years < 2 {
+        return None;
+    }
+    let template = "Going by calendar years, how many years lie between {a} and {b}?";
+    let text = fill(template, &[("a", &a.asked(left.noun)), ("b", &b.asked(right.noun))]);
+    let mut draft = Draft::new(QuestionType::Temporal, "elapsed", text);
+    draft.answers = vec![years.to_string(), format!("{years} years")];
+    draft.facts = all_facts([(&a, left.relation), (&b, right.relation)]);
+    Some(draft)
+}
+
+/// Who employed somebody in the year of an event.
+fn employer(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
+    let person = Description::named(world, world.any(Kind::Person, draws));
+    let event = draws.pick(&EVENTS[..RECENT]);
+    let other = Description::of(world, event.kind(), hops.max(2) - 2, draws)?;
+    let year = event.year(world, other.entity)?;
+    let first = Fact { subject: person.entity, relation: Relation::FirstEmployer };
+    let (joined, moved) = world.years(first);
+    let relation = match year {
+        year if year > joined && year < moved => Relation::FirstEmployer,
+        year if year > moved => Relation::Employer,
+        _ => return None,
+    };
+    let post = Fact { subject: person.entity, relation };
+    let value = world.stated(post)?;
+    let template = "Which company did {p} work for in the year in which {e}?";
+    let text = fill(template, &[("p", &person.words), ("e", &other.asked(event.clause))]);
+    let mut draft = Draft::new(QuestionType::Temporal, "employer", text);
+    draft.answers = world.answers(value);
+    draft.facts = all_facts([(&other, event.relation), (&person, relation)]);
+    let circular = Some(other.entity) == value.entity() || draft.text.contains(&draft.answers[0]);
+    (!circular).then_some(draft)
+}
