@@ -1,223 +1,34 @@
 //! `train`: teaches a model what converted examples show.
 
 mod backend;
+mod check;
 mod fit;
+mod held_out;
 mod outside;
 mod page;
+mod params;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use schemars::JsonSchema;
 use searchmill_engine::operator::{
     Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability, Source, TreeKind, WholeKernel,
 };
-use searchmill_engine::operator::{allow_names, named_or_tagged};
 use searchmill_models::decoder::{Decoder, DecoderConfig};
-use searchmill_models::device::{Compute, Precision};
+use searchmill_models::device::Compute;
 use searchmill_models::inference::ControlTokens;
-use searchmill_models::training::example::{self, Read, Reader, Truncation};
+use searchmill_models::training::example::{self, Read, Reader};
 use searchmill_models::training::gradient;
-use searchmill_models::training::optimizer::AdamParams;
-use searchmill_models::training::schedule::{Decay, shuffled};
-use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES, Student, Tuning};
+use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
-use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
-use self::backend::Backend;
 use self::fit::{Fit, Fitted};
-
-/// How the model is taught.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Method {
-    /// Supervised fine-tuning: the tokens that the examples' model wrote become likelier.
-    #[default]
-    Sft,
-}
-
-/// Which weights come out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Keep {
-    /// Those after the last step.
-    #[default]
-    Last,
-    /// Those with the lowest loss on what is held out.
-    Best,
-}
-
-/// Parameters of `train`.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) struct TrainParams {
-    /// Who trains: `candle` (this process, on the CPU), `swift` (ms-swift, with its options `swift: {…}`), or any other program:
-    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. Programs of others see the GPUs that the
-    /// node has (`resources: {gpus: 1}`).
-    #[serde(deserialize_with = "named_or_tagged")]
-    #[schemars(transform = allow_names)]
-    pub(crate) backend: Backend,
-    /// How the model is taught.
-    pub(crate) method: Method,
-    /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
-    pub(crate) tuning: Tuning,
-    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at. What
-    /// learns is kept in f32 in any case.
-    pub(crate) dtype: Precision,
-    /// Passes over the examples; 2.5 ends in the middle of the third.
-    pub(crate) epochs: f64,
-    /// Most steps, if that is fewer.
-    pub(crate) max_steps: Option<u64>,
-    /// Examples of one step of the optimiser.
-    #[schemars(range(min = 1))]
-    pub(crate) batch_size: usize,
-    /// Tokens of one forward and backward pass, filling up included: a batch with more is taken in several passes whose
-    /// gradients add up. Bounds the memory.
-    #[schemars(range(min = 1))]
-    pub(crate) pass_tokens: usize,
-    /// Longest example in tokens.
-    #[schemars(range(min = 2))]
-    pub(crate) max_length: usize,
-    /// What becomes of longer ones.
-    pub(crate) truncation: Truncation,
-    /// A column of numbers that says how much each example's tokens count; without it all count the same.
-    pub(crate) weight_column: Option<String>,
-    /// How much the tokens count that the model did not write (prompts and tool responses), beside 1 for those that it did.
-    /// Models from scratch learn to copy names sooner with some of it (Shi et al. 2024, arXiv:2405.14394, on when loss over
-    /// instructions helps). What is held out is measured without.
-    pub(crate) context_weight: f64,
-    /// The highest learning rate.
-    pub(crate) learning_rate: f64,
-    /// How it falls.
-    pub(crate) schedule: Decay,
-    /// Share of the steps in which it rises from 0.
-    pub(crate) warmup_ratio: f64,
-    /// Settings of AdamW.
-    pub(crate) optimizer: AdamParams,
-    /// Gradients whose norm is greater are scaled down to it; `null`: never.
-    pub(crate) max_grad_norm: Option<f64>,
-    /// Share of the questions whose examples are held out for measuring, where there is no input `eval`.
-    pub(crate) eval_share: f64,
-    /// Steps between measurements on what is held out; the last step is always measured.
-    #[schemars(range(min = 1))]
-    pub(crate) eval_steps: u64,
-    /// End after so many measurements without a lower loss.
-    pub(crate) early_stopping: Option<u32>,
-    /// Which weights come out.
-    pub(crate) keep: Keep,
-    /// Hold the activations of one layer at a time and compute them again on the way back: a third slower, for longer
-    /// texts in the same memory. Changes no byte of the result.
-    #[schemars(extend("x-searchmill-key" = false))]
-    pub(crate) checkpointing: bool,
-    /// Steps between saved states, from which a killed training goes on. Changes no byte of the result.
-    #[schemars(range(min = 1), extend("x-searchmill-key" = false))]
-    pub(crate) save_steps: u64,
-}
-
-impl Default for TrainParams {
-    fn default() -> Self {
-        Self {
-            backend: Backend::Candle,
-            method: Method::Sft,
-            tuning: Tuning::default(),
-            dtype: Precision::default(),
-            epochs: 3.0,
-            max_steps: None,
-            batch_size: 16,
-            pass_tokens: 8192,
-            max_length: 8192,
-            truncation: Truncation::Delete,
-            weight_column: None,
-            context_weight: 0.0,
-            learning_rate: 1e-4,
-            schedule: Decay::Cosine,
-            warmup_ratio: 0.05,
-            optimizer: AdamParams::default(),
-            max_grad_norm: Some(1.0),
-            eval_share: 0.0,
-            eval_steps: 50,
-            early_stopping: None,
-            keep: Keep::Last,
-            checkpointing: false,
-            save_steps: 100,
-        }
-    }
-}
-
-impl TrainParams {
-    fn lora(&self) -> Option<&LoraParams> {
-        match &self.tuning {
-            Tuning::Full => None,
-            Tuning::Lora(params) => Some(params),
-        }
-    }
-
-    /// Share of the adapter's inputs that is dropped, if any.
-    fn dropout(&self) -> Option<f64> {
-        self.lora().map(|lora| lora.dropout).filter(|share| *share > 0.0)
-    }
-
-    fn issues(&self) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        let mut demand = |holds: bool, path: &str, message: &str| {
-            if !holds {
-                issues.push(ParamIssue::new(path, message));
-            }
-        };
-        let positive = |number: f64| number.is_finite() && number > 0.0;
-        let share = |number: f64| (0.0..1.0).contains(&number);
-        demand(positive(self.epochs), "epochs", "must be greater than 0");
-        demand(self.max_steps != Some(0), "max_steps", "must be at least 1");
-        demand(self.batch_size > 0, "batch_size", "must be at least 1");
-        demand(self.pass_tokens > 0, "pass_tokens", "must be at least 1");
-        demand(self.max_length > 1, "max_length", "must be at least 2");
-        demand((0.0..=1.0).contains(&self.context_weight), "context_weight", "must be between 0 and 1");
-        demand(positive(self.learning_rate), "learning_rate", "must be greater than 0");
-        demand((0.0..=1.0).contains(&self.warmup_ratio), "warmup_ratio", "must be between 0 and 1");
-        demand(self.max_grad_norm.is_none_or(positive), "max_grad_norm", "must be greater than 0, or null");
-        demand(share(self.eval_share), "eval_share", "must be from 0 to under 1");
-        demand(self.eval_steps > 0, "eval_steps", "must be at least 1");
-        demand(self.early_stopping != Some(0), "early_stopping", "must be at least 1");
-        demand(self.save_steps > 0, "save_steps", "must be at least 1");
-        demand(share(self.optimizer.beta1), "optimizer.beta1", "must be from 0 to under 1");
-        demand(share(self.optimizer.beta2), "optimizer.beta2", "must be from 0 to under 1");
-        demand(positive(self.optimizer.epsilon), "optimizer.epsilon", "must be greater than 0");
-        let decay = self.optimizer.weight_decay;
-        demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
-        issues.extend(self.lora().into_iter().flat_map(|lora| lora_issues(lora, self.backend.is_outside())));
-        issues.extend(self.backend.issues(self));
-        issues
-    }
-}
-
-/// Trainers of others know more modules than those of our own decoders.
-fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
-    let mut issues = Vec::new();
-    if lora.rank == 0 {
-        issues.push(ParamIssue::new("tuning.lora.rank", "must be at least 1"));
-    }
-    if !(lora.alpha.is_finite() && lora.alpha > 0.0) {
-        issues.push(ParamIssue::new("tuning.lora.alpha", "must be greater than 0"));
-    }
-    if !(0.0..1.0).contains(&lora.dropout) {
-        issues.push(ParamIssue::new("tuning.lora.dropout", "must be from 0 to under 1"));
-    }
-    let known = |name: &str| outside && !name.is_empty() || name == ALL_LINEAR || MODULES.contains(&name);
-    let path = |place: usize| format!("tuning.lora.target_modules.{place}");
-    let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
-    issues.extend(strange.map(|(place, name)| {
-        let help = format!("write {ALL_LINEAR}, or any of {}", MODULES.join(", "));
-        ParamIssue::new(path(place), format!("there is no module `{name}`")).with_help(help)
-    }));
-    if lora.target_modules.is_empty() {
-        issues.push(ParamIssue::new("tuning.lora.target_modules", "names nothing to adapt"));
-    }
-    issues
-}
+use self::held_out::held_out_questions;
+use self::params::{TrainParams, trained_parameters};
 
 /// Teaches a model what converted examples show: all its weights, or a LoRA adapter. Loss is on what the model wrote
 /// alone (`loss_spans` of `convert-to-swift`), examples are packed without seeing each other, and the loss of a step is
@@ -275,7 +86,7 @@ impl Operator for Train {
     }
 
     fn check(params: &TrainParams) -> Vec<ParamIssue> {
-        params.issues()
+        check::issues(params)
     }
 
     fn runs_programs(params: &TrainParams) -> bool {
@@ -410,16 +221,6 @@ impl Training {
     }
 }
 
-/// The questions whose examples are held out.
-fn held_out_questions(questions: BTreeSet<String>, share: f64, seed: u64) -> BTreeSet<String> {
-    let count = (questions.len() as f64 * share).round() as usize;
-    let count = if share > 0.0 { count.max(1).min(questions.len().saturating_sub(1)) } else { 0 };
-    // No epoch has this number.
-    let chosen: BTreeSet<usize> = shuffled(questions.len(), seed, u64::MAX).into_iter().take(count).collect();
-    let numbered = questions.into_iter().enumerate();
-    numbered.filter(|(place, _)| chosen.contains(place)).map(|(_, question)| question).collect()
-}
-
 fn tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
     let bytes = std::fs::read(&path).map_err(|error| OperatorError::data(format!("{}: {error}", path.display())))?;
@@ -436,15 +237,6 @@ struct Need {
     weights: u64,
     optimizer: u64,
     activations: u64,
-}
-
-/// Numbers that learn.
-fn trained_parameters(params: &TrainParams, config: &DecoderConfig) -> u64 {
-    let Some(lora) = params.lora() else { return config.parameter_count() as u64 };
-    let meant = lora.targets();
-    let maps = config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
-    let layer: u64 = maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum();
-    config.num_hidden_layers as u64 * layer
 }
 
 fn need(params: &TrainParams, config: &DecoderConfig, longest: usize, compute: &Compute) -> Need {

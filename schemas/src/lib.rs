@@ -4,12 +4,14 @@
 //! has a row struct here (`Document`, `Chunk`, …) that converts to and from Arrow with [`to_batch`] and [`from_batch`].
 //! Rows name their parents by id (`chunk.document_id`, `trajectory.question_id`, …), so lineage can be walked by row.
 
+mod batch;
 mod columns;
 mod compat;
 mod describe;
 mod described;
 mod parents;
 mod record;
+mod schema;
 
 mod chunk;
 mod document;
@@ -21,6 +23,7 @@ mod reject;
 mod score;
 mod trajectory;
 
+pub use batch::{from_batch, to_batch};
 pub use chunk::Chunk;
 pub use columns::{f64_column, list_text_column, text_column, text_value};
 pub use compat::conform;
@@ -31,7 +34,7 @@ pub use hit::{Hit, HitSource};
 pub use metric::Metric;
 pub use parents::{ParentColumn, repeated_id};
 pub use question::{Evidence, Question};
-pub use record::{Record, RecordKind, SchemaError, from_batch, to_batch};
+pub use record::{Record, RecordKind, SchemaError};
 pub use reject::Reject;
 pub use score::Score;
 pub use trajectory::{Author, Observation, ToolCall, Trajectory, Turn};

@@ -1,9 +1,8 @@
-//! Record kinds, and the conversion between row structs and record batches.
+//! Record kinds, what a row struct of a kind is, and the Arrow fields that their columns are put together from.
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -97,24 +96,6 @@ impl RecordKind {
             Self::Hit | Self::Score | Self::Metric | Self::Reject | Self::Table => None,
         }
     }
-
-    /// The columns that a table of this kind must have (none for `Table`).
-    #[must_use]
-    pub fn schema(self) -> SchemaRef {
-        let fields = match self {
-            Self::Document => crate::document::fields(),
-            Self::Chunk => crate::chunk::fields(),
-            Self::Question => crate::question::fields(),
-            Self::Hit => crate::hit::fields(),
-            Self::Trajectory => crate::trajectory::fields(),
-            Self::Score => crate::score::fields(),
-            Self::Example => crate::example::fields(),
-            Self::Metric => crate::metric::fields(),
-            Self::Reject => crate::reject::fields(),
-            Self::Table => Vec::new(),
-        };
-        Arc::new(Schema::new(fields))
-    }
 }
 
 impl std::fmt::Display for RecordKind {
@@ -127,28 +108,6 @@ impl std::fmt::Display for RecordKind {
 pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     /// Its kind.
     const KIND: RecordKind;
-}
-
-/// Rows to one record batch with exactly the kind's columns.
-///
-/// # Errors
-/// When a value does not fit its column (never for rows made by this crate's structs).
-pub fn to_batch<R: Record>(rows: &[R]) -> Result<RecordBatch, SchemaError> {
-    let schema = R::KIND.schema();
-    let batch = serde_arrow::to_record_batch(schema.fields(), &rows)
-        .map_err(|error| SchemaError(format!("cannot make {} rows: {error}", R::KIND)))?;
-    RecordBatch::try_new(schema, batch.columns().to_vec())
-        .map_err(|error| SchemaError(format!("cannot make {} rows: {error}", R::KIND)))
-}
-
-/// One record batch to rows; columns that the kind does not know are ignored.
-///
-/// # Errors
-/// When a required column is missing or of another type.
-pub fn from_batch<R: Record>(batch: &RecordBatch) -> Result<Vec<R>, SchemaError> {
-    let known = crate::compat::conform(R::KIND, batch)?;
-    serde_arrow::from_record_batch(&known)
-        .map_err(|error| SchemaError(format!("cannot read {} rows: {error}", R::KIND)))
 }
 
 pub(crate) fn required(name: &str, data_type: DataType) -> FieldRef {

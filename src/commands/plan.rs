@@ -9,6 +9,7 @@ use searchmill_engine::plan::{Node, Plan};
 use serde_json::{Value, json};
 
 use super::Session;
+use super::selection::selected;
 use crate::args::PlanArgs;
 use crate::display::money;
 use crate::exit::{Failure, OK, WORK};
@@ -16,7 +17,7 @@ use crate::{pipeline, secrets};
 
 pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure> {
     let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let selected = super::run::selected(&plan, &args.chosen)?;
+    let selected = selected(&plan, &args.chosen)?;
     let request = Request::new(&session.directory).limited(args.limit);
     let work = show(session, &plan, Request { selected: Some(&selected), ..request })?;
     Ok(if work && args.detailed_exitcode { WORK } else { OK })

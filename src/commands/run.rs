@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, Request, Retry, RunOptions, Stop, exit_code, failed_rows, run as execute};
 use searchmill_engine::operator::{Budget, Source};
-use searchmill_engine::plan::{Plan, Selection, meant_node, select};
+use searchmill_engine::plan::{Plan, Selection, select};
 use searchmill_engine::report::Reporter;
 
 use super::Session;
-use crate::args::{ChosenArgs, RunArgs};
+use super::selection::{selected, unknown_node};
+use crate::args::RunArgs;
 use crate::exit::Failure;
 use crate::{openlineage, pipeline, secrets, workers};
 
@@ -115,18 +116,6 @@ fn with_failed_rows(session: &Session<'_>, plan: &Plan, limit: Option<u64>) -> R
     }
     let selection = Selection { from: failed, ..Selection::default() };
     select(plan, &selection).map_err(|id| unknown_node(plan, &id))
-}
-
-/// Places of the nodes that are meant.
-pub(super) fn selected(plan: &Plan, chosen: &ChosenArgs) -> Result<BTreeSet<usize>, Failure> {
-    let targets = chosen.targets.iter().chain(&chosen.to).cloned().collect();
-    let selection = Selection { targets, from: chosen.from.clone(), only: chosen.only.clone() };
-    select(plan, &selection).map_err(|id| unknown_node(plan, &id))
-}
-
-pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
-    let nodes: Vec<&str> = plan.nodes().iter().map(searchmill_engine::plan::Node::id).collect();
-    Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
 }
 
 fn check_force(plan: &Plan, force: &[String]) -> Result<(), Failure> {

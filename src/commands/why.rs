@@ -10,6 +10,7 @@ use searchmill_engine::store::{RunRecord, Store};
 use serde_json::{Value, json};
 
 use super::Session;
+use super::selection::unknown_node;
 use crate::args::WhyArgs;
 use crate::exit::{Failure, OK};
 use crate::{display, pipeline};
@@ -18,13 +19,13 @@ pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> 
     let store = if args.file.is_some() { session.store_if_any()? } else { session.existing_store()? };
     let asked = asked(session, args, &store)?;
     let plan = pipeline::plan(&asked.file, &asked.set, &asked.params, &session.directory)?;
-    let (place, node) = plan.node(&args.node).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
+    let (place, node) = plan.node(&args.node).ok_or_else(|| unknown_node(&plan, &args.node))?;
     let before = args.against.as_deref().map(|run| before(&store, run, node.id())).transpose()?;
     // Nothing is asked of nodes that do not stand before this one.
     let selected = with_all_before(&plan, &BTreeSet::from([place]));
     let request = Request::new(&session.directory).limited(asked.limit);
     let mut survey = survey(&plan, &store, Request { selected: Some(&selected), ..request })?;
-    let status = survey.nodes.remove(&place).ok_or_else(|| super::run::unknown_node(&plan, &args.node))?;
+    let status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(&plan, &args.node))?;
     let status = &status;
     let reasons = match (status, &before, status.preimage()) {
         (_, Some(before), Some(now)) => diff_known(before, now),

@@ -3,8 +3,8 @@
 use searchmill_engine::lineage::{Finding, Report, Severity};
 use serde_json::{Value, json};
 
+use super::style::{ERROR, GOOD, STRONG, WARN};
 use super::table::{bytes, text_table};
-use super::terminal::{ERROR, GOOD, STRONG, WARN};
 
 /// Things that were not looked at and are named in the last line.
 const NAMED: usize = 3;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use searchmill_schemas::{Trajectory, Turn};
 
 use super::safe::plain;
-use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
+use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::wrap::wrapped;
 
 /// Lines of a tool's answer that are shown.

@@ -3,8 +3,8 @@
 use searchmill_engine::report::RunSummary;
 
 use super::quoted;
+use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
 use super::table::duration;
-use super::terminal::{DIM, ERROR, GOOD, STRONG, WARN};
 
 /// Lines of a node's summary that are shown in full.
 const LINES: usize = 24;

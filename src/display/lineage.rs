@@ -11,8 +11,8 @@ use searchmill_schemas::Metric;
 use serde_json::Value;
 
 use super::safe::plain;
+use super::style::{DIM, ERROR, STRONG};
 use super::table::{bytes, text_table};
-use super::terminal::{DIM, ERROR, STRONG};
 
 /// Longest line of params.
 const PARAMS: usize = 120;

@@ -12,8 +12,9 @@ use searchmill_engine::store::Store;
 
 use super::ending;
 use super::money;
+use super::print::{err, out};
+use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{bytes, duration};
-use super::terminal::{DIM, ERROR, GOOD, HELP, STRONG, WARN, err, out};
 
 /// Cached nodes that are listed one by one; beyond that they are only counted.
 const LISTED: usize = 40;

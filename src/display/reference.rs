@@ -7,7 +7,7 @@ use searchmill_engine::operator::{Arity, BoundOperator, OperatorEntry, OutputTyp
 use searchmill_schemas::{Column, RecordKind};
 use serde_json::{Value, json};
 
-use super::terminal::{DIM, STRONG};
+use super::style::{DIM, STRONG};
 use super::wrap::wrapped;
 
 /// `width`: columns to write in, where that matters.

@@ -3,7 +3,7 @@
 use searchmill_schemas::Reject;
 
 use super::safe::plain;
-use super::terminal::{DIM, ERROR, STRONG};
+use super::style::{DIM, ERROR, STRONG};
 
 /// Characters of the last response that are shown.
 const DETAIL: usize = 400;

@@ -3,7 +3,7 @@
 use searchmill_engine::spec::Time;
 use serde_json::Value;
 
-use super::terminal::{DIM, ERROR, GOOD, STRONG, WARN};
+use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
 
 /// Longest list of next ticks that is spelled out.
 const SHOWN: usize = 12;

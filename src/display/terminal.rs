@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anstream::ColorChoice;
-use anstyle::{AnsiColor, Style};
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
 use searchmill_engine::operator::without_user_info;
 use searchmill_engine::plan::Plan;
 use searchmill_engine::spec::Time;
 
 use super::live::Live;
-use super::safe::safe;
+use super::print::{err, out};
+use super::style::{DIM, ERROR, GOOD, HELP, WARN};
 use super::table::text_table;
 use crate::args::ColorWhen;
 use crate::exit::{Failure, USAGE};
@@ -24,13 +24,6 @@ pub struct Terminal {
     quiet: bool,
     json: bool,
 }
-
-pub(super) const ERROR: Style = AnsiColor::Red.on_default().bold();
-pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-pub(super) const DIM: Style = Style::new().dimmed();
-pub(super) const STRONG: Style = Style::new().bold();
-pub(super) const HELP: Style = AnsiColor::Cyan.on_default();
-pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 
 impl Terminal {
     /// Colours are decided here, once, for both streams.
@@ -174,22 +167,6 @@ pub(super) fn err_color() -> bool {
 /// Columns of the terminal, within reason.
 pub(super) fn width() -> usize {
     usize::from(console::Term::stderr().size().1).clamp(60, 200)
-}
-
-/// Prints to stdout. A closed pipe ends the output, not the program.
-pub(super) fn out(text: &str) {
-    let mut stream = anstream::stdout().lock();
-    if writeln!(stream, "{}", safe(text)).is_err() {
-        tracing::debug!("stdout is closed");
-    }
-}
-
-/// Prints to stderr.
-pub(super) fn err(text: &str) {
-    let mut stream = anstream::stderr().lock();
-    if writeln!(stream, "{}", safe(text)).is_err() {
-        tracing::debug!("stderr is closed");
-    }
 }
 
 /// A mistake on the command line, a help text or the version.

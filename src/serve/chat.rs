@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::model::{Told, stream};
+use super::stream::{Told, stream};
 use super::wire::{Refusal, Served, Writing, finish_reason, usage};
 
 #[derive(Deserialize)]

@@ -9,7 +9,7 @@ use searchmill_models::inference::Completion;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::model::{Told, stream};
+use super::stream::{Told, stream};
 use super::wire::{Refusal, Served, Writing, finish_reason, usage};
 
 #[derive(Deserialize)]

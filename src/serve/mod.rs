@@ -4,4 +4,5 @@ mod chat;
 mod completion;
 pub(crate) mod door;
 pub(crate) mod model;
+mod stream;
 mod wire;

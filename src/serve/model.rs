@@ -4,25 +4,15 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures::stream;
-use searchmill_models::inference::{Completion, Event, Request, TextModel};
+use searchmill_models::inference::TextModel;
 use serde_json::{Value, json};
 
 use super::door::{self, Door};
-use super::wire::{Refusal, Served};
+use super::wire::Served;
 use super::{chat, completion};
-
-/// What a streamed answer is made of.
-pub(super) enum Told<'a> {
-    Text(&'a str),
-    End(&'a Completion),
-}
 
 /// Answers until the process is told to end.
 ///
@@ -55,33 +45,4 @@ async fn models(State(served): State<Arc<Served>>) -> Json<Value> {
     Json(json!({"object": "list", "data": [
         {"id": served.name, "object": "model", "created": served.created, "owned_by": "searchmill"}
     ]}))
-}
-
-/// An answer as server-sent events; `part` makes the API's chunks of what the model says.
-pub(super) fn stream(
-    served: &Served,
-    request: Request,
-    part: impl FnMut(&Told<'_>) -> Vec<Value> + Send + 'static,
-) -> Result<Response, Refusal> {
-    let events = served.model.start(request).map_err(Refusal::bad)?;
-    let chunks = stream::unfold(Some((events, part)), |state| async move {
-        let (mut events, mut part) = state?;
-        let line = |value: &Value| format!("data: {value}\n\n");
-        let lines = |values: Vec<Value>| values.iter().map(line).collect::<String>();
-        match events.recv().await {
-            Some(Event::Text(text)) => {
-                let bytes = Bytes::from(lines(part(&Told::Text(&text))));
-                Some((Ok::<_, std::convert::Infallible>(bytes), Some((events, part))))
-            }
-            Some(Event::Done(Ok(done))) => {
-                Some((Ok(Bytes::from(lines(part(&Told::End(&done))) + "data: [DONE]\n\n")), None))
-            }
-            Some(Event::Done(Err(message))) => {
-                let error = json!({"error": {"message": message, "type": "server_error"}});
-                Some((Ok(Bytes::from(line(&error))), None))
-            }
-            None => None,
-        }
-    });
-    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(chunks)).into_response())
 }

@@ -4,17 +4,11 @@
 use rayon::prelude::*;
 
 use crate::loops;
+pub use crate::loops::Span;
 use crate::matrix::{View, multiply};
 
 /// Queries whose scores are held at once.
 const BLOCK: usize = 64;
-
-/// The keys that a token sees: `start..end` of its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    pub start: u32,
-    pub end: u32,
-}
 
 /// Sizes of an attention: `rows` texts of `columns` queries and `keys` keys.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 
 use pulp::Arch;
 
-use crate::attention::Span;
 use crate::vectorized::{exp, fold, sum, sum_of_squares};
 
 /// Root-mean-square norm of each row (Zhang and Sennrich 2019, arXiv:1910.07467).
@@ -117,6 +116,13 @@ pub fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: Turns<'_>,
             }
         }
     });
+}
+
+/// The keys that a token sees: `start..end` of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start: u32,
+    pub end: u32,
 }
 
 /// Softmax of each row of `width` scores over the keys that its token sees; the other numbers become 0. The scores are

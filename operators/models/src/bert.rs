@@ -12,9 +12,10 @@ use tokenizers::{Encoding, Tokenizer, TruncationParams};
 use super::bert_network::{BertConfig, BertNetwork, Scratch, Text};
 use super::bert_tensors::BertTensors;
 use super::device::{Compute, Precision};
+use super::encoder::{Encoder, Role};
 use super::groups::groups;
 use super::hashing::normalize;
-use super::{Encoder, Role};
+use super::pooling::Pooling;
 
 /// What a model folder holds.
 pub(super) const FILES: &[&str] = &["config.json", "tokenizer.json", "model.safetensors"];
@@ -57,17 +58,6 @@ pub struct BertParams {
     /// moves a vector's components by some thousandths.
     #[serde(default = "default_dtype")]
     pub dtype: Precision,
-}
-
-/// How a text's vector is made of its tokens' vectors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// The mean over all tokens.
-    #[default]
-    Mean,
-    /// The first token's vector.
-    Cls,
 }
 
 fn default_revision() -> String {
@@ -170,29 +160,10 @@ impl BertEncoder {
         let mut rest = hidden.as_slice();
         for text in batch {
             let (tokens, others) = rest.split_at(text.len() * self.dimensions);
-            pooled.extend(self.pool(tokens));
+            pooled.extend(self.params.pooling.pool(tokens, self.dimensions));
             rest = others;
         }
         Ok(pooled)
-    }
-
-    fn pool(&self, tokens: &[f32]) -> Vec<f32> {
-        let mut vector = vec![0.0; self.dimensions];
-        match self.params.pooling {
-            Pooling::Cls => vector.copy_from_slice(&tokens[..self.dimensions]),
-            Pooling::Mean => {
-                let share = 1.0 / (tokens.len() / self.dimensions).max(1) as f32;
-                for token in tokens.chunks_exact(self.dimensions) {
-                    for (sum, number) in vector.iter_mut().zip(token) {
-                        *sum += number;
-                    }
-                }
-                for sum in &mut vector {
-                    *sum *= share;
-                }
-            }
-        }
-        vector
     }
 
     /// Runs all batches, each with its number, on threads of their own.

@@ -5,9 +5,9 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, softmax_last_dim};
 use searchmill_kernels::vectorized::Activation;
 
-use super::bert::Pooling;
 use super::bert_network::{BertNetwork, Dense, Norm, Text};
 use super::device::Compute;
+use super::pooling::Pooling;
 
 struct Linear {
     weight: Tensor,

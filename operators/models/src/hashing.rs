@@ -9,7 +9,7 @@ use searchmill_text::analysis::{Analyzers, Language};
 use searchmill_text::fnv::{OFFSET, fnv1a};
 use serde::{Deserialize, Serialize};
 
-use super::{Encoder, Role};
+use super::encoder::{Encoder, Role};
 
 /// Options of the hashing encoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

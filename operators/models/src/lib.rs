@@ -5,12 +5,14 @@ mod bert_network;
 mod bert_tensors;
 pub mod decoder;
 pub mod device;
+mod encoder;
 pub mod gguf;
 pub mod groups;
 mod hashing;
 pub mod inference;
 pub mod initial;
 pub mod place;
+mod pooling;
 pub mod probe;
 pub mod training;
 
@@ -20,8 +22,10 @@ use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue, Source};
 use serde::{Deserialize, Serialize};
 
-pub use bert::{BertEncoder, BertParams, Pooling};
+pub use bert::{BertEncoder, BertParams};
+pub use encoder::{Encoder, Role};
 pub use hashing::{HashingEncoder, HashingParams};
+pub use pooling::Pooling;
 
 use device::Compute;
 use place::{ModelPlace, Needs};
@@ -43,34 +47,6 @@ pub enum EncoderParams {
 impl Default for EncoderParams {
     fn default() -> Self {
         Self::Hashing(HashingParams::default())
-    }
-}
-
-/// Which side of the search a text is on; some models want a prefix that says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// What is searched for.
-    Query,
-    /// What is found.
-    Passage,
-}
-
-/// Turns text into vectors. Any number of threads may encode at once.
-pub trait Encoder: Send + Sync {
-    /// Length of a vector.
-    fn dimensions(&self) -> usize;
-
-    /// The texts' vectors one after the other, in their order. A query's vector does not depend on what else is encoded
-    /// with it, to the last bit.
-    ///
-    /// # Errors
-    /// When a text cannot be tokenized or the model fails.
-    fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError>;
-
-    /// Bytes of the [`groups`](groups::groups) in which passages are encoded, if that costs more than reading kept
-    /// vectors: a passage's vector depends on its group alone.
-    fn group_bytes(&self) -> Option<usize> {
-        None
     }
 }
 

@@ -21,8 +21,9 @@ use tantivy::tokenizer::TokenizerManager;
 use tantivy::{Index, IndexSettings, SegmentReader, SingleSegmentIndexWriter, TantivyDocument};
 
 use super::chunk_store::ChunkWriter;
-use super::maxscore::{Statistics, TermQuery, best};
+use super::maxscore::{TermQuery, best};
 use super::postings::{KnownTerms, Segment};
+use super::statistics::Statistics;
 use super::{Retriever, Row};
 
 const FOLDER: &str = "bm25";
@@ -233,7 +234,9 @@ impl Bm25Index {
             .map(|part| Segment::open(&SegmentReader::open(part)?, field))
             .collect::<tantivy::Result<Vec<_>>>()
             .map_err(broken)?;
-        let statistics = Statistics::of(&segments);
+        let documents = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
+        let tokens = segments.iter().map(|segment| segment.tokens).sum();
+        let statistics = Statistics::of(documents, tokens);
         let (analyzers, known) = (Analyzers::new(params.language), KnownTerms::default());
         Ok(Self { analyzers, field, segments, statistics, known })
     }

@@ -11,7 +11,7 @@ use searchmill_schemas::text_column;
 use serde::{Deserialize, Serialize};
 
 use super::chunk_store::ChunkWriter;
-use super::faiss_index::{FaissIndex, Neighbours, probe};
+use super::faiss_index::{FaissIndex, Metric, Neighbours, probe};
 use super::passages::Passages;
 use super::{Retriever, Row};
 
@@ -45,17 +45,6 @@ pub struct DenseParams {
     #[serde(default = "default_ef_search")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) ef_search: u32,
-}
-
-/// What is near.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// The inner product: cosine for vectors of length 1, which the encoders give unless told otherwise.
-    #[default]
-    InnerProduct,
-    /// Euclidean distance. Scores are its negated square, so that higher is nearer.
-    L2,
 }
 
 fn default_factory() -> String {

@@ -18,15 +18,27 @@ use faiss::index::io::{read_index, write_index};
 use faiss::index::{Index, IndexImpl, index_factory};
 use faiss_sys as sys;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use searchmill_engine::operator::OperatorError;
+use serde::{Deserialize, Serialize};
 
-use super::dense::Metric;
 use super::flat::{Lengths, Near, Vectors};
 
 /// Candidates taken beyond those asked for, before they are scored again.
 const SPARE: usize = 16;
 /// Two ways to compute a score differ by less than this, relative to the lengths of the two vectors.
 const ROUNDING: f32 = 1e-5;
+
+/// What is near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The inner product: cosine for vectors of length 1, which the encoders give unless told otherwise.
+    #[default]
+    InnerProduct,
+    /// Euclidean distance. Scores are its negated square, so that higher is nearer.
+    L2,
+}
 
 /// Rows and scores of one query, best first, ties by row.
 pub type Neighbours = Vec<(u32, f32)>;

@@ -15,6 +15,7 @@ mod maxscore;
 mod passages;
 mod postings;
 mod search;
+mod statistics;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{OperatorError, ParamIssue};
@@ -23,10 +24,10 @@ use searchmill_schemas::HitSource;
 use serde::{Deserialize, Serialize};
 
 pub use bm25::Bm25Params;
-pub use dense::{DenseParams, Metric};
+pub use dense::DenseParams;
 pub use descriptor::IndexKind;
 pub use descriptor::build;
-pub use faiss_index::{FaissIndex, Neighbours};
+pub use faiss_index::{FaissIndex, Metric, Neighbours};
 pub use fuse::Fusion;
 pub use search::Search;
 

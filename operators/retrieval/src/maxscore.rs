@@ -11,63 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use searchmill_kernels::sums;
-use tantivy::fieldnorm::FieldNormReader;
 use tantivy::postings::TermInfo;
 use tantivy::schema::Field;
 
 use super::postings::{KnownTerm, KnownTerms, List, Segment, Unpacked, for_each_block};
+use super::statistics::Statistics;
 
-/// Tantivy's constants.
-const K1: f32 = 1.2;
-const B: f32 = 0.75;
-/// Term frequencies below this have their factors in a table.
-const TABLED: usize = 8;
 /// Looking through the sums pays where more than one posting in so many documents is left.
 const SCAN_PAYS: u64 = 16;
 /// Bounds are taken this much higher than they are, for the rounding of sums.
 const SLACK: f32 = 1.000_1;
-
-/// What the scores need to know of the whole index.
-pub(crate) struct Statistics {
-    documents: u64,
-    /// Term-frequency factor by frequency (below [`TABLED`]) and length class.
-    factors: Vec<[f32; 256]>,
-    /// The part of the denominator that depends on the length class.
-    norms: [f32; 256],
-}
-
-impl Statistics {
-    pub(crate) fn of(segments: &[Segment]) -> Self {
-        let documents: u64 = segments.iter().map(|segment| segment.lengths.len() as u64).sum();
-        let tokens: u64 = segments.iter().map(|segment| segment.tokens).sum();
-        let average = tokens as f32 / documents.max(1) as f32;
-        let norm = |class: usize| {
-            let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
-            K1 * (1.0 - B + B * length / average.max(f32::MIN_POSITIVE))
-        };
-        let norms: [f32; 256] = std::array::from_fn(norm);
-        let factors = (0..TABLED).map(|tf| norms.map(|norm| factor(tf as u32, norm))).collect();
-        Self { documents, factors, norms }
-    }
-
-    /// BM25's inverse document frequency, ln(1 + (N - n + 0.5) / (n + 0.5)), times k1 + 1.
-    fn weight(&self, document_frequency: u64) -> f32 {
-        let (all, with) = (self.documents as f32, document_frequency as f32);
-        (1.0 + (all - with + 0.5) / (with + 0.5)).ln() * (1.0 + K1)
-    }
-
-    pub(super) fn factor(&self, frequency: u32, class: u8) -> f32 {
-        match self.factors.get(frequency as usize) {
-            Some(row) => row[class as usize],
-            None => factor(frequency, self.norms[class as usize]),
-        }
-    }
-}
-
-fn factor(frequency: u32, norm: f32) -> f32 {
-    let frequency = frequency as f32;
-    frequency / (frequency + norm)
-}
 
 /// A term of the query. Its weight times the most of its list is the most that it can add to a score.
 struct QueryTerm {

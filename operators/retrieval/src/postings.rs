@@ -7,7 +7,7 @@ use tantivy::postings::{BlockSegmentPostings, TermInfo};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{SegmentReader, Term};
 
-use super::maxscore::Statistics;
+use super::statistics::Statistics;
 
 /// Postings kept unpacked before all are forgotten: 8 bytes each, 128 MB.
 const MOST_POSTINGS: usize = 16 << 20;

@@ -4,7 +4,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use searchmill_text::fnv::{OFFSET, fnv1a};
 
-use super::PartSize;
+use super::params::{PartSize, share_of};
 
 /// Rows that stay together.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ fn bounds(sizes: &[PartSize]) -> Vec<(usize, f64)> {
 
 /// Shares of the rows that numbers of rows leave; `rest` has what the others do not take.
 fn shares(sizes: &[PartSize]) -> Vec<f64> {
-    let sum: f64 = sizes.iter().filter_map(|size| super::share_of(*size)).sum();
+    let sum: f64 = sizes.iter().filter_map(|size| share_of(*size)).sum();
     let share = |size: &PartSize| match size {
         PartSize::Rows(_) => 0.0,
         PartSize::Share(share) => *share,

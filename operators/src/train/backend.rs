@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use schemars::JsonSchema;
-use searchmill_data::program::{Command, named, unseen, variable_issues, write_issues};
+use searchmill_data::program::{Command, named, unseen};
 use searchmill_engine::operator::{ParamIssue, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use super::TrainParams;
-use super::outside::swift;
 
 /// Who trains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -205,29 +202,6 @@ impl Backend {
             Self::Exec(exec) => Some(unseen(&exec.words(), &exec.environment)),
         }
     }
-
-    /// What cannot be, of its own params and of those that it does not know.
-    pub(super) fn issues(&self, params: &TrainParams) -> Vec<ParamIssue> {
-        match self {
-            Self::Candle => Vec::new(),
-            Self::Swift(own) => {
-                let mut issues = foreign(params, "ms-swift", "set `backend.swift.gradient_checkpointing`");
-                issues.extend(swift::issues(own, params));
-                issues
-            }
-            Self::Exec(own) => {
-                let mut issues = foreign(params, "another trainer", "tell the program in `arguments` or `params`");
-                issues.extend(no_program("backend.exec.program", &own.program));
-                issues.extend(variable_issues("backend.exec.environment", &own.environment));
-                issues.extend(write_issues("backend.exec.writes", &own.writes));
-                if !own.arguments.iter().any(|argument| argument.contains("{output}")) {
-                    let issue = ParamIssue::new("backend.exec.arguments", "do not say where the trained model goes");
-                    issues.push(issue.with_help("let one of them hold `{output}`"));
-                }
-                issues
-            }
-        }
-    }
 }
 
 impl SwiftParams {
@@ -251,22 +225,6 @@ fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         Value::Object(map) => map.values().for_each(|item| texts(item, found)),
         _ => {}
     }
-}
-
-/// What only the trainer of our own knows.
-fn foreign(params: &TrainParams, who: &str, checkpointing: &str) -> Vec<ParamIssue> {
-    let default = TrainParams::default();
-    let mut issues = Vec::new();
-    let mut refuse = |given: bool, path: &str, help: &str| {
-        if given {
-            issues.push(ParamIssue::new(path, format!("{who} does not know it")).with_help(help));
-        }
-    };
-    refuse(params.checkpointing != default.checkpointing, "checkpointing", checkpointing);
-    refuse(params.pass_tokens != default.pass_tokens, "pass_tokens", "leave it out: it is for the backend `candle`");
-    refuse(params.context_weight != 0.0, "context_weight", "leave it out: it is for the backend `candle`");
-    refuse(params.save_steps != default.save_steps, "save_steps", "leave it out: it is for the backend `candle`");
-    issues
 }
 
 /// No program, or an empty word for one.

@@ -12,7 +12,7 @@ use searchmill_models::training::schedule::{Order, Rate, pack};
 use searchmill_models::training::state::{self, Best, Progressed, Step};
 use searchmill_models::training::student::{Student, failed};
 
-use super::{Keep, TrainParams};
+use super::params::{Keep, TrainParams};
 
 /// Steps that are told of in the log, but for those that were measured on what is held out.
 const LINES: u64 = 60;

@@ -9,7 +9,7 @@ use searchmill_models::training::state::Step;
 use searchmill_models::training::student::Tuning;
 use serde_json::json;
 
-use super::TrainParams;
+use super::params::TrainParams;
 use crate::evaluation::page::STYLE;
 use crate::evaluation::plot::{Plot, Series, Unit};
 

@@ -2,7 +2,7 @@
 
 use super::draw::{Draws, Permutation};
 use super::entity::{ARTISTS, EXECUTIVES, Entity, Kind, MAYORS};
-use super::name;
+use super::stem::STEMS;
 
 /// Documents of one unit of the world: 48 about its 19 entities and two digests.
 pub(crate) const UNIT: u64 = 50;
@@ -67,7 +67,7 @@ impl World {
             units,
             distractors,
             places: permutation(purpose::PLACE, documents),
-            stems: permutation(purpose::STEM, name::STEMS),
+            stems: permutation(purpose::STEM, STEMS),
             executives: permutation(purpose::EXECUTIVE, units * EXECUTIVES),
             mayors: permutation(purpose::MAYOR, units * MAYORS),
             artists: permutation(purpose::ARTIST, units * ARTISTS),
@@ -149,7 +149,7 @@ impl World {
     /// A stem of somebody or something in the background: never one of an entity.
     pub(crate) fn background_stem(&self, draws: &mut Draws) -> u64 {
         let first = self.first_phantom() + PHANTOMS;
-        first + draws.below(name::STEMS - first)
+        first + draws.below(STEMS - first)
     }
 }
 

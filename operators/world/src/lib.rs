@@ -14,6 +14,7 @@ mod name;
 mod phrase;
 mod question;
 mod relation;
+mod stem;
 #[cfg(test)]
 mod truth;
 mod value;

@@ -13,7 +13,6 @@ use reqwest::header::{ETAG, HeaderMap};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use crate::source::location::SourceFile;
 use crate::source::store::setting;
 
 /// A file of a data set at a revision.
@@ -64,11 +63,11 @@ impl HubFile {
     }
 }
 
-/// The file in the local cache, fetched when it is not there or no longer what the Hub has.
+/// The file's path in the local cache, fetched when it is not there or no longer what the Hub has.
 ///
 /// # Errors
 /// When the Hub refuses it or cannot be reached and the cache does not have it.
-pub fn fetch(location: &str, context: &Context) -> Result<SourceFile, OperatorError> {
+pub fn fetch(location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
     Hub::of_environment()?.fetch(location, context)
 }
 
@@ -86,15 +85,9 @@ impl Hub {
         Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), home, token: setting("HF_TOKEN"), offline })
     }
 
-    fn fetch(&self, location: &str, context: &Context) -> Result<SourceFile, OperatorError> {
+    fn fetch(&self, location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
         let file = HubFile::parse(location).map_err(OperatorError::pipeline)?;
-        let path = context.block_on(self.path(&file, location, context))?;
-        let name = Path::new(&file.path).file_name().unwrap_or_default().to_string_lossy();
-        Ok(SourceFile {
-            name: name.as_ref().into(),
-            shown: location.to_owned(),
-            place: crate::source::location::Place::Local(path),
-        })
+        context.block_on(self.path(&file, location, context))
     }
 
     fn folder(&self, file: &HubFile) -> PathBuf {
@@ -280,7 +273,6 @@ mod tests {
     use searchmill_fixtures::test_server::TestServer;
 
     use super::*;
-    use crate::source::location::Place;
 
     const LOCATION: &str = "hf://datasets/org/name/data/a b.jsonl";
     const ADDRESS: &str = "/datasets/org/name/resolve/main/data/a%20b.jsonl";
@@ -294,8 +286,7 @@ mod tests {
         }
     }
 
-    fn text(file: &SourceFile) -> String {
-        let Place::Local(path) = &file.place else { panic!("a local file") };
+    fn text(path: &Path) -> String {
         std::fs::read_to_string(path).unwrap()
     }
 

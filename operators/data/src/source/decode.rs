@@ -6,14 +6,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use searchmill_engine::operator::OperatorError;
-use searchmill_schemas::{Document, Question, RecordKind, Reject, to_batch};
+use searchmill_schemas::{Document, Question, RecordKind, to_batch};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::column::{Column, Fill, FindColumn, Fit, Found, Scalar, fill_gaps, unknown_field};
 use super::layout::Layout;
 use super::mapping::Origin;
-use super::record::{Block, Fault, Place, Records};
+use super::record::{Block, Decoded, Fault, Place, Records};
 use super::shape::Cell;
 
 /// How records become rows.
@@ -57,20 +57,6 @@ pub struct Mapped {
     pub origins: Vec<Origin>,
     /// Where the values go.
     pub target: Direct,
-}
-
-/// A block's rows.
-pub struct Decoded {
-    /// The file's name.
-    pub file: Arc<str>,
-    /// Good rows.
-    pub batch: RecordBatch,
-    /// The line of each good row.
-    pub lines: Vec<u64>,
-    /// Bad rows.
-    pub rejects: Vec<Reject>,
-    /// Fields inside objects that have no column.
-    pub dropped: BTreeSet<String>,
 }
 
 impl Direct {

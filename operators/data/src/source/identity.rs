@@ -9,8 +9,7 @@ use arrow::compute::filter_record_batch;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::{Reject, text_column, text_value};
 
-use super::decode::Decoded;
-use super::record::Fault;
+use super::record::{Decoded, Fault};
 
 /// What makes ids unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,7 +60,10 @@ pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>,
 fn expand(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     match scheme(location) {
         None | Some("file") => local(location, context),
-        Some("hf") => Ok(vec![hub::fetch(location, context)?]),
+        Some("hf") => {
+            let file = SourceFile::local(&hub::fetch(location, context)?);
+            Ok(vec![SourceFile { shown: location.to_owned(), ..file }])
+        }
         Some(_) => remote(location, context),
     }
 }

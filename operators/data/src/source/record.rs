@@ -1,8 +1,11 @@
-//! Raw records: slices of a file with the line they start on, gathered into blocks that are parsed in parallel.
+//! Records of a file: slices with the line they start on, gathered into blocks that are parsed in parallel; then the rows of
+//! a block.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use csv::ByteRecord;
 use searchmill_schemas::Reject;
 
@@ -54,6 +57,20 @@ impl Block {
             Records::Cells { rows, .. } => rows.len(),
         }
     }
+}
+
+/// A block's rows.
+pub struct Decoded {
+    /// The file's name.
+    pub file: Arc<str>,
+    /// Good rows.
+    pub batch: RecordBatch,
+    /// The line of each good row.
+    pub lines: Vec<u64>,
+    /// Bad rows.
+    pub rejects: Vec<Reject>,
+    /// Fields inside objects that have no column.
+    pub dropped: BTreeSet<String>,
 }
 
 /// What is wrong with a record.

@@ -8,7 +8,7 @@ use searchmill_kernels::attention::{self, Heads, Span};
 
 use super::layout::Layout;
 use super::ops::{is_plain, like, operand, with_numbers};
-use super::tensor_attention;
+use super::tensor_attention::{self, heads_of};
 
 /// What each query's keys say: queries (rows × columns × heads × size), keys and values (rows × keys × fewer heads ×
 /// size) to rows × columns × heads × size.
@@ -18,12 +18,6 @@ pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &
         return queries.contiguous()?.apply_op3(&keys.contiguous()?, &values.contiguous()?, attention);
     }
     tensor_attention::attend(queries, keys, values, layout)
-}
-
-pub(super) fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
-    let (rows, columns, heads, size) = queries.dims4()?;
-    let (_, keys, shared, _) = keys.dims4()?;
-    Ok(Heads { rows, columns, heads, size, keys, shared })
 }
 
 struct Attention {

@@ -3,16 +3,16 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::config::DecoderConfig;
-use super::layout::Layout;
+use super::layout::{Layout, token};
 
 /// A cache with a slot for each row; rows may be of different lengths.
 pub struct KvCache {
     /// Keys and values of each layer: rows × capacity × heads × head size.
     layers: Vec<(Tensor, Tensor)>,
     /// Tokens in each row.
-    pub(super) filled: Vec<usize>,
+    filled: Vec<usize>,
     /// Junk tokens at the start of each row (padding on the left).
-    pub(super) starts: Vec<usize>,
+    starts: Vec<usize>,
     capacity: usize,
 }
 
@@ -23,6 +23,17 @@ impl KvCache {
         let empty = || Tensor::zeros(shape, dtype, device);
         let layers = (0..config.num_hidden_layers).map(|_| Ok((empty()?, empty()?))).collect::<Result<_>>()?;
         Ok(Self { layers, filled: vec![0; rows], starts: vec![0; rows], capacity })
+    }
+
+    /// Where the next `lengths` tokens of each row stand, filled up on the right to `columns`.
+    pub fn next_layout(&self, lengths: &[usize], columns: usize) -> Layout {
+        let mut tokens = Vec::with_capacity(lengths.len() * columns);
+        for (row, length) in lengths.iter().enumerate() {
+            let (start, filled) = (self.starts[row] as u32, self.filled[row] as u32);
+            let at = |column: usize| filled + column as u32;
+            tokens.extend((0..columns).map(|column| token(at(column), (column < *length).then_some(start))));
+        }
+        Layout::of(tokens, columns, lengths.to_vec())
     }
 
     /// Puts a layer's new keys and values (rows × columns × heads × head size) in, and gives all there are.

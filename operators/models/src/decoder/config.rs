@@ -3,7 +3,7 @@
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
 
-use super::rope::RopeScaling;
+use super::family::{Family, Traits};
 use super::{llama, qwen2, qwen3};
 
 /// A decoder's shape.
@@ -48,29 +48,47 @@ pub struct DecoderConfig {
     rest: serde_json::Map<String, serde_json::Value>,
 }
 
-/// A family of decoders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Qwen2 and Qwen2.5.
-    Qwen2,
-    /// Qwen3 (dense).
-    Qwen3,
-    /// Llama 2 and 3, and what has their layout.
-    Llama,
+/// `rope_scaling` of a configuration (`rope_parameters` in newer ones).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    #[serde(default = "default_rope_type", alias = "type")]
+    pub(super) rope_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rope_theta: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) low_freq_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) high_freq_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) original_max_position_embeddings: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) attention_factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) beta_fast: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) beta_slow: Option<f64>,
 }
 
-/// What tells the families' blocks apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Traits {
-    /// Biases of the query, key and value projections.
-    pub(crate) query_key_value_bias: bool,
-    /// Bias of the attention's output projection.
-    pub(crate) output_bias: bool,
-    /// Biases of the feed-forward projections.
-    pub(crate) feed_forward_bias: bool,
-    /// Root-mean-square norms of each head's queries and keys.
-    pub(crate) query_key_norm: bool,
+fn default_rope_type() -> String {
+    "default".to_owned()
+}
+
+impl RopeScaling {
+    fn check(&self) -> Result<(), String> {
+        let kind = self.rope_type.as_str();
+        if !matches!(kind, "default" | "linear" | "llama3" | "yarn") {
+            return Err(format!("the rope scaling `{kind}` is not known: default, linear, llama3 and yarn are"));
+        }
+        match self.factor {
+            None if kind != "default" => Err(format!("the rope scaling `{kind}` has no factor")),
+            Some(factor) if factor < 1.0 => {
+                Err(format!("the rope scaling's factor is {factor}, it must be at least 1"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One token or several.
@@ -240,16 +258,6 @@ impl DecoderConfig {
     /// Bytes that the keys and values of one token take, at so many bytes a number.
     pub(crate) fn cache_bytes_per_token(&self, number_bytes: usize) -> usize {
         2 * self.num_hidden_layers * self.key_value_heads() * self.head_dimensions() * number_bytes
-    }
-}
-
-impl Traits {
-    fn has_bias(self, projection: &str) -> bool {
-        match projection {
-            "self_attn.o_proj" => self.output_bias,
-            name if name.starts_with("self_attn.") => self.query_key_value_bias,
-            _ => self.feed_forward_bias,
-        }
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use candle_core::{Device, Result, Tensor};
 use searchmill_kernels::attention::Span;
 
-use super::cache::KvCache;
 use super::dropout::Dropout;
 
 /// Where the tokens of a batch of `rows` × `columns` stand.
@@ -83,18 +82,8 @@ impl Layout {
         Self::of(tokens, columns, vec![columns; rows])
     }
 
-    /// The next `lengths` tokens of each row of a cache, filled up on the right to `columns`.
-    pub fn next(cache: &KvCache, lengths: &[usize], columns: usize) -> Self {
-        let mut tokens = Vec::with_capacity(lengths.len() * columns);
-        for (row, length) in lengths.iter().enumerate() {
-            let (start, filled) = (cache.starts[row] as u32, cache.filled[row] as u32);
-            let at = |column: usize| filled + column as u32;
-            tokens.extend((0..columns).map(|column| token(at(column), (column < *length).then_some(start))));
-        }
-        Self::of(tokens, columns, lengths.to_vec())
-    }
-
-    fn of(tokens: Vec<(u32, Span)>, columns: usize, kept: Vec<usize>) -> Self {
+    /// Rows of `columns` tokens, of which a cache keeps `kept` each.
+    pub(super) fn of(tokens: Vec<(u32, Span)>, columns: usize, kept: Vec<usize>) -> Self {
         let (positions, spans): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
         let (rows, starts) = (kept.len(), vec![0; kept.len()]);
         let (seen, dropout) = (Arc::default(), None);
@@ -123,7 +112,7 @@ impl Layout {
 }
 
 /// Position and span of the token at key `at` of a text that starts at key `start`; padding sees itself alone.
-fn token(at: u32, start: Option<u32>) -> (u32, Span) {
+pub(super) fn token(at: u32, start: Option<u32>) -> (u32, Span) {
     match start {
         Some(start) => (at - start, Span { start, end: at + 1 }),
         None => (0, Span { start: at, end: at + 1 }),

@@ -1,6 +1,6 @@
 //! Llama 2 and 3 (Grattafiori et al. 2024, arXiv:2407.21783), and what shares their layout.
 
-use super::config::Traits;
+use super::family::Traits;
 
 /// What its blocks have.
 pub(super) fn traits(attention_bias: bool, mlp_bias: bool) -> Traits {

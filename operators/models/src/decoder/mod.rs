@@ -17,6 +17,7 @@ mod block;
 mod cache;
 mod config;
 mod dropout;
+mod family;
 mod layout;
 mod linear;
 mod llama;
@@ -39,8 +40,9 @@ use searchmill_engine::operator::OperatorError;
 pub use adapter::{Adapter, AdapterConfig, tensor_name as adapter_tensor_name};
 pub use block::Block;
 pub use cache::KvCache;
-pub use config::{DecoderConfig, Family, layer_name};
+pub use config::{DecoderConfig, layer_name};
 pub use dropout::Dropout;
+pub use family::Family;
 pub use layout::Layout;
 #[cfg(test)]
 pub use layout::Side;

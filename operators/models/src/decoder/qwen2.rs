@@ -1,6 +1,6 @@
 //! Qwen2 and Qwen2.5 (Qwen team 2024, arXiv:2412.15115): biases of queries, keys and values.
 
-use super::config::Traits;
+use super::family::Traits;
 
 /// What its blocks have.
 pub(super) fn traits() -> Traits {

@@ -6,52 +6,7 @@ use std::sync::OnceLock;
 use candle_core::{DType, Device, Tensor};
 use searchmill_kernels::loops::Turns;
 
-use serde::{Deserialize, Serialize};
-
-use super::config::DecoderConfig;
-
-/// `rope_scaling` of a configuration (`rope_parameters` in newer ones).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RopeScaling {
-    #[serde(default = "default_kind", alias = "type")]
-    rope_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) rope_theta: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    factor: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    low_freq_factor: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    high_freq_factor: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    original_max_position_embeddings: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    attention_factor: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    beta_fast: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    beta_slow: Option<f64>,
-}
-
-fn default_kind() -> String {
-    "default".to_owned()
-}
-
-impl RopeScaling {
-    pub(super) fn check(&self) -> Result<(), String> {
-        let kind = self.rope_type.as_str();
-        if !matches!(kind, "default" | "linear" | "llama3" | "yarn") {
-            return Err(format!("the rope scaling `{kind}` is not known: default, linear, llama3 and yarn are"));
-        }
-        match self.factor {
-            None if kind != "default" => Err(format!("the rope scaling `{kind}` has no factor")),
-            Some(factor) if factor < 1.0 => {
-                Err(format!("the rope scaling's factor is {factor}, it must be at least 1"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
+use super::config::{DecoderConfig, RopeScaling};
 
 /// A decoder's rotary frequencies.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@
 use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place, Result, Shape, Tensor};
 use searchmill_kernels::attention::Heads;
 
-use super::attention::heads_of;
 use super::layout::Layout;
 use super::made::Made;
 
@@ -33,6 +32,13 @@ pub(super) fn attend_in_blocks(
         return Ok(out);
     }
     queries.apply_op3(keys, values, Attended { attention, out: Made::new(out) })
+}
+
+/// Sizes of the attention of such queries and keys.
+pub(super) fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
+    let (rows, columns, heads, size) = queries.dims4()?;
+    let (_, keys, shared, _) = keys.dims4()?;
+    Ok(Heads { rows, columns, heads, size, keys, shared })
 }
 
 struct TensorAttention {

@@ -43,15 +43,12 @@ fn logits_of_one_row_with_and_without_a_cache() {
         let mut cache = KvCache::new(decoder.config(), 1, 40, DType::F32, &Device::Cpu).unwrap();
         let mut at = 0;
         for step in [17, 1, 1, 20, 1] {
-            let layout = Layout::next(&cache, &[step], step);
+            let layout = cache.next_layout(&[step], step);
             let part = logits(&decoder, &tokens.narrow(1, at, step).unwrap(), &layout, Some(&mut cache));
             close(&part, &expected.narrow(1, at, step).unwrap(), &format!("{family} from {at}"));
             at += step;
         }
-        assert!(
-            decoder.hidden(tokens, &Layout::next(&cache, &[40], 40), Some(&mut cache)).is_err(),
-            "the cache is full"
-        );
+        assert!(decoder.hidden(tokens, &cache.next_layout(&[40], 40), Some(&mut cache)).is_err(), "the cache is full");
     }
 }
 
@@ -114,7 +111,7 @@ fn ragged_rows_with_a_cache() {
         for step in 0..1 {
             let next: Vec<u32> = rows.iter().zip(&heads).map(|(row, head)| all[*row][head + step]).collect();
             let next = Tensor::from_vec(next, (rows.len(), 1), &Device::Cpu).unwrap();
-            let layout = Layout::next(&cache, &vec![1; rows.len()], 1);
+            let layout = cache.next_layout(&vec![1; rows.len()], 1);
             let found = logits(&decoder, &next, &layout, Some(&mut cache));
             for (number, (row, head)) in rows.iter().zip(&heads).enumerate() {
                 let wanted = expected.get(*row).unwrap().narrow(0, head + step, 1).unwrap();

@@ -3,7 +3,7 @@
 use searchmill_engine::operator::OperatorError;
 use serde_json::{Map, Value, json};
 
-use super::Gguf;
+use super::file::Gguf;
 use crate::decoder::DecoderConfig;
 
 /// Architectures by llama.cpp's name, which are ours too.

@@ -2,18 +2,16 @@
 //! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Weights are dequantised into the decoder's f32.
 
 mod config;
+mod file;
 mod tokenizer;
 mod weights;
 
+pub use file::Gguf;
 pub use weights::file_name;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
-use candle_core::quantized::gguf_file::{Content, Value};
 use searchmill_engine::operator::OperatorError;
 
 use super::decoder::{Decoder, DecoderConfig};
@@ -50,40 +48,7 @@ pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
     }
 }
 
-/// An opened file: everything but the weights is read.
-pub struct Gguf {
-    path: PathBuf,
-    content: Content,
-    architecture: String,
-}
-
 impl Gguf {
-    /// Reads the file's head.
-    ///
-    /// # Errors
-    /// When it is broken, or of another architecture.
-    pub fn open(path: PathBuf) -> Result<Self, OperatorError> {
-        let file = File::open(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
-        let content = Content::read(&mut BufReader::new(file)).map_err(|error| {
-            OperatorError::data(format!("{}: this is no whole GGUF file: {}", path.display(), plain(&error)))
-                .with_help("fetch it again")
-        })?;
-        let mut gguf = Self { path, content, architecture: String::new() };
-        let architecture = gguf.text("general.architecture")?.unwrap_or("of no name").to_owned();
-        gguf.architecture = architecture;
-        Ok(gguf)
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The folder it lies in, where files of a tokenizer may lie too.
-    pub fn folder(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("."))
-    }
-
     /// The decoder's configuration.
     ///
     /// # Errors
@@ -112,89 +77,4 @@ impl Gguf {
     pub fn tokenizer(&self) -> Result<tokenizers::Tokenizer, OperatorError> {
         tokenizer::read(self)
     }
-
-    /// The chat template, if it has one.
-    pub fn chat_template(&self) -> Result<Option<String>, OperatorError> {
-        Ok(self.text("tokenizer.chat_template")?.map(str::to_owned))
-    }
-
-    /// Tokens that chat templates know by name.
-    pub(crate) fn special_tokens(&self) -> Result<BTreeMap<String, String>, OperatorError> {
-        let tokens = self.texts("tokenizer.ggml.tokens")?;
-        let mut special = BTreeMap::new();
-        for (name, key) in
-            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
-        {
-            let id = self.whole(&format!("tokenizer.ggml.{key}_token_id"))?;
-            if let Some(token) = id.and_then(|id| tokens.get(id)) {
-                special.insert(name.to_owned(), (*token).to_owned());
-            }
-        }
-        Ok(special)
-    }
-
-    fn broken(&self, problem: impl std::fmt::Display) -> OperatorError {
-        OperatorError::data(format!("{}: {problem}", self.path.display()))
-    }
-
-    fn value(&self, key: &str) -> Option<&Value> {
-        self.content.metadata.get(key)
-    }
-
-    /// A whole number, if it is there.
-    fn whole(&self, key: &str) -> Result<Option<usize>, OperatorError> {
-        let Some(value) = self.value(key) else { return Ok(None) };
-        let number = match value {
-            Value::U8(number) => Some(u64::from(*number)),
-            Value::U16(number) => Some(u64::from(*number)),
-            Value::U32(number) => Some(u64::from(*number)),
-            Value::U64(number) => Some(*number),
-            Value::I8(number) => u64::try_from(*number).ok(),
-            Value::I16(number) => u64::try_from(*number).ok(),
-            Value::I32(number) => u64::try_from(*number).ok(),
-            Value::I64(number) => u64::try_from(*number).ok(),
-            _ => None,
-        };
-        let number = number.and_then(|number| usize::try_from(number).ok());
-        number.map(Some).ok_or_else(|| self.broken(format!("`{key}` is no whole number")))
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, OperatorError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::F32(number)) => Ok(Some(f64::from(*number))),
-            Some(Value::F64(number)) => Ok(Some(*number)),
-            Some(_) => Err(self.broken(format!("`{key}` is no number"))),
-        }
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&str>, OperatorError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.broken(format!("`{key}` is no text"))),
-        }
-    }
-
-    /// A list of texts; empty where there is none.
-    fn texts(&self, key: &str) -> Result<Vec<&str>, OperatorError> {
-        let wrong = || self.broken(format!("`{key}` is no list of texts"));
-        match self.value(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(items)) => {
-                let text = |item: &'_ Value| matches!(item, Value::String(_));
-                if !items.iter().all(text) {
-                    return Err(wrong());
-                }
-                Ok(items.iter().filter_map(|item| item.to_string().ok()).map(String::as_str).collect())
-            }
-            Some(_) => Err(wrong()),
-        }
-    }
-}
-
-/// Candle's error in its own words, without a trace.
-fn plain(error: &candle_core::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().to_owned()
 }

@@ -4,7 +4,7 @@ use searchmill_engine::operator::OperatorError;
 use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
-use super::Gguf;
+use super::file::Gguf;
 
 /// How the Qwen2 family cuts text into words (`pre_tokenizer` of its tokenizer.json).
 const QWEN2: &str =

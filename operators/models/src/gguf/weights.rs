@@ -7,7 +7,7 @@ use std::io::BufReader;
 use candle_core::{Device, Tensor};
 use searchmill_engine::operator::OperatorError;
 
-use super::{Gguf, plain};
+use super::file::{Gguf, plain};
 use crate::decoder::{DecoderConfig, Tensors};
 
 /// Parts of names: Hugging Face's and llama.cpp's.

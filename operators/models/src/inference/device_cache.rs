@@ -1,12 +1,11 @@
 //! Keys and values on a device: for each layer one tensor with a place a row, which grows with the longest row.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::network::Shape;
-use super::slot::Slot;
+use super::shape::Shape;
+use super::slot::{Free, Place, Slot};
 
 /// Tokens that a cache has room for at first.
 const LEAST: usize = 256;
@@ -23,26 +22,6 @@ pub(super) struct DeviceCache {
     context: usize,
     dtype: DType,
     device: Device,
-}
-
-type Free = Arc<Mutex<BTreeSet<usize>>>;
-
-/// A row's place; it is free again when this is dropped.
-pub(super) struct Place {
-    number: usize,
-    free: Free,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number);
-    }
-}
-
-impl Place {
-    pub(super) fn number(&self) -> usize {
-        self.number
-    }
 }
 
 impl DeviceCache {
@@ -87,9 +66,9 @@ impl DeviceCache {
 
     /// A slot with a place of its own.
     pub(super) fn empty(&self) -> Result<Slot> {
-        let number = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-        let Some(number) = number else { candle_core::bail!("all {} places of the cache are taken", self.places) };
-        Ok(Slot::at(Place { number, free: Arc::clone(&self.free) }))
+        let place = Place::take(&self.free);
+        let Some(place) = place else { candle_core::bail!("all {} places of the cache are taken", self.places) };
+        Ok(Slot::at(place))
     }
 
     /// A slot of its own with the first `count` tokens of another one.

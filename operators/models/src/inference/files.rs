@@ -6,7 +6,7 @@ use searchmill_engine::operator::OperatorError;
 use tokenizers::Tokenizer;
 
 use super::chat::ChatTemplate;
-use super::{fitting, read_tokenizer, source};
+use super::source;
 use crate::decoder::{Decoder, DecoderConfig};
 use crate::device::Compute;
 use crate::gguf::{self, Gguf};
@@ -75,4 +75,27 @@ impl Files {
             Self::Gguf(gguf) => gguf.folder(),
         }
     }
+}
+
+/// What a model folder must hold besides its weights.
+pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
+    let path = folder.join("tokenizer.json");
+    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
+    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
+    fitting(tokenizer, config, &path)
+}
+
+/// A tokenizer that has no tokens beyond the model's.
+fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
+    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
+    let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+    if highest > config.vocab_size {
+        return Err(broken(format!(
+            "it has tokens up to {}, but the model's vocabulary is {}",
+            highest - 1,
+            config.vocab_size
+        ))
+        .with_help("the tokenizer must be the model's own"));
+    }
+    Ok(tokenizer)
 }

@@ -2,7 +2,8 @@
 
 use candle_core::Result;
 
-use super::network::{Network, Piece, Scratch, Shape};
+use super::network::{Network, Piece, Scratch};
+use super::shape::Shape;
 use super::slot::Slot;
 use super::tensor_network::TensorNetwork;
 

@@ -11,6 +11,7 @@ mod network;
 pub mod probe;
 mod sampling;
 mod scorer;
+mod shape;
 mod slot;
 mod source;
 mod step_plan;
@@ -36,6 +37,7 @@ pub use control::ControlTokens;
 pub use control::Prompt;
 pub use engine::Limits;
 pub use engine::{Completion, Event, Finish, Request};
+pub use files::read_tokenizer;
 pub use hermes::{Speech, parse_calls};
 pub use sampling::Sampling;
 pub use scorer::{Scored, Scorer};
@@ -73,29 +75,6 @@ pub struct Opening {
     pub memory: Option<u64>,
     /// Where it computes.
     pub compute: Compute,
-}
-
-/// What a model folder must hold besides its weights.
-pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
-    let path = folder.join("tokenizer.json");
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
-    let tokenizer = Tokenizer::from_file(&path).map_err(|error| broken(error.to_string()))?;
-    fitting(tokenizer, config, &path)
-}
-
-/// A tokenizer that has no tokens beyond the model's.
-fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
-    let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
-    let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
-    if highest > config.vocab_size {
-        return Err(broken(format!(
-            "it has tokens up to {}, but the model's vocabulary is {}",
-            highest - 1,
-            config.vocab_size
-        ))
-        .with_help("the tokenizer must be the model's own"));
-    }
-    Ok(tokenizer)
 }
 
 impl TextModel {

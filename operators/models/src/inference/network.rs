@@ -5,36 +5,10 @@ use rayon::prelude::*;
 use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
 use searchmill_kernels::product::{Matrix, multiply, project};
 
+use super::shape::Shape;
 use super::slot::Slot;
-use crate::decoder::{Angles, Block, Decoder, DecoderConfig, Linear, Rope};
+use crate::decoder::{Angles, Block, Decoder, Linear, Rope};
 use candle_core::{DType, Result, Tensor};
-
-/// Sizes of a network.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) layers: usize,
-    pub(super) heads: usize,
-    /// Heads of keys and values.
-    pub(super) shared: usize,
-    pub(super) size: usize,
-    pub(super) hidden: usize,
-    pub(super) wide: usize,
-    pub(super) vocabulary: usize,
-}
-
-impl Shape {
-    pub(super) fn of(config: &DecoderConfig) -> Self {
-        Self {
-            layers: config.num_hidden_layers,
-            heads: config.num_attention_heads,
-            shared: config.key_value_heads(),
-            size: config.head_dimensions(),
-            hidden: config.hidden_size,
-            wide: config.intermediate_size,
-            vocabulary: config.vocab_size,
-        }
-    }
-}
 
 /// Several linear maps of the same inputs, one below the other.
 struct Stack {

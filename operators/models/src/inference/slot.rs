@@ -1,9 +1,38 @@
 //! What a row has read so far: its tokens, and their keys and values in every layer.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use candle_core::Result;
 
-use super::device_cache::Place;
-use super::network::Shape;
+use super::shape::Shape;
+
+/// Numbers of the places that are free.
+pub(super) type Free = Arc<Mutex<BTreeSet<usize>>>;
+
+/// A row's place on a device; it is free again when this is dropped.
+pub(super) struct Place {
+    number: usize,
+    free: Free,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).insert(self.number);
+    }
+}
+
+impl Place {
+    /// The first one that is free, if any is.
+    pub(super) fn take(free: &Free) -> Option<Self> {
+        let number = free.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
+        Some(Self { number, free: Arc::clone(free) })
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+}
 
 /// One row's share of the cache. It grows with the row; what it may grow to is planned before the row is let in.
 #[derive(Default)]

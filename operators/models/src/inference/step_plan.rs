@@ -3,7 +3,8 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::device_cache::DeviceCache;
-use super::network::{Piece, Shape};
+use super::network::Piece;
+use super::shape::Shape;
 use crate::decoder::Rope;
 
 /// Attention scores that lie in memory at once.

@@ -6,7 +6,8 @@ use candle_nn::ops::{rms_norm, softmax_last_dim};
 use candle_nn::rotary_emb::rope_thd;
 
 use super::device_cache::DeviceCache;
-use super::network::{Piece, Shape};
+use super::network::Piece;
+use super::shape::Shape;
 use super::slot::Slot;
 use super::step_plan::{Singles, StepPlan, Text};
 use crate::decoder::{Block, Decoder, Linear, Rope};

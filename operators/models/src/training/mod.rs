@@ -1,5 +1,6 @@
 //! Training a decoder: examples, forward and backward passes, the optimiser, and the state between two steps.
 
+mod batch;
 pub mod example;
 pub mod gradient;
 pub mod optimizer;

@@ -9,7 +9,7 @@ use searchmill_kernels::training::{
     self, Layer, LayerGradients, LowRank, MAPS, Map, MapGradients, Predicted, Sizes, norm, norm_backward,
 };
 
-use super::gradient::{Batch, Outcome, Settings, logits_at_once};
+use super::batch::{Batch, Outcome, Settings, logits_at_once};
 use super::optimizer::Gradients;
 use super::student::Student;
 use crate::decoder::{Angles, Block, DecoderConfig, Dropout, Layout, Linear, adapter_tensor_name, layer_name};

@@ -21,7 +21,9 @@ use searchmill_schemas::{Reject, text_column};
 use self::files::Files;
 use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
-use super::{Keep, TrainParams, held_out_questions, page, trained_parameters};
+use super::held_out::held_out_questions;
+use super::page;
+use super::params::{Keep, TrainParams, trained_parameters};
 
 /// How often the trainer's figures are looked at.
 const LOOK: Duration = Duration::from_secs(1);

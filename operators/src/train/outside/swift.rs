@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_models::decoder::{Decoder, Family};
+use searchmill_models::training::example::Truncation;
 use searchmill_models::training::schedule::Decay;
 use searchmill_models::training::student::Tuning;
 use serde_json::Value;
 
 use super::super::backend::{SwiftParams, no_program};
-use super::super::{Keep, TrainParams, Truncation};
+use super::super::params::{Keep, TrainParams};
 use super::files::Files;
 
 /// Flags by name, in alphabetical order.
@@ -32,7 +33,7 @@ const HANDLED: [&str; 10] = [
 ];
 
 /// What cannot be passed on.
-pub(in crate::train) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
+pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> = no_program("backend.swift.program", &own.program).into_iter().collect();
     issues.extend(variable_issues("backend.swift.environment", &own.environment));
     let mut demand = |holds: bool, path: &str, message: &str, help: &str| {
@@ -305,11 +306,12 @@ pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> 
 mod tests {
     use serde_json::json;
 
+    use super::super::super::backend::Backend;
     use super::*;
 
     fn shown(params: Value, facts: &Facts) -> String {
         let params: TrainParams = serde_json::from_value(params).unwrap();
-        let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };
+        let Backend::Swift(own) = &params.backend else { panic!("swift") };
         assert!(issues(own, &params).is_empty());
         let words = command(own, &params, facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap();
         words.join(" ")
@@ -389,7 +391,7 @@ mod tests {
         );
         assert!(on(1).contains("--eval_strategy no ") && !on(1).contains("--model_type"));
         let params: TrainParams = serde_json::from_value(params).unwrap();
-        let super::super::super::Backend::Swift(own) = &params.backend else { panic!("swift") };
+        let Backend::Swift(own) = &params.backend else { panic!("swift") };
         let facts = Facts { seed: 0, gpus: 3, held_out: false, family: None };
         let failure = command(own, &params, &facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap_err();
         assert!(failure.message.contains("no multiple of 2 examples on each of 3 GPUs"), "{failure}");

@@ -9,12 +9,9 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Admission, Context, FailureKind, OperatorError, Prices, RowFailure, Usage};
 
-use super::response::{self, Heard};
+use super::response::{self, Heard, MOST_BYTES};
 use super::retry_after::retry_after;
 use super::stream::StreamReader;
-
-/// Longest response, streamed or whole.
-pub(super) const MOST_BYTES: usize = 32 << 20;
 
 /// How much of an error's body is read.
 const MOST_ERROR_BYTES: usize = 64 << 10;

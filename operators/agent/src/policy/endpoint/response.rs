@@ -8,6 +8,9 @@ use searchmill_schemas::{Author, ToolCall, Turn};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+/// Longest response, streamed or whole.
+pub(super) const MOST_BYTES: usize = 32 << 20;
+
 /// An answer, or one piece of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Completion {

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::exchange::MOST_BYTES;
-use super::response::{Completion, Heard, Message, TokenUsage, WireCall, arguments, error_message, text};
+use super::response::{Completion, Heard, MOST_BYTES, Message, TokenUsage, WireCall, arguments, error_message, text};
 
 /// Longest line of a stream.
 const MOST_LINE_BYTES: usize = 4 << 20;

@@ -15,7 +15,7 @@ use searchmill_text::normalize::{contains_words, normalize_answer};
 use serde_json::json;
 
 use self::plan::{Hidden, Piece};
-use self::wording::Wording;
+use self::wording::{Wording, joined};
 use super::{Actor, EvidenceParams, EvidenceWording, Offer, Policy, Reply};
 use crate::protocol::tool_call::INSUFFICIENT;
 
@@ -183,10 +183,6 @@ fn readable<'g>(golden: &'g [String], turns: &[Turn]) -> Option<&'g String> {
         shown.iter().any(|text| contains_words(text, &answer))
     };
     golden.iter().find(is_shown).or(golden.first())
-}
-
-fn joined(first: &str, second: &str) -> String {
-    if first.is_empty() || second.is_empty() { format!("{first}{second}") } else { format!("{first} {second}") }
 }
 
 /// Words of a turn: what stands for its tokens.

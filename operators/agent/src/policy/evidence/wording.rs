@@ -120,13 +120,18 @@ impl Wording<'_> {
 
     /// The end, with an answer.
     pub(super) fn answer(&mut self, answer: &str) -> String {
-        super::joined(self.pick(ANSWERS), &format!("<answer>{}</answer>", answer.trim()))
+        joined(self.pick(ANSWERS), &format!("<answer>{}</answer>", answer.trim()))
     }
 
     /// The end, without one.
     pub(super) fn insufficient(&mut self, answer: &str) -> String {
-        super::joined(self.pick(GIVING_UP), &format!("<answer>{answer}</answer>"))
+        joined(self.pick(GIVING_UP), &format!("<answer>{answer}</answer>"))
     }
+}
+
+/// Two sentences, of which either may be empty.
+pub(super) fn joined(first: &str, second: &str) -> String {
+    if first.is_empty() || second.is_empty() { format!("{first}{second}") } else { format!("{first} {second}") }
 }
 
 fn listed(queries: &[String]) -> String {

@@ -1,9 +1,8 @@
-//! FlashRAG's layout (Jin et al. 2024): questions `id, question, golden_answers, metadata`, documents `id, contents`.
+//! FlashRAG's questions (Jin et al. 2024): `id, question, golden_answers, metadata`.
 
-use searchmill_schemas::{Document, Question};
-use serde_json::{Map, Value};
+use searchmill_schemas::Question;
+use serde_json::Value;
 
-use super::field::{metadata, need_text, object, take_object, take_text};
 use super::{hotpotqa, multihop_rag, musique};
 
 /// One question. Evidence is taken from the metadata where it is there in a form that FlashRAG's own sets use.
@@ -15,49 +14,5 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
         musique::question(number, record)
     } else {
         hotpotqa::question(number, record)
-    }
-}
-
-/// One document: the first line of `contents` is the title (quotes around it are dropped), the rest the text. A single
-/// line is a text without a title.
-pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
-    let mut fields = object(record)?;
-    let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
-    let given_title = take_text(&mut fields, &["title"]);
-    let contents = need_text(&mut fields, &["contents", "text"])?;
-    let (title, text) = match (given_title, contents.split_once('\n')) {
-        (None, Some((title, text))) => (Some(unquoted(title)), text.to_owned()),
-        (Some(title), Some((first, text))) if unquoted(first) == title => (Some(title), text.to_owned()),
-        (title, _) => (title, contents),
-    };
-    let title = title.filter(|title| !title.is_empty());
-    Ok(Document { id, title, text, metadata: metadata(flat(fields)) })
-}
-
-fn unquoted(title: &str) -> String {
-    let title = title.trim();
-    let inner = title.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    inner.unwrap_or(title).to_owned()
-}
-
-fn flat(mut fields: Map<String, Value>) -> Map<String, Value> {
-    let inner = take_object(&mut fields, "metadata");
-    fields.extend(inner);
-    fields
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn the_first_line_is_the_title() {
-        let row =
-            document(0, json!({"id": 7, "contents": "\"Evan Morris\"\nEvan was.", "metadata": {"url": "u"}})).unwrap();
-        assert_eq!((row.id.as_str(), row.title.as_deref(), row.text.as_str()), ("7", Some("Evan Morris"), "Evan was."));
-        assert_eq!(row.metadata.as_deref(), Some(r#"{"url":"u"}"#));
-        let row = document(3, json!({"contents": "no title here"})).unwrap();
-        assert_eq!((row.id.as_str(), row.title, row.text.as_str()), ("3", None, "no title here"));
     }
 }

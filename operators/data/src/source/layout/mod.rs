@@ -1,6 +1,7 @@
 //! Data sets by name: how their records become questions and documents. One file each.
 
 mod beir;
+mod contents;
 mod context;
 mod field;
 mod flashrag;
@@ -99,7 +100,7 @@ impl Layout {
             Self::Hipporag => hipporag::document(record).map(|document| vec![document]),
             Self::TitleSentences => title_sentences::documents(&record),
             Self::Flashrag | Self::Bamboogle | Self::NqOpen => {
-                flashrag::document(number, record).map(|document| vec![document])
+                contents::document(number, record).map(|document| vec![document])
             }
         };
         documents.map_err(Fault::row)

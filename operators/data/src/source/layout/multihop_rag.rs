@@ -36,7 +36,7 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
     if !fields.contains_key("body") && fields.contains_key("contents") {
         fields.insert("id".to_owned(), Value::String(id));
-        return super::flashrag::document(number, Value::Object(fields));
+        return super::contents::document(number, Value::Object(fields));
     }
     let title = take_text(&mut fields, &["title"]);
     let text = need_text(&mut fields, &["body", "text"])?;

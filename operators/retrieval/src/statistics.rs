@@ -1,0 +1,50 @@
+//! BM25's weights: how much a term counts by its rarity, and by its frequency in a document.
+
+use tantivy::fieldnorm::FieldNormReader;
+
+/// Tantivy's constants.
+const K1: f32 = 1.2;
+const B: f32 = 0.75;
+/// Term frequencies below this have their factors in a table.
+const TABLED: usize = 8;
+
+/// What the scores need to know of the whole index.
+pub(crate) struct Statistics {
+    documents: u64,
+    /// Term-frequency factor by frequency (below [`TABLED`]) and length class.
+    factors: Vec<[f32; 256]>,
+    /// The part of the denominator that depends on the length class.
+    norms: [f32; 256],
+}
+
+impl Statistics {
+    /// Of an index of so many documents, with so many tokens in all.
+    pub(super) fn of(documents: u64, tokens: u64) -> Self {
+        let average = tokens as f32 / documents.max(1) as f32;
+        let norm = |class: usize| {
+            let length = FieldNormReader::id_to_fieldnorm(class as u8) as f32;
+            K1 * (1.0 - B + B * length / average.max(f32::MIN_POSITIVE))
+        };
+        let norms: [f32; 256] = std::array::from_fn(norm);
+        let factors = (0..TABLED).map(|tf| norms.map(|norm| factor(tf as u32, norm))).collect();
+        Self { documents, factors, norms }
+    }
+
+    /// BM25's inverse document frequency, ln(1 + (N - n + 0.5) / (n + 0.5)), times k1 + 1.
+    pub(super) fn weight(&self, document_frequency: u64) -> f32 {
+        let (all, with) = (self.documents as f32, document_frequency as f32);
+        (1.0 + (all - with + 0.5) / (with + 0.5)).ln() * (1.0 + K1)
+    }
+
+    pub(super) fn factor(&self, frequency: u32, class: u8) -> f32 {
+        match self.factors.get(frequency as usize) {
+            Some(row) => row[class as usize],
+            None => factor(frequency, self.norms[class as usize]),
+        }
+    }
+}
+
+fn factor(frequency: u32, norm: f32) -> f32 {
+    let frequency = frequency as f32;
+    frequency / (frequency + norm)
+}

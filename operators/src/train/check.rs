@@ -1,0 +1,106 @@
+//! What cannot be among the params of `train`.
+
+use searchmill_data::program::{variable_issues, write_issues};
+use searchmill_engine::operator::ParamIssue;
+use searchmill_models::training::student::{ALL_LINEAR, LoraParams, MODULES};
+
+use super::backend::{Backend, no_program};
+use super::outside::swift;
+use super::params::TrainParams;
+
+/// All that is wrong with them.
+pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut demand = |holds: bool, path: &str, message: &str| {
+        if !holds {
+            issues.push(ParamIssue::new(path, message));
+        }
+    };
+    let positive = |number: f64| number.is_finite() && number > 0.0;
+    let share = |number: f64| (0.0..1.0).contains(&number);
+    demand(positive(params.epochs), "epochs", "must be greater than 0");
+    demand(params.max_steps != Some(0), "max_steps", "must be at least 1");
+    demand(params.batch_size > 0, "batch_size", "must be at least 1");
+    demand(params.pass_tokens > 0, "pass_tokens", "must be at least 1");
+    demand(params.max_length > 1, "max_length", "must be at least 2");
+    demand((0.0..=1.0).contains(&params.context_weight), "context_weight", "must be between 0 and 1");
+    demand(positive(params.learning_rate), "learning_rate", "must be greater than 0");
+    demand((0.0..=1.0).contains(&params.warmup_ratio), "warmup_ratio", "must be between 0 and 1");
+    demand(params.max_grad_norm.is_none_or(positive), "max_grad_norm", "must be greater than 0, or null");
+    demand(share(params.eval_share), "eval_share", "must be from 0 to under 1");
+    demand(params.eval_steps > 0, "eval_steps", "must be at least 1");
+    demand(params.early_stopping != Some(0), "early_stopping", "must be at least 1");
+    demand(params.save_steps > 0, "save_steps", "must be at least 1");
+    demand(share(params.optimizer.beta1), "optimizer.beta1", "must be from 0 to under 1");
+    demand(share(params.optimizer.beta2), "optimizer.beta2", "must be from 0 to under 1");
+    demand(positive(params.optimizer.epsilon), "optimizer.epsilon", "must be greater than 0");
+    let decay = params.optimizer.weight_decay;
+    demand(decay.is_finite() && decay >= 0.0, "optimizer.weight_decay", "must be 0 or more");
+    issues.extend(params.lora().into_iter().flat_map(|lora| lora_issues(lora, params.backend.is_outside())));
+    issues.extend(backend_issues(params));
+    issues
+}
+
+/// Trainers of others know more modules than those of our own decoders.
+fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if lora.rank == 0 {
+        issues.push(ParamIssue::new("tuning.lora.rank", "must be at least 1"));
+    }
+    if !(lora.alpha.is_finite() && lora.alpha > 0.0) {
+        issues.push(ParamIssue::new("tuning.lora.alpha", "must be greater than 0"));
+    }
+    if !(0.0..1.0).contains(&lora.dropout) {
+        issues.push(ParamIssue::new("tuning.lora.dropout", "must be from 0 to under 1"));
+    }
+    let known = |name: &str| outside && !name.is_empty() || name == ALL_LINEAR || MODULES.contains(&name);
+    let path = |place: usize| format!("tuning.lora.target_modules.{place}");
+    let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
+    issues.extend(strange.map(|(place, name)| {
+        let help = format!("write {ALL_LINEAR}, or any of {}", MODULES.join(", "));
+        ParamIssue::new(path(place), format!("there is no module `{name}`")).with_help(help)
+    }));
+    if lora.target_modules.is_empty() {
+        issues.push(ParamIssue::new("tuning.lora.target_modules", "names nothing to adapt"));
+    }
+    issues
+}
+
+/// What cannot be, of the backend's own params and of those that it does not know.
+fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
+    match &params.backend {
+        Backend::Candle => Vec::new(),
+        Backend::Swift(own) => {
+            let mut issues = foreign(params, "ms-swift", "set `backend.swift.gradient_checkpointing`");
+            issues.extend(swift::issues(own, params));
+            issues
+        }
+        Backend::Exec(own) => {
+            let mut issues = foreign(params, "another trainer", "tell the program in `arguments` or `params`");
+            issues.extend(no_program("backend.exec.program", &own.program));
+            issues.extend(variable_issues("backend.exec.environment", &own.environment));
+            issues.extend(write_issues("backend.exec.writes", &own.writes));
+            if !own.arguments.iter().any(|argument| argument.contains("{output}")) {
+                let issue = ParamIssue::new("backend.exec.arguments", "do not say where the trained model goes");
+                issues.push(issue.with_help("let one of them hold `{output}`"));
+            }
+            issues
+        }
+    }
+}
+
+/// What only the trainer of our own knows.
+fn foreign(params: &TrainParams, who: &str, checkpointing: &str) -> Vec<ParamIssue> {
+    let default = TrainParams::default();
+    let mut issues = Vec::new();
+    let mut refuse = |given: bool, path: &str, help: &str| {
+        if given {
+            issues.push(ParamIssue::new(path, format!("{who} does not know it")).with_help(help));
+        }
+    };
+    refuse(params.checkpointing != default.checkpointing, "checkpointing", checkpointing);
+    refuse(params.pass_tokens != default.pass_tokens, "pass_tokens", "leave it out: it is for the backend `candle`");
+    refuse(params.context_weight != 0.0, "context_weight", "leave it out: it is for the backend `candle`");
+    refuse(params.save_steps != default.save_steps, "save_steps", "leave it out: it is for the backend `candle`");
+    issues
+}

@@ -1,0 +1,96 @@
+//! A question before it is a row: its type, its words, its answers and the facts that support them.
+
+use schemars::JsonSchema;
+use searchmill_schemas::{Evidence, Question};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::fact::Fact;
+use crate::layout::World;
+
+/// The kinds of question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionType {
+    /// The end of a chain of relations.
+    Inference,
+    /// Two numbers compared.
+    Comparison,
+    /// Dated events put in order, or the time between them.
+    Temporal,
+    /// The documents do not say.
+    Null,
+}
+
+/// The golden answer of a null question, as in MultiHop-RAG.
+const INSUFFICIENT: &str = "Insufficient Information";
+
+impl QuestionType {
+    /// Every type.
+    pub const ALL: [Self; 4] = [Self::Inference, Self::Comparison, Self::Temporal, Self::Null];
+
+    /// The name in question rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inference => "inference",
+            Self::Comparison => "comparison",
+            Self::Temporal => "temporal",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// A question before it is a row.
+pub struct Draft {
+    pub kind: QuestionType,
+    /// The way it is asked: `chain`, `which`, `difference`, …
+    pub form: &'static str,
+    pub text: String,
+    pub answers: Vec<String>,
+    /// What supports the answer.
+    pub facts: Vec<Fact>,
+    /// The alternatives that the question offers, in the order written; empty where it offers none.
+    pub options: Vec<String>,
+}
+
+impl Draft {
+    pub(super) fn new(kind: QuestionType, form: &'static str, text: String) -> Self {
+        Self { kind, form, text, answers: Vec::new(), facts: Vec::new(), options: Vec::new() }
+    }
+
+    pub(super) fn null(form: &'static str, text: String) -> Self {
+        let answers = vec![INSUFFICIENT.to_owned()];
+        Self { answers, ..Self::new(QuestionType::Null, form, text) }
+    }
+
+    /// The row.
+    pub fn row(self, id: String, world: &World) -> Question {
+        let chain: Vec<_> = self.facts.iter().map(|fact| world.triple(*fact)).collect();
+        let metadata = json!({"form": self.form, "hops": self.facts.len(), "chain": chain});
+        Question {
+            id,
+            question: self.text,
+            golden_answers: self.answers,
+            question_type: Some(self.kind.name().to_owned()),
+            evidence: self.facts.iter().map(|fact| world.evidence(*fact)).collect(),
+            metadata: Some(metadata.to_string()),
+        }
+    }
+}
+
+impl World {
+    fn evidence(&self, fact: Fact) -> Evidence {
+        let position = self.source_of(fact);
+        Evidence {
+            document_id: Some(Self::document_id(position)),
+            title: Some(self.title(position)),
+            fact: self.sentence(fact),
+        }
+    }
+
+    /// Subject, relation, object.
+    fn triple(&self, fact: Fact) -> [String; 3] {
+        let object = self.value(fact).map_or_else(String::new, |value| self.written(value));
+        [self.name(fact.subject), fact.relation.name(), object]
+    }
+}

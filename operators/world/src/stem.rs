@@ -1,0 +1,47 @@
+//! Stems of names: a grammar of syllables whose every word reads one way only, so distinct numbers give distinct words.
+
+pub(crate) const ONSETS: [&str; 24] = [
+    "B", "Br", "D", "Dr", "F", "Fl", "G", "Gl", "H", "J", "K", "Kr", "L", "M", "N", "P", "Pr", "R", "S", "St", "T",
+    "Tr", "V", "Z",
+];
+const FIRST_VOWELS: [&str; 10] = ["a", "e", "i", "o", "u", "au", "ei", "ie", "é", "ö"];
+pub(crate) const MIDDLES: [&str; 40] = [
+    "l", "r", "n", "m", "v", "d", "g", "k", "t", "z", "lm", "ld", "lv", "lk", "rn", "rm", "rv", "rd", "rk", "rth",
+    "nd", "ng", "nk", "nt", "mb", "mp", "sk", "st", "sp", "zh", "vr", "dr", "gr", "kr", "tr", "ss", "ll", "nn", "sv",
+    "x",
+];
+const LAST_VOWELS: [&str; 6] = ["a", "e", "i", "o", "u", "ai"];
+const ENDS: [&str; 24] = [
+    "l", "r", "n", "m", "s", "x", "k", "d", "th", "v", "sk", "st", "nd", "rn", "rk", "lm", "ld", "nt", "ss", "ng", "z",
+    "rd", "lt", "mp",
+];
+
+/// How many stems there are.
+pub(crate) const STEMS: u64 =
+    (ONSETS.len() * FIRST_VOWELS.len() * MIDDLES.len() * LAST_VOWELS.len() * ENDS.len()) as u64;
+
+/// Word number `number`: consonants and vowels alternate and each list holds distinct entries, so no two are equal.
+pub(crate) fn stem(number: u64) -> String {
+    let mut rest = number;
+    let mut take = |list: &[&'static str]| {
+        let entry = list[(rest % list.len() as u64) as usize];
+        rest /= list.len() as u64;
+        entry
+    };
+    let parts = [take(&ONSETS), take(&FIRST_VOWELS), take(&MIDDLES), take(&LAST_VOWELS), take(&ENDS)];
+    parts.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn stems_are_distinct() {
+        let stems: BTreeSet<String> = (0..STEMS).map(stem).collect();
+        assert_eq!(stems.len() as u64, STEMS);
+        const { assert!(STEMS > 1_300_000) };
+    }
+}

@@ -1,0 +1,27 @@
+//! Conversion between row structs and record batches.
+
+use arrow::array::RecordBatch;
+
+use crate::record::{Record, SchemaError};
+
+/// Rows to one record batch with exactly the kind's columns.
+///
+/// # Errors
+/// When a value does not fit its column (never for rows made by this crate's structs).
+pub fn to_batch<R: Record>(rows: &[R]) -> Result<RecordBatch, SchemaError> {
+    let schema = R::KIND.schema();
+    let batch = serde_arrow::to_record_batch(schema.fields(), &rows)
+        .map_err(|error| SchemaError(format!("cannot make {} rows: {error}", R::KIND)))?;
+    RecordBatch::try_new(schema, batch.columns().to_vec())
+        .map_err(|error| SchemaError(format!("cannot make {} rows: {error}", R::KIND)))
+}
+
+/// One record batch to rows; columns that the kind does not know are ignored.
+///
+/// # Errors
+/// When a required column is missing or of another type.
+pub fn from_batch<R: Record>(batch: &RecordBatch) -> Result<Vec<R>, SchemaError> {
+    let known = crate::compat::conform(R::KIND, batch)?;
+    serde_arrow::from_record_batch(&known)
+        .map_err(|error| SchemaError(format!("cannot read {} rows: {error}", R::KIND)))
+}

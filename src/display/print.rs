@@ -1,0 +1,21 @@
+//! Lines to stdout and stderr.
+
+use std::io::Write;
+
+use super::safe::safe;
+
+/// Prints to stdout. A closed pipe ends the output, not the program.
+pub(super) fn out(text: &str) {
+    let mut stream = anstream::stdout().lock();
+    if writeln!(stream, "{}", safe(text)).is_err() {
+        tracing::debug!("stdout is closed");
+    }
+}
+
+/// Prints to stderr.
+pub(super) fn err(text: &str) {
+    let mut stream = anstream::stderr().lock();
+    if writeln!(stream, "{}", safe(text)).is_err() {
+        tracing::debug!("stderr is closed");
+    }
+}
