@@ -566,7 +566,8 @@ pub(crate) struct ExportArgs {
     /// Of the artifacts before this one, only what is known of them.
     #[arg(long, requires = "what")]
     pub(crate) shallow: bool,
-    /// Also the rows that external nodes of its lineage paid for; without an artifact, those of all external nodes.
+    /// Also the rows that external nodes of its lineage paid for, and the answers of the models that they asked (also to
+    /// calls of other pipelines); without an artifact, those of all external nodes.
     #[arg(long)]
     pub(crate) memo: bool,
 }

@@ -35,6 +35,7 @@ pub(super) fn audit(session: &Session<'_>, args: &AuditArgs) -> Result<u8, Failu
     let mut report = verify(&store, &catalog, &roots, &closure, &ledger, args.strict);
     let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
     runs.extend(run_of(&target));
+    runs.extend(report.replaced.values().cloned());
     verify_ledger(&store, &runs, &mut report);
     if let Target::Run(run) = &target {
         note_unfinished(&store, run, &mut report);

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use searchmill_engine::fingerprint::{NodeKey, hash_bytes};
-use searchmill_engine::store::{NodeRun, RunRecord};
+use searchmill_engine::store::{NodeResult, NodeRun, RunRecord};
+use searchmill_fixtures::openai_server::{Step, answer, status};
 
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
@@ -200,6 +201,115 @@ fn what_was_paid_and_is_not_remembered_was_not_checked() {
     let told = bench.mill.call(&["audit", "answers"]).exit(6);
     assert!(last_line(&told).contains("6 of 6 remembered rows of answers"), "{}", told.stdout);
     bench.mill.call(&["audit", "bm25"]).exit(0);
+}
+
+/// Questions `q0`, … that are answered so.
+fn saying(count: usize, step: impl Fn(usize) -> Step) -> Vec<(String, Vec<Step>)> {
+    (0..count).map(|number| (format!("q{number}"), vec![step(number)])).collect()
+}
+
+fn answers_of(bench: &Bench, run: &str) -> NodeRun {
+    let nodes = bench.mill.store().run_nodes(run);
+    nodes.into_iter().find(|node| node.node == "answers").expect("a node")
+}
+
+/// Segments of the rows, or of the answers, behind the rollout of the newest run.
+fn segments(bench: &Bench, of_rows: bool) -> Vec<std::path::PathBuf> {
+    let store = bench.mill.store();
+    let node = answers_of(bench, store.run_ids().last().expect("a run"));
+    let result = store.result(&node.key.expect("a key")).expect("a result");
+    let base = if of_rows { result.memo } else { result.asked }.expect("a memo");
+    let files = files_in(&store.memo_folder(&base)).into_iter();
+    files.filter(|path| path.extension().is_some_and(|end| end == "rows")).collect()
+}
+
+#[test]
+fn what_was_bought_by_force_and_is_gone_was_not_checked() {
+    for (of_rows, cut, wanted) in [
+        (true, false, "6 of 6 remembered rows of answers"),
+        (true, true, "remembered rows of answers"),
+        (false, false, "6 of 6 remembered answers of answers"),
+    ] {
+        let mut bench = Bench::new(&patient(6, Duration::ZERO));
+        bench.run(&[]).exit(0);
+        let first = segments(&bench, of_rows);
+        bench.serve(&saying(6, |_| answer("Paris")));
+        bench.run(&["--force=answers"]).exit(0);
+        bench.mill.call(&["audit", "latest", "--rollouts"]).exit(0);
+        // What the forced run has paid goes; what has the same keys and is older does not stand for it.
+        let new: Vec<_> = segments(&bench, of_rows).into_iter().filter(|path| !first.contains(path)).collect();
+        assert_eq!(new.len(), 1, "{new:?}");
+        if cut {
+            let file = fs::File::options().write(true).open(&new[0]).expect("a segment");
+            file.set_len(file.metadata().expect("a length").len() / 2).expect("cut");
+        } else {
+            fs::remove_file(&new[0]).expect("removed");
+        }
+        for more in [&[][..], &["--rollouts"]] {
+            let told = bench.mill.call(&[&["audit", "latest"], more].concat()).exit(6);
+            assert!(told.stdout.contains(wanted), "{wanted}: {}", told.stdout);
+        }
+    }
+}
+
+#[test]
+fn a_result_that_a_forced_run_replaced_is_not_called_wrong() {
+    let mut bench = Bench::new(&patient(6, Duration::ZERO));
+    bench.run(&[]).exit(0);
+    bench.serve(&saying(6, |_| answer("Paris")));
+    bench.run(&["--force=answers"]).exit(0);
+    let ids = bench.mill.store().run_ids();
+    let [first, forced] = [ids[0].as_str(), ids[1].as_str()];
+    let audit = |args: &[&str], code: i32| bench.mill.call(&[&["audit"], args].concat()).exit(code).stdout;
+    audit(&["latest", "--rollouts"], 0);
+    let words = format!("result of answers (replaced by run {forced}: only its files were compared)");
+    for more in [&[][..], &["--rollouts"], &["--replay"]] {
+        let told = audit(&[&["previous"], more].concat(), 6);
+        assert!(told.contains(&words), "{told}");
+    }
+    let told = audit(&["previous", "--rollouts"], 6);
+    assert!(told.contains(&format!("answers of answers (replaced by run {forced})")), "{told}");
+    // Also where another node of the run is meant, whose input it was.
+    assert!(audit(&["scores", "--run", first], 6).contains(&words));
+
+    // A byte of its files.
+    let store = bench.mill.store();
+    let before = answers_of(&bench, first);
+    let folder = store.artifact_folder(&before.outputs["trajectories"].id);
+    let part = folder.join("part-00000.parquet");
+    let whole = fs::read(&part).expect("a part");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    fs::write(&part, &flipped).expect("written");
+    assert!(audit(&["previous"], 1).contains("its content was changed"));
+    fs::write(&part, &whole).expect("written");
+    audit(&["previous"], 6);
+    // All of it.
+    let kept = bench.mill.path("kept");
+    fs::rename(&folder, &kept).expect("moved");
+    assert!(audit(&["previous"], 6).contains("it is gone from the store"));
+    fs::rename(&kept, &folder).expect("moved back");
+
+    // A record that names a later run which did not make it is forged.
+    bench.run(&[]).exit(0);
+    let plain = store.run_ids().pop().expect("a run");
+    let result = store.result(&before.key.expect("a key")).expect("a result");
+    let forgery = NodeResult { outputs: before.outputs, run: plain.clone(), ..result };
+    store.record_anew(&forgery).expect("recorded");
+    for run in [forced, plain.as_str()] {
+        assert!(audit(&[run], 1).contains("the result record says"));
+    }
+}
+
+#[test]
+fn a_result_whose_rejects_were_tried_again_is_not_called_wrong() {
+    let mut bench = Bench::new(&saying(6, |number| if number == 3 { status(400) } else { answer("Rome") }));
+    bench.run(&[]).exit(3);
+    bench.serve(&saying(6, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    let told = bench.mill.call(&["audit", "previous"]).exit(6);
+    assert!(last_line(&told).contains("result of answers (replaced by run "), "{}", told.stdout);
+    bench.mill.call(&["audit", "latest"]).exit(0);
 }
 
 const ROLLOUTS: &str = "\

@@ -443,11 +443,16 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     there.run(&[]).exit(0);
     assert_eq!(there.paid(&more), 4);
     let told = there.mill.call(&["export", "answers", "both.tar.zst", "--memo", "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], questions + 4);
-    assert_eq!(import(&here.mill, &there.mill.path("both.tar.zst"))["rows"], 4);
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * (questions + 4), "those of its lineage, answers included");
+    assert_eq!(import(&here.mill, &there.mill.path("both.tar.zst"))["rows"], 2 * 4);
     let mut third = here;
     third.serve(&patient(questions + 4, Duration::ZERO));
     third.ask(&more);
     third.run(&[]).exit(0);
+    assert_eq!(third.paid(&more), 0);
+    // Also where only the answers help.
+    third.replace("samples: 1", "samples: 1\n      max_turns: 7");
+    let told = third.run(&[]).exit(0);
+    assert!(told.nodes("node_finished").contains("answers"), "{}", told.stdout);
     assert_eq!(third.paid(&more), 0);
 }

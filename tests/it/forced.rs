@@ -79,6 +79,89 @@ fn a_forced_run_that_was_cut_off_goes_on() {
 }
 
 #[test]
+fn a_plain_run_goes_on_with_a_forced_run_that_was_cut_off() {
+    let mut bench = Bench::new(&script(20, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    bench.serve(&script(20, |_| answer("Paris")));
+    bench.run(&["--force=answers", "--budget", "calls=8"]).exit(4);
+    assert_eq!(bench.server.count(), 8);
+    let planned = bench.call(&["plan", "pipeline.yaml", "--json"]).exit(0).events();
+    let node = planned.iter().find(|node| node["node"] == "answers").expect("the node");
+    assert_eq!((&node["status"], &node["detail"]), (&"run".into(), &"a forced run was cut off".into()));
+    assert_eq!((&node["rows"]["known"], &node["rows"]["to_compute"]), (&8.into(), &12.into()));
+    let why = bench.call(&["why", "answers", "--file", "pipeline.yaml"]).exit(0).stdout;
+    assert!(why.contains("a forced run was cut off"), "{why}");
+    let states = bench.call(&["status", "pipeline.yaml", "--json"]).exit(0).events();
+    assert!(states.iter().any(|node| node["node"] == "answers" && node["status"] == "run"), "{states:?}");
+    // Where the node is not to run, what is recorded counts.
+    let told = bench.run(&["--only", "scores"]).exit(0);
+    assert!(told.cached().contains("answers") && bench.server.count() == 8, "{}", told.stdout);
+    let told = bench.run(&[]).exit(0);
+    assert_eq!(told.reasons("answers"), ["force_unfinished"]);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (20, 20));
+    assert_eq!((bench.run(&[]).exit(0).ran().as_str(), bench.server.count()), ("", 20));
+    // Finished, so the next one begins anew.
+    bench.run(&["--force=answers"]).exit(0);
+    assert_eq!(bench.server.count(), 40);
+}
+
+#[test]
+fn a_forced_run_that_was_killed_goes_on_in_a_plain_one() {
+    let wait = |_| Step::After(Duration::from_millis(300), Box::new(answer("Paris")));
+    let mut bench = Bench::new(&script(24, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    bench.serve(&script(24, wait));
+    let mut child = bench.command(&["--force=answers"]).spawn().expect("a child");
+    while bench.server.count() < 16 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("a running child");
+    child.wait().expect("a child");
+    let told = bench.run(&[]).exit(0);
+    assert_eq!((told.reasons("answers"), say(&bench, "Paris")), (vec!["force_unfinished".to_owned()], 24));
+    let again = bench.server.count() - 24;
+    assert!(again <= 8, "what was in flight is paid again, and nothing else: {again}");
+    assert_eq!(bench.run(&[]).exit(0).ran(), "");
+}
+
+#[test]
+fn a_plain_run_that_completes_a_forced_one_ends_it() {
+    let mut bench = Bench::new(&script(20, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    let before = bench.mill.read("questions.jsonl");
+    bench.serve(&script(20, |_| answer("Paris")));
+    bench.run(&["--force=answers", "--budget", "calls=8"]).exit(4);
+    bench.relabel(&serde_json::json!({"golden_answers": ["Paris"]}));
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (20, 20));
+    // With the labels of before, too, only what was bought by force counts.
+    let labels = bench.mill.read("questions.jsonl");
+    bench.mill.write("questions.jsonl", &before);
+    bench.run(&[]).exit(0);
+    assert_eq!((bench.server.count(), say(&bench, "Paris")), (20, 20));
+    bench.mill.write("questions.jsonl", &labels);
+    let told = bench.run(&["--force=answers"]).exit(0);
+    assert!(!told.stdout.contains("was cut off"), "{}", told.stdout);
+    assert_eq!(bench.server.count(), 40, "the next forced run begins anew");
+}
+
+#[test]
+fn a_forced_run_that_was_cut_off_leaves_the_results_of_other_inputs_alone() {
+    let bench = Bench::new(&script(20, |_| answer("Rome")));
+    bench.run(&[]).exit(0);
+    ask(&bench, 10);
+    bench.run(&[]).exit(0);
+    bench.run(&["--force=answers", "--budget", "calls=4"]).exit(4);
+    assert_eq!(bench.server.count(), 24);
+    ask(&bench, 20);
+    let told = bench.run(&[]).exit(0);
+    assert!(told.cached().contains("answers") && bench.server.count() == 24, "{}", told.stdout);
+    ask(&bench, 10);
+    bench.run(&[]).exit(0);
+    assert_eq!(bench.server.count(), 30);
+}
+
+#[test]
 fn forced_nodes_that_send_the_same_share_the_answers() {
     let bench = Bench::new(&script(12, |_| answer("Rome")));
     bench.twice();

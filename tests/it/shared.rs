@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
 use crate::s3_server::{S3Server, SECRET_KEY};
+use searchmill_fixtures::openai_server::answer;
 
 const STORE: &str = "s3://bucket/team/store";
 
@@ -71,6 +72,17 @@ impl Team {
 
     fn answers(&self, machine: usize) -> String {
         self.call(machine, &["show", "answers", "--json", "-n", "0"]).exit(0).stdout
+    }
+
+    /// Another endpoint, which was asked nothing yet, answers all questions so.
+    fn serve(&mut self, questions: usize, text: &str) {
+        let script: Vec<_> = (0..questions).map(|number| (format!("q{number}"), vec![answer(text)])).collect();
+        self.bench.serve(&script);
+    }
+
+    /// Rows of the newest run with that answer, as a machine shows them.
+    fn say(&self, machine: usize, text: &str) -> usize {
+        self.answers(machine).lines().filter(|line| line.contains(&format!("<answer>{text}</answer>"))).count()
     }
 }
 
@@ -331,6 +343,64 @@ fn a_machine_that_was_suspended_looks_before_it_pays_again() {
     assert!(told.cached().contains("answers"), "{}", told.stdout);
     assert_eq!(team.answers(0), team.answers(1));
     crate::say(&format!("suspended: {paid} calls for {questions} questions, none after waking up"));
+}
+
+#[test]
+fn what_one_machine_forces_counts_on_all_of_them() {
+    let mut team = Team::new(3, 10, Duration::ZERO);
+    team.run(0).exit(0);
+    team.run(1).exit(0);
+    assert_eq!(team.paid(), 10);
+    team.serve(10, "Paris");
+    let force = ["run", "pipeline.yaml", "--json", "--force=answers"];
+    team.call(0, &force).exit(0);
+    // The second machine has the result of before in its copy.
+    for machine in [1, 0, 2, 1] {
+        let told = team.run(machine).exit(0);
+        assert!(told.cached().contains("answers"), "machine {machine}: {}", told.stdout);
+        assert_eq!((team.paid(), team.say(machine, "Paris")), (10, 10), "machine {machine}");
+    }
+    // Other labels, on the machine that forced nothing: rows since then.
+    let questions = team.mill(1).read("questions.jsonl").replace("[\"Rome\"]", "[\"Paris\"]");
+    team.mill(1).write("questions.jsonl", &questions);
+    team.run(1).exit(0);
+    assert_eq!((team.paid(), team.say(1, "Paris")), (10, 10));
+    team.call(1, &["audit", "latest"]).exit(0);
+    // Forced there, it counts on the first one.
+    team.serve(10, "Oslo");
+    team.call(1, &force).exit(0);
+    team.mill(0).write("questions.jsonl", &questions);
+    let told = team.run(0).exit(0);
+    assert!(told.cached().contains("answers"), "{}", told.stdout);
+    assert_eq!((team.paid(), team.say(0, "Oslo")), (10, 10));
+    // What that asks of the store: one object for each such node of a run that has nothing to do.
+    let asked = || team.s3.requests("GET /bucket/team/store/memo/");
+    let before = asked();
+    assert_eq!(team.run(0).exit(0).ran(), "");
+    assert_eq!(asked() - before, 1);
+}
+
+#[test]
+fn a_forced_run_that_was_cut_off_goes_on_from_another_machine() {
+    let mut team = Team::new(2, 12, Duration::ZERO);
+    team.run(0).exit(0);
+    team.run(1).exit(0);
+    team.serve(12, "Paris");
+    let force = ["run", "pipeline.yaml", "--json", "--force=answers"];
+    team.call(0, &[&force[..], &["--budget", "calls=5"]].concat()).exit(4);
+    assert_eq!(team.paid(), 5);
+    let told = team.run(1).exit(0);
+    assert_eq!(told.reasons("answers"), ["force_unfinished"]);
+    assert_eq!((team.paid(), team.say(1, "Paris")), (12, 12));
+    // The first machine takes what the second one has made of it.
+    let told = team.run(0).exit(0);
+    assert_eq!((told.ran().as_str(), team.paid(), team.say(0, "Paris")), ("", 12, 12));
+    // Cut off again, and forced on the other machine: it goes on, and the next one begins anew.
+    team.call(1, &[&force[..], &["--budget", "calls=5"]].concat()).exit(4);
+    team.call(0, &force).exit(0);
+    assert_eq!(team.paid(), 24);
+    team.call(1, &force).exit(0);
+    assert_eq!(team.paid(), 36);
 }
 
 #[test]

@@ -37,7 +37,8 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     };
     let recorded = recorded(store, rerun, kernel.as_ref())?;
     let rows = input_rows(rerun, kernel.as_ref(), seed)?;
-    let (same, other) = context.block_on(count(&kernel, &context, &calls, rows, &recorded))?;
+    let answers = Answers { calls, since: rerun.step.result.since() };
+    let (same, other) = context.block_on(count(&kernel, &context, &answers, rows, &recorded))?;
     if !other.is_empty() {
         let wrong = |id: String| {
             let place = format!("row {id}, what the model said");
@@ -89,11 +90,11 @@ fn input_rows(rerun: &Rerun<'_>, kernel: &dyn RowKernel, seed: u64) -> Result<Ve
 async fn count(
     kernel: &Arc<dyn RowKernel>,
     context: &Context,
-    calls: &Arc<Calls>,
+    answers: &Answers,
     rows: Vec<Rehearsed>,
     recorded: &BTreeMap<String, Digest>,
 ) -> Result<(usize, Vec<String>), OperatorError> {
-    let compared = rows.into_iter().map(|row| compare_row(kernel, context, calls, row, recorded));
+    let compared = rows.into_iter().map(|row| compare_row(kernel, context, answers, row, recorded));
     let mut compared = stream::iter(compared).buffered(context.concurrency());
     let (mut same, mut other) = (0, Vec::new());
     while let Some(row) = compared.next().await {
@@ -115,14 +116,14 @@ enum Compared {
 async fn compare_row(
     kernel: &Arc<dyn RowKernel>,
     context: &Context,
-    calls: &Arc<Calls>,
+    answers: &Answers,
     (row, place): Rehearsed,
     recorded: &BTreeMap<String, Digest>,
 ) -> Result<Compared, OperatorError> {
     let mut choices = Vec::new();
     let mut other = Compared::Unknown;
     for _ in 0..WAYS {
-        let journal = Arc::new(Remembered::new(Arc::clone(calls), place, choices));
+        let journal = Arc::new(Remembered::new(answers.clone(), place, choices));
         let outside = Outside { journal: Some(journal.clone()), ..context.outside().clone() };
         if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_outside(outside)).await {
             let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
@@ -147,9 +148,16 @@ fn said_of(kernel: &dyn RowKernel, batch: &RecordBatch) -> Result<Vec<(String, D
     Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
 }
 
+/// The answers that may stand behind a result: those that counted when it was made.
+#[derive(Clone)]
+struct Answers {
+    calls: Arc<Calls>,
+    since: u64,
+}
+
 /// The calls of one row, answered from what is remembered: of several answers the one that was chosen.
 struct Remembered {
-    calls: Arc<Calls>,
+    answers: Answers,
     sent: Sent,
     choices: Vec<usize>,
     /// How many answers each call had.
@@ -157,9 +165,9 @@ struct Remembered {
 }
 
 impl Remembered {
-    fn new(calls: Arc<Calls>, place: CallPlace, choices: Vec<usize>) -> Self {
-        let sent = Sent::new(calls.base(), place);
-        Self { calls, sent, choices, had: Mutex::default() }
+    fn new(answers: Answers, place: CallPlace, choices: Vec<usize>) -> Self {
+        let sent = Sent::new(answers.calls.base(), place);
+        Self { answers, sent, choices, had: Mutex::default() }
     }
 
     /// The next choice of answers, after this one: the last call that has a further answer takes it.
@@ -177,7 +185,7 @@ impl CallJournal for Remembered {
         request: &'a [u8],
         accept: &'a (dyn Fn(&KeptCall) -> bool + Send + Sync),
     ) -> BoxFuture<'a, Begun> {
-        let answers = self.calls.answers(&self.sent.next_key(request));
+        let answers = self.answers.calls.answers(&self.sent.next_key(request), self.answers.since);
         let begun = match answers {
             Err(error) => Begun::Failed(error.to_string()),
             Ok(answers) => {

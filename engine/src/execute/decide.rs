@@ -144,7 +144,7 @@ impl Decider<'_> {
         let may_run = self.request.may_run(place);
         let mut reasons = match self.request.forced(node).filter(|_| may_run) {
             Some(reason) => vec![reason],
-            None => match self.look_up(node, &key, may_run, look)? {
+            None => match self.look_up(node, &parts, &key, may_run, look)? {
                 Lookup::Hit(result) => return Ok(Decision::Cached { key, result }),
                 Lookup::Miss(found) => found,
             },
@@ -173,9 +173,16 @@ impl Decider<'_> {
         last.outputs.values().all(|output| self.store.check_output(output).is_ok() && read(output))
     }
 
-    fn look_up(&self, node: &Node, key: &NodeKey, may_run: bool, look: Look) -> Result<Lookup, StoreError> {
+    fn look_up(
+        &self,
+        node: &Node,
+        parts: &Parts,
+        key: &NodeKey,
+        may_run: bool,
+        look: Look,
+    ) -> Result<Lookup, StoreError> {
         let retry = if may_run { self.request.retry } else { Retry::Nothing };
-        let found = look_up(self.store, node, key, retry);
+        let found = look_up(self.store, node, parts, key, retry);
         let Lookup::Hit(result) = &found else { return Ok(found) };
         for (port, output) in &result.outputs {
             let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));
@@ -279,12 +286,13 @@ pub(super) enum Lookup {
 }
 
 /// Looks a key up. A hit whose files are gone or damaged, or are not those that the record describes, is a miss with that
-/// reason; so is one with rows that are to be tried again.
-pub(super) fn look_up(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -> Lookup {
+/// reason; so is one with rows that are to be tried again, and one that a forced run was to replace.
+pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
         return Lookup::Miss(collected.into_iter().collect());
     };
+    let (result, cut_off) = after_force(store, node, parts, result);
     for (port, port_type) in &node.outputs {
         let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
         if let Err(damage) = output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
@@ -295,6 +303,9 @@ pub(super) fn look_up(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -
     if retry == Retry::Nothing {
         return Lookup::Hit(Box::new(result));
     }
+    if cut_off {
+        return Lookup::Miss(vec![Reason::ForceUnfinished]);
+    }
     if node.entry.effect == Effect::External && rejects > 0 {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
     }
@@ -302,6 +313,25 @@ pub(super) fn look_up(store: &Store, node: &Node, key: &NodeKey, retry: Retry) -
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
     }
     Lookup::Hit(Box::new(result))
+}
+
+/// Does the node pay for its rows, so that `--force` leaves a floor that decides whether its result counts?
+pub(super) fn has_floor(node: &Node) -> bool {
+    node.operator.rows().is_some() && node.operator.endpoint().is_some()
+}
+
+/// The result that counts after the last forced run of its key, whichever machine that ran on; `true` where that run was
+/// cut off, and the result is the one that it was to replace.
+fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
+    if !has_floor(node) {
+        return (result, false);
+    }
+    // A floor that cannot be read: the node runs, and says so.
+    let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
+    if result.since() >= wanted {
+        return (result, false);
+    }
+    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
 }
 
 fn damage_reason(port: &str, damage: Damage) -> Reason {

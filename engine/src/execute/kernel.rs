@@ -81,6 +81,7 @@ pub(super) fn run_kernel(
             };
             let mut done = run.context.block_on(run_rows(job, &mut Outputs::new(sink)))?;
             done.memo = Some(base);
+            done.since = since;
             done.asked = run.calls.as_ref().map(|calls| calls.base());
             return Ok(done);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::decide::{Lookup, look_up};
+use super::decide::{Lookup, has_floor, look_up};
 use super::driver::{RunOptions, Stop, unix_time};
 use super::identity::Parts;
 use super::kernel::{KernelRun, run_kernel};
@@ -117,10 +117,8 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Ok(lease) => Arc::new(lease),
         Err(error) => return done(Err(error), false, 0),
     };
-    if job.recall
-        && let Lookup::Hit(result) = look_up(&job.store, node, &key, job.options.retry())
-    {
-        return done(Ok(*result), true, 0);
+    if let Some(result) = made_meanwhile(&job, &key) {
+        return done(Ok(result), true, 0);
     }
     if let Err(error) = job.store.sound() {
         return done(Err(error.into()), false, 0);
@@ -148,6 +146,21 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Ok(Ok((result, rows))) => done(Ok(result), false, rows.cached_rows),
         Ok(Err(error)) => done(Err(error), false, 0),
         Err(panic) => done(Err(OperatorError::engine(panic_text(panic))), false, 0),
+    }
+}
+
+/// The result, if another process or machine has made it before this one had the lease.
+fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
+    if !job.recall {
+        return None;
+    }
+    let node = job.node();
+    if has_floor(node) {
+        job.store.forget_floor(&job.parts.row_base(node));
+    }
+    match look_up(&job.store, node, &job.parts, key, job.options.retry()) {
+        Lookup::Hit(result) => Some(*result),
+        Lookup::Miss(_) => None,
     }
 }
 
@@ -205,8 +218,11 @@ fn compute(
     }
     let asks_rows = node.operator.rows().is_some();
     let row_base = job.parts.row_base(node);
-    if asks_rows && !job.recall && job.store.raise_floor(&row_base, job.calls.as_deref(), job.started)? {
+    if asks_rows && !job.recall && job.store.raise_floor(&row_base, &key, job.calls.as_deref(), job.started)? {
         progress.log("goes on from the forced run that was cut off");
+    } else if asks_rows {
+        // Brought here from a shared store: a worker looks no further.
+        job.store.floor(&row_base)?;
     }
     let parts = context_parts(node, &job.options, &progress, &job.stop, &job.http);
     let pieces = Arc::new(job.store.pieces(&row_base, job.recall));
@@ -229,12 +245,13 @@ fn compute(
     result.memo = result.memo.or_else(|| pieces.base());
     if !job.recall {
         job.store.record_anew(&result)?;
-        if asks_rows {
-            job.store.close_floor(&row_base)?;
-        }
     } else if let Some(first) = job.store.record(&result)? {
         // What was paid is ours, what counts is what was there first.
         result.outputs = first.outputs;
+    }
+    if asks_rows {
+        // Also a plain run has then finished what a forced one began.
+        job.store.close_floor(&row_base, ran.rows.since)?;
     }
     checkpoint.remove()?;
     if !blocks.is_empty() {
@@ -284,6 +301,7 @@ fn node_result(job: &NodeJob, key: NodeKey, preimage: serde_json::Value, ran: &m
         columns: rows.columns.clone(),
         memo: rows.memo,
         asked: rows.asked,
+        floor: (rows.since > 0).then_some(rows.since),
     }
 }
 

@@ -86,7 +86,8 @@ impl CallJournal for RowCalls {
                         return Begun::Failed("an answer could not be kept: no other call is made".to_owned());
                     }
                     Ok(CallState::Begun) => {
-                        return Begun::Ask(Box::new(RowCall { calls: Arc::clone(&self.calls), key }));
+                        let (calls, since) = (Arc::clone(&self.calls), self.since);
+                        return Begun::Ask(Box::new(RowCall { calls, key, since }));
                     }
                     Ok(CallState::UnderWay) => ended.await,
                     Ok(CallState::Elsewhere) => tokio::time::sleep(LOOK).await,
@@ -127,11 +128,12 @@ pub(super) fn read_calls(calls: &Calls, context: &Context) -> Result<(), Operato
 struct RowCall {
     calls: Arc<Calls>,
     key: RowKey,
+    since: u64,
 }
 
 impl OpenCall for RowCall {
     fn keep(&mut self, call: &KeptCall) {
-        self.calls.keep(&self.key, call);
+        self.calls.keep_since(&self.key, call, self.since);
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct RowsRun {
     pub(super) memo: Option<Digest>,
     /// Where the answers to their calls are remembered.
     pub(super) asked: Option<Digest>,
+    /// From when on they count.
+    pub(super) since: u64,
     /// What the columns of a query's outputs come from.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// Rows without a result.

@@ -39,6 +39,8 @@ pub enum Reason {
     CacheOff,
     /// The same key failed or was stopped before it was done.
     Unfinished,
+    /// A forced run of the same key was cut off: what it bought counts, and the result of before does not.
+    ForceUnfinished,
     /// Rows of the last run were rejected; they are tried again.
     RejectsRetried { rows: u64 },
 }
@@ -67,6 +69,7 @@ impl std::fmt::Display for Reason {
             Self::Forced => f.write_str("--force"),
             Self::CacheOff => f.write_str("--no-cache"),
             Self::Unfinished => f.write_str("the last run did not finish it"),
+            Self::ForceUnfinished => f.write_str("a forced run was cut off"),
             Self::RejectsRetried { rows } => write!(f, "{rows} rejected rows are tried again"),
         }
     }

@@ -148,7 +148,7 @@ impl Export {
         Ok(export)
     }
 
-    /// Adds a root's lineage; gives the memos that its results used.
+    /// Adds a root's lineage; gives the memos of rows and answers that its results used.
     fn lineage(&mut self, store: &Store, root: &Root, shallow: bool) -> Result<BTreeSet<Digest>, StoreError> {
         let makers = Makers::read(store);
         let preferred = run_keys(store, root.run.as_deref());
@@ -170,7 +170,7 @@ impl Export {
         for id in &artifacts {
             self.artifact(store, id, *id == root.artifact)?;
         }
-        Ok(results.iter().filter_map(|result| result.memo).collect())
+        Ok(results.iter().flat_map(|result| result.memos()).collect())
     }
 
     fn run(&mut self, store: &Store, id: &str) -> Result<(), StoreError> {

@@ -10,6 +10,7 @@ use super::catalog::{Catalog, Collected};
 use super::closure::{Closure, Step};
 use super::findings::{Report, Severity};
 use super::remembered::memos;
+use super::replaced::{Replaced, behind, of_ledger};
 use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
 use crate::store::{ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
@@ -56,17 +57,25 @@ pub fn verify(
     strict: bool,
 ) -> Report {
     let mut report = Report::default();
+    let mut replaced = of_ledger(store, catalog, roots.run.as_deref(), ledger);
+    let stands = |node: &&NodeRun| !replaced.iter().any(|replaced| replaced.is_of(node));
+    let rest: Vec<&NodeRun> = ledger.iter().filter(stands).collect();
     missing_records(catalog, roots, ledger, &mut report);
     for step in &closure.steps {
         report.records += 1;
         record(step, &mut report);
-        gaps(step, &mut report);
+        let unnamed = behind(store, catalog, step);
+        gaps(step, &unnamed, &mut report);
+        replaced.extend(unnamed);
         step_sources(step, strict, &mut report);
     }
-    for node in ledger {
+    for replaced in &replaced {
+        replaced.note(&mut report);
+    }
+    for node in rest {
         ledger_agrees(catalog, node, &mut report);
     }
-    artifacts(store, closure, roots, &mut report);
+    artifacts(store, closure, roots, &replaced, &mut report);
     memos(store, closure, &mut report);
     report
 }
@@ -131,8 +140,9 @@ fn disagreeing(part: &Value, whole: &Value) -> Vec<String> {
     found
 }
 
-fn gaps(step: &Step, report: &mut Report) {
-    for input in step.inputs.iter().filter(|input| input.maker.is_none()) {
+fn gaps(step: &Step, replaced: &[Replaced], report: &mut Report) {
+    let known = |id: &ArtifactId| replaced.iter().any(|replaced| replaced.gave(id));
+    for input in step.inputs.iter().filter(|input| input.maker.is_none() && !known(&input.id)) {
         let place = Some(format!("input `{}`, artifact {}", input.port, input.id.digest().short()));
         report.differs("lineage", step.name(), place, "no record in the store says what made it");
     }
@@ -200,25 +210,35 @@ struct Expected<'a> {
     /// All that records say of it.
     claims: Vec<Claim<'a>>,
     collected: Option<&'a Collected>,
+    /// The run that replaced the result which it belonged to: no record names it any more.
+    replaced: Option<&'a str>,
 }
 
-fn artifacts(store: &Store, closure: &Closure, roots: &Roots, report: &mut Report) {
+fn artifacts(store: &Store, closure: &Closure, roots: &Roots, replaced: &[Replaced], report: &mut Report) {
     let mut expected: BTreeMap<ArtifactId, Expected<'_>> = BTreeMap::new();
     for step in &closure.steps {
         for (port, output) in &step.result.outputs {
             let collected = step.collected.as_ref();
             let (node, claims) = (step.name().to_owned(), Vec::new());
-            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected };
+            let made = || Expected { id: output.id, node, port: port.clone(), claims, collected, replaced: None };
             let known = expected.entry(output.id).or_insert_with(made);
             known.collected = known.collected.and(collected);
             known.claims.push(Claim { node: step.name(), port, output });
+        }
+    }
+    for one in replaced {
+        for (port, output) in &one.outputs {
+            let (id, node, by) = (output.id, one.name.clone(), Some(one.by.as_str()));
+            let made = || Expected { id, node, port: port.clone(), claims: Vec::new(), collected: None, replaced: by };
+            expected.entry(id).or_insert_with(made).claims.push(Claim { node: &one.name, port, output });
         }
     }
     let used = closure.steps.iter().flat_map(|step| step.inputs.iter().map(move |input| (input.id, step.name())));
     let asked = roots.artifacts.iter().map(|id| (*id, "artifact"));
     for (id, name) in used.chain(asked) {
         let (node, port) = (name.to_owned(), String::new());
-        expected.entry(id).or_insert(Expected { id, node, port, claims: Vec::new(), collected: None });
+        let made = || Expected { id, node, port, claims: Vec::new(), collected: None, replaced: None };
+        expected.entry(id).or_insert_with(made);
     }
     for expected in expected.values() {
         let before = report.differences();
@@ -250,6 +270,12 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
             let message = format!("it was {collected}: its content cannot be checked");
             report.pass_over(format!("{label} of {}", expected.node), format!("it was {collected}"));
             report.find(Severity::Note, "artifact", &expected.node, Some(label), message);
+            return;
+        }
+        if let Some(by) = expected.replaced.filter(|_| !folder.exists()) {
+            let why = format!("its result was replaced by run {by}, and it is gone from the store");
+            report.pass_over(format!("{label} of {}", expected.node), why.as_str());
+            report.find(Severity::Note, "artifact", &expected.node, Some(label), why);
             return;
         }
         let message = if folder.exists() {

@@ -1,9 +1,10 @@
 //! What an audit found, and what it did not look at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::fingerprint::NodeKey;
 use crate::store::ArtifactId;
 
 /// The outcome of a node that nothing was compared of.
@@ -83,6 +84,9 @@ pub struct Report {
     /// Artifacts that are not what was written.
     #[serde(skip)]
     pub damaged: BTreeSet<ArtifactId>,
+    /// Results that a later run has replaced, with that run.
+    #[serde(skip)]
+    pub replaced: BTreeMap<NodeKey, String>,
 }
 
 impl Report {

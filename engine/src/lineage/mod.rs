@@ -20,6 +20,7 @@ mod ledger;
 mod lookup;
 pub mod openlineage;
 mod remembered;
+mod replaced;
 mod target;
 mod trace;
 

@@ -23,10 +23,13 @@ pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
                 let severity = if paid { Severity::Difference } else { Severity::Note };
                 report.find(severity, "memo", first.name(), None, memo.damage().told(what));
             }
-            Ok(memo) => {
-                for (step, missing) in steps.iter().filter_map(|step| Some((step, missing(store, step, &memo, what)?)))
-                {
-                    report.miss(format!("{missing} of {}", step.name()), "they are gone from the store");
+            Ok(mut memo) => {
+                for step in steps {
+                    // Older ones have the same keys and did not count for it: they do not stand for what is gone.
+                    memo = memo.since(step.result.since());
+                    if let Some(missing) = missing(store, step, &memo, what) {
+                        report.miss(format!("{missing} of {}", step.name()), "they are gone from the store");
+                    }
                 }
             }
             Err(error) => report.miss(format!("remembered {what} of {}", first.name()), error.to_string()),

@@ -112,19 +112,21 @@ pub struct Roots {
     pub artifacts: BTreeSet<ArtifactId>,
     /// Keys of the run that is meant: of several makers of equal bytes, these.
     pub preferred: BTreeSet<NodeKey>,
+    /// The run that is meant, if one is.
+    pub run: Option<String>,
 }
 
 impl Roots {
     /// The results and artifacts of a target. For a source, the results that read it.
     #[must_use]
     pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
-        let of_run = |run: &str| store.run_nodes(run).iter().filter_map(done).collect();
         match target {
-            Target::Run(run) => Self::of_nodes(&store.run_nodes(run), of_run(run)),
+            Target::Run(run) => Self::of_run(run, &store.run_nodes(run)),
             Target::Node { run, node, port } => {
                 let outputs = node.outputs.iter().filter(|(name, _)| port.as_ref().is_none_or(|port| port == *name));
                 let artifacts = outputs.map(|(_, output)| output.id).collect();
-                Self { keys: node.key.into_iter().collect(), artifacts, preferred: of_run(run) }
+                let preferred = store.run_nodes(run).iter().filter_map(done).collect();
+                Self { keys: node.key.into_iter().collect(), artifacts, preferred, run: Some(run.clone()) }
             }
             Target::Artifact(id) | Target::Delivered { id, .. } => Self::of_artifact(catalog, *id),
             Target::Result(key) => {
@@ -139,16 +141,17 @@ impl Roots {
         }
     }
 
-    fn of_nodes(nodes: &[NodeRun], preferred: BTreeSet<NodeKey>) -> Self {
+    fn of_run(run: &str, nodes: &[NodeRun]) -> Self {
         let artifacts = nodes.iter().flat_map(|node| node.outputs.values()).map(|output| output.id).collect();
-        Self { keys: nodes.iter().filter_map(done).collect(), artifacts, preferred }
+        let keys: Vec<NodeKey> = nodes.iter().filter_map(done).collect();
+        Self { preferred: keys.iter().copied().collect(), keys, artifacts, run: Some(run.to_owned()) }
     }
 
     /// The newest result that made an artifact.
     fn of_artifact(catalog: &Catalog, id: ArtifactId) -> Self {
         let made = catalog.maker(&id, &BTreeSet::new(), None);
         let keys: Vec<NodeKey> = made.map(|port| port.key).into_iter().collect();
-        Self { preferred: keys.iter().copied().collect(), keys, artifacts: BTreeSet::from([id]) }
+        Self { preferred: keys.iter().copied().collect(), keys, artifacts: BTreeSet::from([id]), run: None }
     }
 }
 

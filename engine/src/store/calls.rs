@@ -170,17 +170,23 @@ impl Calls {
         })
     }
 
-    /// All answers that are kept for a call.
+    /// All answers that are kept for a call since then.
     ///
     /// # Errors
     /// When the memo cannot be read.
-    pub fn answers(&self, key: &RowKey) -> Result<Vec<KeptCall>, StoreError> {
-        self.with(|_, memo| Ok(memo.payloads(key).filter_map(|payload| read(&payload)).collect()))
+    pub fn answers(&self, key: &RowKey, since: u64) -> Result<Vec<KeptCall>, StoreError> {
+        self.with(|_, memo| Ok(memo.stamped(key, since).filter_map(|(_, payload)| read(&payload)).collect()))
     }
 
     /// Keeps an answer: it survives the death of the process. What goes wrong is told by [`Self::check`].
     pub fn keep(&self, key: &RowKey, call: &KeptCall) {
-        let kept = self.with(|_, memo| memo.keep(key, &write(call)?));
+        self.keep_since(key, call, 0);
+    }
+
+    /// The same for a node for which only answers since then count: this one does, also where the clock is behind that of
+    /// the machine that forced the node.
+    pub fn keep_since(&self, key: &RowKey, call: &KeptCall, since: u64) {
+        let kept = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
         if let Err(error) = kept {
             self.fail(error);
         }

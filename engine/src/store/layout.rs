@@ -7,6 +7,7 @@
 //!   collected/ab/<key>.json      the same of results that were removed, so that it can be said what they were
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
 //!   memo/ab/<base>/*.rows        results of single external rows; answers of a model, by what was sent
+//!   memo/ab/<base>/floor.json    from when on these rows count, once the node was forced
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
 //!   pins/<name>.json             what is kept whatever happens
 //!   checkpoints/ab/<node key>    state of a node that is being computed

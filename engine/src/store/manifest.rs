@@ -113,12 +113,21 @@ pub struct NodeResult {
     /// Where the answers to its calls are remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Digest>,
+    /// From when on rows and answers counted for it; missing where all of them did. See [`NodeResult::since`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<u64>,
 }
 
 impl NodeResult {
     /// The memos that it came from: its rows' or blocks', its calls'.
     pub fn memos(&self) -> impl Iterator<Item = Digest> {
         self.memo.into_iter().chain(self.asked)
+    }
+
+    /// Rows and answers with an earlier stamp did not count for it (`--force`).
+    #[must_use]
+    pub fn since(&self) -> u64 {
+        self.floor.unwrap_or_default()
     }
 
     /// What was paid for it.

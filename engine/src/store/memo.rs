@@ -224,16 +224,17 @@ impl Memo {
         &self.damage
     }
 
-    /// How many rows are known.
+    /// How many rows are known, of those that count.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.index.known.len()
+        let counts = |place: &&Place| place.stamp >= self.since;
+        if self.since == 0 { self.index.known.len() } else { self.index.known.values().filter(counts).count() }
     }
 
     /// How many rows were looked at, of those that are known, and what they cost; `None` when none cost anything.
     #[must_use]
     pub fn history(&self) -> Option<(u64, Usage)> {
-        let step = self.len().div_ceil(SAMPLE).max(1);
+        let step = self.index.known.len().div_ceil(SAMPLE).max(1);
         let (mut rows, mut all) = (0, Usage::default());
         for key in self.index.known.keys().step_by(step) {
             if let Some(usage) = self.payloads(key).find_map(|payload| usage(&payload)) {
@@ -244,17 +245,17 @@ impl Memo {
         (all.calls > 0).then_some((rows, all))
     }
 
-    /// Calls behind everything that is kept here, failed attempts included. Reads every record.
+    /// Calls behind everything that is kept here and counts, failed attempts included. Reads every record.
     #[must_use]
     pub fn calls(&self) -> u64 {
         let payloads = self.index.known.keys().flat_map(|key| self.payloads(key));
         payloads.filter_map(|payload| usage(&payload)).map(|usage| usage.calls).sum()
     }
 
-    /// Is nothing known?
+    /// Is nothing known that counts?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.index.known.is_empty()
+        self.len() == 0
     }
 
     /// Is that row known?
@@ -296,8 +297,13 @@ impl Memo {
 
     /// Keeps bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
+        self.keep_since(key, payload, self.since)
+    }
+
+    /// The same with that stamp or a later one.
+    pub(super) fn keep_since(&mut self, key: &RowKey, payload: &[u8], since: u64) -> Result<(), StoreError> {
         // Later than all that is known, and within what counts, also where the clock was set back.
-        let stamp = now().max(self.newest().saturating_add(1)).max(self.since);
+        let stamp = now().max(self.newest().saturating_add(1)).max(since);
         let start = self.own.append(stamp, &key.0, payload)?;
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
         let file = match &self.own_file {

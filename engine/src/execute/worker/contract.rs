@@ -134,6 +134,8 @@ pub(super) struct Done {
     dropped: u64,
     stopped: bool,
     memo: Option<Digest>,
+    #[serde(default)]
+    since: u64,
     columns: BTreeMap<String, ColumnLineage>,
     computed: Computed,
 }
@@ -153,6 +155,7 @@ impl Done {
             dropped: rows.dropped,
             stopped: rows.stopped,
             memo: rows.memo,
+            since: rows.since,
             columns: rows.columns,
         }
     }
@@ -166,6 +169,7 @@ impl Done {
             dropped: self.dropped,
             stopped: self.stopped,
             memo: self.memo,
+            since: self.since,
             columns: self.columns,
             ..RowsRun::default()
         };

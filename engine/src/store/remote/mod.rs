@@ -8,6 +8,7 @@ mod artifacts;
 mod claims;
 mod collect;
 mod connect;
+mod floors;
 mod objects;
 mod pending;
 mod records;
@@ -27,6 +28,7 @@ use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
 use super::layout::Store;
+use crate::fingerprint::Digest;
 
 pub(super) use self::claims::RemoteLease;
 pub(super) use self::pending::Pending;
@@ -53,6 +55,8 @@ struct Learnt {
     fault: Option<String>,
     descriptions: BTreeMap<ArtifactId, Artifact>,
     whole: BTreeSet<ArtifactId>,
+    /// Floors that were asked for.
+    floors: BTreeSet<Digest>,
     /// Artifacts with an object that is not what it should be: sent again in full.
     broken: BTreeSet<ArtifactId>,
 }

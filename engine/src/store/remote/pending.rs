@@ -18,6 +18,7 @@ pub(in crate::store) enum Pending {
     Tombstone(NodeKey),
     Artifact(ArtifactId),
     Run(String),
+    Floor(Digest),
 }
 
 impl Pending {
@@ -27,6 +28,7 @@ impl Pending {
             Self::Tombstone(key) => format!("collected-{key}"),
             Self::Artifact(id) => format!("artifact-{id}"),
             Self::Run(id) => format!("run-{id}"),
+            Self::Floor(base) => format!("floor-{base}"),
         }
     }
 
@@ -37,6 +39,7 @@ impl Pending {
             "collected" => Self::Tombstone(NodeKey(Digest::parse(rest)?)),
             "artifact" => Self::Artifact(ArtifactId::parse(rest)?),
             "run" => Self::Run(rest.to_owned()),
+            "floor" => Self::Floor(Digest::parse(rest)?),
             _ => return None,
         })
     }
@@ -92,6 +95,7 @@ impl Store {
                 Pending::Tombstone(key) => self.send_tombstone(key)?,
                 Pending::Artifact(id) => self.send_artifact(id)?,
                 Pending::Run(id) => self.send_run(id)?,
+                Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
             }
             self.forget_pending(&what);
         }
@@ -126,6 +130,7 @@ mod tests {
             Pending::Tombstone(NodeKey(digest)),
             Pending::Artifact(digest.into()),
             Pending::Run("20261120-131502-1a2bf00d".to_owned()),
+            Pending::Floor(digest),
         ];
         for what in all {
             assert_eq!(Pending::parse(&what.name()).map(|read| read.name()), Some(what.name()));

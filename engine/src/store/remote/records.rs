@@ -77,7 +77,9 @@ impl Remote {
                 self.check(&output.id).is_ok()
                     && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
             };
-            !anew && !ours_is_better && winner.outputs.values().all(fits)
+            // What was bought after `--force` is not given up for what was there before.
+            let stands = winner.since() >= result.since();
+            !anew && stands && !ours_is_better && winner.outputs.values().all(fits)
         };
         if let Some(winner) = whole(&first, &key).filter(usable) {
             return Ok(Some(winner));
@@ -92,10 +94,25 @@ impl Store {
     /// The record of a key as the shared store has it; it is kept here, too.
     pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &'static str) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, folder)?;
-        if let Err(error) = self.write_file(&self.root().join(record_place(key, folder)), &text) {
+        self.keep_record(key, folder, &text);
+        Some(result)
+    }
+
+    /// The result of a key as the shared store has it, where it stands on that floor or a later one; it takes the place of
+    /// the one that is here.
+    #[must_use]
+    pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
+        let (text, result) = self.remote.as_ref()?.record(key, "results")?;
+        (result.since() >= since).then(|| {
+            self.keep_record(key, "results", &text);
+            result
+        })
+    }
+
+    fn keep_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
+        if let Err(error) = self.write_file(&self.root().join(record_place(key, folder)), text) {
             tracing::warn!("a fetched record could not be kept: {error}");
         }
-        Some(result)
     }
 
     /// Sends what a finished node made, and its record. Gives the result that another machine had recorded first, where

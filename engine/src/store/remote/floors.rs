@@ -1,0 +1,142 @@
+//! Floors of a shared store: from when on rows count, for all its machines.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::path::Path;
+
+use super::objects::{self, Put};
+use super::segments::prefix;
+use crate::fingerprint::Digest;
+use crate::store::error::StoreError;
+use crate::store::floor::Floor;
+use crate::store::layout::Store;
+
+/// Times that a floor is put which others change at the same moment.
+const TRIES: usize = 5;
+
+fn place(base: &Digest) -> Path {
+    prefix(&base.hex()).join("floor.json")
+}
+
+fn read(text: &Bytes) -> Option<Floor> {
+    let floor = serde_json::from_slice(text);
+    floor.inspect_err(|error| tracing::warn!("a floor in the shared store is damaged and ignored: {error}")).ok()
+}
+
+impl Store {
+    /// The floor as the shared store has it. Asked once: `None` the next time.
+    pub(in crate::store) fn fetch_floor(&self, base: &Digest) -> Option<Floor> {
+        let remote = self.remote.as_ref()?;
+        if !remote.learnt().floors.insert(*base) {
+            return None;
+        }
+        let (objects, path) = (Arc::clone(&remote.objects), place(base));
+        let found = remote.ask("read from", async move { objects::get(&objects, &path).await })?;
+        read(&found.0)
+    }
+
+    /// A shared store is asked again for that floor: another machine may have changed it.
+    pub fn forget_floor(&self, base: &Digest) {
+        if let Some(remote) = &self.remote {
+            remote.learnt().floors.remove(base);
+        }
+    }
+
+    /// Adds a floor to what the shared store knows.
+    pub(in crate::store) fn send_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let (objects, path) = (Arc::clone(&remote.objects), place(base));
+        remote.call("write to", async move {
+            for _ in 0..TRIES {
+                let there = objects::get(&objects, &path).await?;
+                let known = there.as_ref().and_then(|(text, _)| read(text)).unwrap_or_default();
+                let text = serde_json::to_vec(&floor.clone().joined(known));
+                let text = Bytes::from(text.map_err(|error| objects::generic(&error.to_string()))?);
+                let put = match there {
+                    Some((_, version)) => objects::replace(&objects, &path, text, version).await?,
+                    None => objects::put_new(&objects, &path, text).await?,
+                };
+                if let Put::Made(_) = put {
+                    return Ok(());
+                }
+            }
+            Err(objects::generic("other machines change what counts of the same node all the time"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as FilePath;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fingerprint::{NodeKey, hash_bytes};
+    use crate::store::NodeResult;
+
+    fn machine(folder: &FilePath, name: &str) -> Store {
+        std::fs::create_dir_all(folder.join("shared")).unwrap();
+        Store::open_shared(&format!("file://{}", folder.join("shared").display()), &folder.join(name)).unwrap()
+    }
+
+    fn key() -> NodeKey {
+        NodeKey(hash_bytes(b"key"))
+    }
+
+    #[test]
+    fn a_floor_is_that_of_all_machines() {
+        let (folder, base) = (tempfile::tempdir().unwrap(), hash_bytes(b"base"));
+        let (one, other) = (machine(folder.path(), "one"), machine(folder.path(), "other"));
+        let seen = |store: &Store| {
+            store.forget_floor(&base);
+            let floor = store.floor(&base).unwrap();
+            (floor.since, floor.open, floor.wanted(&key()))
+        };
+        assert_eq!(seen(&other), (0, false, 0));
+        assert!(!one.raise_floor(&base, &key(), None, 1000).unwrap());
+        assert_eq!(other.floor(&base).unwrap().since, 0, "it was asked a moment ago");
+        assert_eq!(seen(&other), (1000, true, 1000));
+        assert!(other.raise_floor(&base, &key(), None, 2000).unwrap(), "it goes on from what the first one did");
+        other.close_floor(&base, 1000).unwrap();
+        assert!(!one.raise_floor(&base, &key(), None, 3000).unwrap(), "the other one has finished it");
+        // A copy that is used alone: its floor is sent when it is a machine again.
+        drop(other);
+        let alone = Store::open(&folder.path().join("other")).unwrap();
+        assert!(!alone.raise_floor(&base, &key(), None, 5000).unwrap());
+        drop(alone);
+        assert_eq!(seen(&one), (3000, true, 3000));
+        drop(machine(folder.path(), "other"));
+        assert_eq!(seen(&one), (5000, true, 5000));
+        assert_eq!(seen(&machine(folder.path(), "third")), (5000, true, 5000));
+    }
+
+    fn result(run: &str, floor: Option<u64>) -> NodeResult {
+        let record = json!({
+            "key": key(), "preimage": {}, "outputs": {}, "seconds": 0.0, "finished": 1.0, "run": run, "searchmill": "",
+            "floor": floor,
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn of_two_records_the_one_on_the_later_floor_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (machine(folder.path(), "one"), machine(folder.path(), "other"));
+        let run_of = |store: &Store| store.result(&key()).map(|result| result.run);
+        one.record(&result("first", None)).unwrap();
+        assert_eq!(run_of(&other).as_deref(), Some("first"));
+        one.record_anew(&result("forced", Some(1000))).unwrap();
+        assert_eq!(run_of(&other).as_deref(), Some("first"), "what is here is not asked for");
+        assert!(other.result_since(&key(), 2000).is_none());
+        assert_eq!(run_of(&other).as_deref(), Some("first"));
+        assert_eq!(other.result_since(&key(), 1000).map(|result| result.run).as_deref(), Some("forced"));
+        assert_eq!(run_of(&other).as_deref(), Some("forced"));
+        // What was computed before and is sent later does not take its place; what stands on a later floor does.
+        other.record(&result("late", None)).unwrap();
+        assert_eq!(run_of(&machine(folder.path(), "third")).as_deref(), Some("forced"));
+        other.record(&result("finished", Some(2000))).unwrap();
+        assert_eq!(run_of(&machine(folder.path(), "fourth")).as_deref(), Some("finished"));
+    }
+}
