@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
 use schemars::JsonSchema;
-use searchmill_data::hub::model::{Hub, HubModel};
+use searchmill_data::hub::{Hub, HubModel};
 use searchmill_engine::operator::{
     Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports, Source,
 };

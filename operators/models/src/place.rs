@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use searchmill_data::hub::model::{Hub, HubModel};
+use searchmill_data::hub::{Hub, HubModel};
 use searchmill_engine::operator::{Context, OperatorError, Source};
 
 use super::gguf;
@@ -182,7 +182,7 @@ mod tests {
         let served = Served { files: Arc::new(files.into()), failing, ..Served::default() };
         let context = harness.context();
         let endpoint = context.block_on(served.serve());
-        let server = || Hub::new(endpoint.clone(), harness.path().join("cache"), Some("open-sesame".to_owned()));
+        let server = || Hub::new(&endpoint, harness.path().join("cache"), Some("open-sesame".to_owned()));
         let place = ModelPlace::of("org/model", "main", harness.path());
         let ModelPlace::Hub(model) = &place else { panic!("a repository") };
         let address = "hf://org/model@main".to_owned();

@@ -1,19 +1,12 @@
-//! Files of data sets on the Hugging Face Hub: `hf://datasets/ORG/NAME/path@revision`.
-//!
-//! They are kept in the Hub's own cache layout below `$HF_HOME/hub` (`datasets--ORG--NAME/{refs,blobs,snapshots}`), so
-//! that Python's `huggingface_hub` and searchmill share them. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE`
-//! are honoured.
+//! Files of data sets on the Hub: `hf://datasets/ORG/NAME/path@revision`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
-use futures::StreamExt;
 use reqwest::header::{ETAG, HeaderMap};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use crate::source::store::setting;
+use super::client::{Hub, cached_commit, download, is_commit, parent, write_whole};
 
 /// A file of a data set at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +17,6 @@ pub struct HubFile {
     revision: String,
     /// Path in the repository.
     path: String,
-}
-
-/// Where the Hub is and where its files are kept.
-#[derive(Clone, Debug)]
-struct Hub {
-    endpoint: String,
-    home: PathBuf,
-    token: Option<String>,
-    offline: bool,
 }
 
 impl HubFile {
@@ -59,7 +43,7 @@ impl HubFile {
     }
 
     fn is_commit(&self) -> bool {
-        self.revision.len() == 40 && self.revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+        is_commit(&self.revision)
     }
 }
 
@@ -68,56 +52,39 @@ impl HubFile {
 /// # Errors
 /// When the Hub refuses it or cannot be reached and the cache does not have it.
 pub fn fetch(location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
-    Hub::of_environment()?.fetch(location, context)
+    Hub::from_environment().fetch(location, context)
 }
 
 impl Hub {
-    fn of_environment() -> Result<Self, OperatorError> {
-        let home = setting("HF_HOME").map(PathBuf::from).or_else(|| {
-            let cache = setting("XDG_CACHE_HOME").map(PathBuf::from);
-            cache.or_else(|| Some(Path::new(&setting("HOME")?).join(".cache"))).map(|cache| cache.join("huggingface"))
-        });
-        let home = home.ok_or_else(|| {
-            OperatorError::machine("there is no folder for files from the Hugging Face Hub").with_help("set HF_HOME")
-        })?;
-        let endpoint = setting("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        let offline = setting("HF_HUB_OFFLINE").is_some_and(|value| value != "0");
-        Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), home, token: setting("HF_TOKEN"), offline })
-    }
-
     fn fetch(&self, location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
         let file = HubFile::parse(location).map_err(OperatorError::pipeline)?;
         context.block_on(self.path(&file, location, context))
     }
 
-    fn folder(&self, file: &HubFile) -> PathBuf {
-        self.home.join("hub").join(format!("datasets--{}", file.repository.replace('/', "--")))
+    fn data_set(&self, file: &HubFile) -> PathBuf {
+        self.cache.join(format!("datasets--{}", file.repository.replace('/', "--")))
     }
 
     /// The file as the cache has it, by the commit that the revision last stood for.
-    fn cached(&self, file: &HubFile) -> Option<PathBuf> {
-        let folder = self.folder(file);
-        let commit = if file.is_commit() {
-            file.revision.clone()
-        } else {
-            std::fs::read_to_string(folder.join("refs").join(&file.revision)).ok()?.trim().to_owned()
-        };
+    fn cached_file(&self, file: &HubFile) -> Option<PathBuf> {
+        let folder = self.data_set(file);
+        let commit = cached_commit(&folder, &file.revision)?;
         Some(folder.join("snapshots").join(commit).join(&file.path)).filter(|path| path.exists())
     }
 
     async fn path(&self, file: &HubFile, location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
-        let cached = self.cached(file);
+        let cached = self.cached_file(file);
         if let Some(path) = cached.clone().filter(|_| self.offline || file.is_commit()) {
             return Ok(path);
         }
         if self.offline {
             return Err(OperatorError::machine(format!(
                 "`{location}` is not in {} and HF_HUB_OFFLINE is set",
-                self.home.display()
+                self.cache.display()
             )));
         }
         match self.ask(file, context).await {
-            Ok(response) => self.keep(file, location, response).await,
+            Ok(response) => self.keep(file, location, response, context).await,
             Err(_) if cached.is_some() => {
                 context.progress().log(&format!("the Hub cannot be reached; `{location}` is read from the cache"));
                 cached.ok_or_else(|| OperatorError::engine("the cached file is gone"))
@@ -129,43 +96,26 @@ impl Hub {
         }
     }
 
-    /// Asks for the file, again after failures of the connection or the server.
     async fn ask(&self, file: &HubFile, context: &Context) -> reqwest::Result<Response> {
         let HubFile { repository, revision, path } = file;
         let encoded =
             |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20");
         let path: Vec<String> = path.split('/').map(encoded).collect();
-        let address =
-            format!("{}/datasets/{repository}/resolve/{}/{}", self.endpoint, encoded(revision), path.join("/"));
-        let (client, retry) = (downloads()?, context.retry());
-        let mut attempt = 1;
-        loop {
-            let sent = self.authorised(client.get(&address)).send().await;
-            let again = match &sent {
-                Ok(response) => {
-                    response.status().is_server_error() || response.status() == StatusCode::TOO_MANY_REQUESTS
-                }
-                Err(error) => error.is_connect() || error.is_timeout(),
-            };
-            if !again || attempt >= retry.max_attempts {
-                return sent;
-            }
-            attempt += 1;
-            tokio::time::sleep(retry.wait(attempt, None)).await;
-        }
-    }
-
-    fn authorised(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
+        let path = path.join("/");
+        self.get(&format!("{}/datasets/{repository}/resolve/{}/{path}", self.endpoint, encoded(revision)), context)
+            .await
     }
 
     /// Puts the answer into the cache, unless it is there already.
-    async fn keep(&self, file: &HubFile, location: &str, response: Response) -> Result<PathBuf, OperatorError> {
+    async fn keep(
+        &self,
+        file: &HubFile,
+        location: &str,
+        response: Response,
+        context: &Context,
+    ) -> Result<PathBuf, OperatorError> {
         self.check(location, &response)?;
-        let folder = self.folder(file);
+        let folder = self.data_set(file);
         let commit = header(response.headers(), "x-repo-commit").unwrap_or_else(|| file.revision.clone());
         let tag = header(response.headers(), "x-linked-etag").or_else(|| header(response.headers(), ETAG.as_str()));
         let blob = tag.map(|tag| folder.join("blobs").join(tag));
@@ -176,7 +126,7 @@ impl Hub {
         if blob.is_none() || !target.exists() {
             let stored = blob.clone().unwrap_or_else(|| target.clone());
             if blob.is_none() || !stored.exists() {
-                download(location, response, &stored).await?;
+                download(response, &stored, location, context).await?;
             }
             if stored != target {
                 link(&stored, &target)?;
@@ -192,7 +142,7 @@ impl Hub {
         }
         let error = OperatorError::data(format!("{} answers {status} for `{location}`", self.endpoint));
         Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if self.token.is_none() => {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if !self.has_token() => {
                 error.with_help("the data set is private or gated: set HF_TOKEN")
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -204,46 +154,11 @@ impl Hub {
     }
 }
 
-/// A client for files of the Hub, which sends its readers on to other hosts; the token stays with the first one.
-pub(crate) fn downloads() -> reqwest::Result<&'static Client> {
-    static CLIENT: OnceLock<Client> = OnceLock::new();
-    if let Some(client) = CLIENT.get() {
-        return Ok(client);
-    }
-    // A connection belongs to the runtime that opened it: none is kept.
-    let client = Client::builder().pool_max_idle_per_host(0).build()?;
-    Ok(CLIENT.get_or_init(|| client))
-}
-
 /// A header's value as a file name: no quotes, no weak-tag mark, no path.
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name)?.to_str().ok()?.trim_start_matches("W/").trim_matches('"');
     let safe = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     safe.then(|| value.to_owned())
-}
-
-fn parent(path: &Path) -> std::io::Result<&Path> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    Ok(folder)
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), OperatorError> {
-    let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
-    file.write_all(bytes)?;
-    file.persist(path).map_err(|error| OperatorError::from(error.error))?;
-    Ok(())
-}
-
-async fn download(location: &str, response: Response, path: &Path) -> Result<(), OperatorError> {
-    let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
-    let mut chunks = response.bytes_stream();
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| OperatorError::machine(format!("`{location}` broke off: {error}")))?;
-        file.write_all(&chunk)?;
-    }
-    file.persist(path).map_err(|error| OperatorError::from(error.error))?;
-    Ok(())
 }
 
 /// A relative link, as the Hub's own client makes it; a copy where links cannot be made.
@@ -278,12 +193,7 @@ mod tests {
     const ADDRESS: &str = "/datasets/org/name/resolve/main/data/a%20b.jsonl";
 
     fn hub(endpoint: &str, harness: &Harness) -> Hub {
-        Hub {
-            endpoint: endpoint.to_owned(),
-            home: harness.path().join("home"),
-            token: Some("t0ken".into()),
-            offline: false,
-        }
+        Hub::new(endpoint, harness.path().join("home/hub"), Some("t0ken".into()))
     }
 
     fn text(path: &Path) -> String {
@@ -343,7 +253,8 @@ mod tests {
         assert_eq!(text(&hub(&new.address, &harness).fetch(LOCATION, &harness.context()).unwrap()), "new");
         let gone = hub("http://127.0.0.1:9", &harness);
         assert_eq!(text(&gone.fetch(LOCATION, &harness.context()).unwrap()), "new");
-        let offline = Hub { offline: true, ..gone };
+        let mut offline = gone;
+        offline.offline = true;
         assert_eq!(text(&offline.fetch(LOCATION, &harness.context()).unwrap()), "new");
         let error = offline.fetch("hf://datasets/org/name/other", &harness.context()).unwrap_err();
         assert!(error.message.contains("HF_HUB_OFFLINE"), "{error}");

@@ -1,4 +1,8 @@
-//! The Hugging Face Hub, with its own cache layout: files of data sets, and models at a commit.
+//! The Hugging Face Hub: files of data sets, and models at a commit.
 
+mod client;
 pub mod dataset;
-pub mod model;
+mod model;
+
+pub use client::Hub;
+pub use model::HubModel;

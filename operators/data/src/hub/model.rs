@@ -1,16 +1,12 @@
-//! Models of the Hugging Face Hub: which commit a revision means, and files of that commit, from the cache or by download.
-//!
-//! The one place that reads environment variables, those of the hub's own tools: `HF_ENDPOINT`, `HF_HOME` (with
-//! `HF_HUB_CACHE`), `HF_TOKEN` and `HF_HUB_OFFLINE`. The cache is laid out as `huggingface_hub` does it
-//! (`hub/models--ORG--NAME/snapshots/COMMIT/FILE`, `refs/REVISION`, `.no_exist/COMMIT/FILE`), so files that Python has
-//! fetched are found.
+//! Models of the Hub: which commit a revision means, and files of that commit, from the cache or by download. That a commit
+//! does not have a file is noted as `.no_exist/COMMIT/FILE`, as Python does.
 
-use std::env::var;
 use std::path::{Path, PathBuf};
 
+use reqwest::{Response, StatusCode};
 use searchmill_engine::operator::{Context, OperatorError};
 
-use crate::hub::dataset::downloads;
+use super::client::{Hub, cached_commit, download, is_commit, is_name, write_whole};
 
 /// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,42 +36,11 @@ impl std::fmt::Display for HubModel {
     }
 }
 
-/// Where models come from.
-pub struct Hub {
-    endpoint: String,
-    cache: PathBuf,
-    token: Option<String>,
-    offline: bool,
-}
-
 impl Hub {
-    /// The Hub at that address, which may be asked.
-    #[must_use]
-    pub fn new(endpoint: String, cache: PathBuf, token: Option<String>) -> Self {
-        Self { endpoint, cache, token, offline: false }
-    }
-
-    /// The Hub as the environment says where it is.
-    #[must_use]
-    pub fn from_environment() -> Self {
-        let home = || var("HF_HOME").map(PathBuf::from);
-        let user = || PathBuf::from(var("HOME").unwrap_or_default()).join(".cache/huggingface");
-        Self {
-            endpoint: var("HF_ENDPOINT").unwrap_or_else(|_| "https://huggingface.co".to_owned()),
-            cache: var("HF_HUB_CACHE").map_or_else(|_| home().unwrap_or_else(|_| user()).join("hub"), PathBuf::from),
-            token: var("HF_TOKEN").ok(),
-            offline: var("HF_HUB_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0")),
-        }
-    }
-
     /// The commit that a model's revision means, as far as this machine knows: a revision that is one, or what the cache
     /// noted of a branch or tag.
     pub fn commit(&self, model: &HubModel) -> Option<String> {
-        if is_commit(&model.revision) {
-            return Some(model.revision.clone());
-        }
-        let noted = std::fs::read_to_string(self.cached(model).join("refs").join(&model.revision)).ok()?;
-        Some(noted.trim().to_owned()).filter(|commit| is_name(commit))
+        cached_commit(&self.cached(model), &model.revision)
     }
 
     /// The same; asks the Hub where this machine does not know it, and notes the answer in the cache.
@@ -87,11 +52,11 @@ impl Hub {
             return Ok(commit);
         }
         self.online(model)?;
-        let url =
-            format!("{}/api/models/{}/revision/{}", self.endpoint(), model.id, model.revision.replace('/', "%2F"));
+        let revision = model.revision.replace('/', "%2F");
+        let url = format!("{}/api/models/{}/revision/{revision}", self.endpoint, model.id);
         context.progress().log(&format!("asking {url} for the commit"));
         let said = context.block_on(async {
-            let response = self.get(&url)?.send().await.and_then(reqwest::Response::error_for_status);
+            let response = self.get(&url, context).await.and_then(Response::error_for_status);
             response
                 .map_err(|error| cannot_fetch(&url, &error))?
                 .bytes()
@@ -146,9 +111,9 @@ impl Hub {
             message: format!("cannot tell whether it has {file}: {}", error.message),
             ..error
         })?;
-        let url = format!("{}/{}/resolve/{commit}/{file}", self.endpoint(), model.id);
+        let url = format!("{}/{}/resolve/{commit}/{file}", self.endpoint, model.id);
         context.progress().log(&format!("fetching {url}"));
-        let found = context.block_on(self.fetch(&url, &path, context))?;
+        let found = context.block_on(self.fetch_file(&url, &path, context))?;
         if !found {
             write_whole(&absent, b"")?;
         }
@@ -157,10 +122,6 @@ impl Hub {
 
     fn cached(&self, model: &HubModel) -> PathBuf {
         self.cache.join(format!("models--{}", model.id.replace('/', "--")))
-    }
-
-    fn endpoint(&self) -> &str {
-        self.endpoint.trim_end_matches('/')
     }
 
     fn online(&self, model: &HubModel) -> Result<(), OperatorError> {
@@ -172,31 +133,15 @@ impl Hub {
         Err(OperatorError::machine(message).with_help("run once without it, or give the path of a local folder"))
     }
 
-    fn get(&self, url: &str) -> Result<reqwest::RequestBuilder, OperatorError> {
-        let request = downloads().map_err(|error| cannot_fetch(url, &error))?.get(url);
-        Ok(match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        })
-    }
-
-    /// Fetches a URL into a file, which appears only when it is complete. Gives whether the Hub has it.
-    async fn fetch(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
+    /// Fetches a URL into a file. Gives whether the Hub has it.
+    async fn fetch_file(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
         let failed = |error: reqwest::Error| cannot_fetch(url, &error);
-        let response = self.get(url)?.send().await.map_err(failed)?;
+        let response = self.get(url, context).await.map_err(failed)?;
         let code = response.headers().get("x-error-code").and_then(|code| code.to_str().ok());
-        if response.status() == reqwest::StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
+        if response.status() == StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound") {
             return Ok(false);
         }
-        let mut response = response.error_for_status().map_err(failed)?;
-        let folder = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        while let Some(bytes) = response.chunk().await.map_err(failed)? {
-            context.check_cancelled()?;
-            std::io::Write::write_all(&mut file, &bytes)?;
-        }
-        file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
+        download(response.error_for_status().map_err(failed)?, path, url, context).await?;
         Ok(true)
     }
 }
@@ -204,25 +149,6 @@ impl Hub {
 fn cannot_fetch(url: &str, error: &reqwest::Error) -> OperatorError {
     OperatorError::machine(format!("cannot fetch {url}: {error}"))
         .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or give the path of a local folder")
-}
-
-/// Writes a small file that appears only when it is complete.
-fn write_whole(path: &Path, content: &[u8]) -> Result<(), OperatorError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    std::io::Write::write_all(&mut file, content)?;
-    file.persist(path).map_err(|error| OperatorError::machine(error.to_string()))?;
-    Ok(())
-}
-
-fn is_commit(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_name(name: &str) -> bool {
-    let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -237,7 +163,7 @@ mod tests {
 
     fn hub(harness: &Harness, served: &Served, token: Option<&str>) -> Hub {
         let endpoint = harness.context().block_on(served.serve());
-        Hub::new(endpoint, harness.path().join("cache"), token.map(str::to_owned))
+        Hub::new(&endpoint, harness.path().join("cache"), token.map(str::to_owned))
     }
 
     fn model() -> HubModel {
