@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
 use super::rehearse::{Rehearsed, quiet_context};
-use super::replay::{Outcome, Rerun};
+use super::rerun::{Outcome, Rerun};
 use super::row_calls::Sent;
 use crate::fingerprint::{CallPlace, Digest, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;

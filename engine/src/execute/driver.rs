@@ -1,88 +1,29 @@
 //! The driver: feeds the scheduler, looks results up, runs kernels, commits, records. Decisions are the scheduler's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
-use searchmill_schemas::text_column;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::decide::{Decider, Decision, History, Look, Pending, Request, Retry};
-use super::ending::exit_code;
+use super::books::Books;
+use super::decide::{Decider, Decision, Look, Pending};
 use super::endpoints::Endpoints;
+use super::history::History;
 use super::identity::Known;
+use super::job::NodeJob;
 use super::loss::Account;
-use super::node::{NodeDone, NodeJob, run_node};
-use super::recorded::Recorded;
-use super::resources::{Demand, Machine, Pool};
-use super::run_id::{after_all, run_id};
+use super::node::{NodeDone, run_node};
+use super::options::RunOptions;
+use super::resources::{Demand, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
-pub use super::stop::Stop;
+use super::stop::Stop;
 use super::versions::version;
-use super::worker::Workers;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{
-    Blame, Budget, Context, InputArtifact, OperatorError, Outside, SecretLookup, Usage, http_client,
-};
+use crate::operator::{Blame, Context, OperatorError, Outside, http_client};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
-use crate::store::{
-    Damage, NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError, StoreUse,
-};
-
-/// How to run.
-#[derive(Clone)]
-pub struct RunOptions {
-    /// Nodes at once.
-    pub jobs: usize,
-    /// After a failure, run what does not depend on it.
-    pub keep_going: bool,
-    /// Run these nodes even if their result is known (`*`: all).
-    pub force: BTreeSet<String>,
-    /// Look nothing up (results are still recorded).
-    pub no_cache: bool,
-    /// Rows that a source gives at most.
-    pub limit: Option<u64>,
-    /// Places of the nodes to run; others are only looked up.
-    pub selected: BTreeSet<usize>,
-    /// Relative paths start here.
-    pub directory: PathBuf,
-    /// What the machine has.
-    pub machine: Machine,
-    /// Programs and devices for nodes in processes of their own.
-    pub workers: Workers,
-    /// Looks secrets up.
-    pub secrets: SecretLookup,
-    /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
-    pub budget: Budget,
-    /// Pay again for remembered answers that are damaged, however many.
-    pub rebuy: bool,
-    /// Try rows again, too, that `on_error: drop` passed over.
-    pub retry_dropped: bool,
-    /// Deliver outputs also where too many rows were lost before them.
-    pub deliver_anyway: bool,
-}
-
-impl RunOptions {
-    pub(super) fn retry(&self) -> Retry {
-        if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
-    }
-
-    /// What decides which nodes run.
-    #[must_use]
-    pub fn request(&self) -> Request<'_> {
-        Request {
-            directory: &self.directory,
-            limit: self.limit,
-            selected: Some(&self.selected),
-            force: Some(&self.force),
-            no_cache: self.no_cache,
-            retry: self.retry(),
-        }
-    }
-}
+use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError, StoreUse};
 
 /// Runs a plan.
 ///
@@ -97,18 +38,12 @@ pub async fn run(
 ) -> Result<RunSummary, StoreError> {
     let (sender, receiver) = unbounded_channel();
     let mut driver = Driver::new(plan, store, options, reporter, stop, sender)?;
-    let watch = driver.endpoints.watch(Arc::clone(&driver.reporter));
+    let watch = driver.endpoints.watch(Arc::clone(&driver.books.reporter));
     let outcome = driver.drive(receiver).await;
     if let Some(watch) = watch {
         watch.abort();
     }
     driver.finish(outcome)
-}
-
-/// Seconds since 1970.
-#[must_use]
-pub fn unix_time() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// How often a node's damaged result is made again in one run.
@@ -120,7 +55,6 @@ struct Driver {
     options: RunOptions,
     /// The chosen nodes and all that stand before them: nobody asks for the others.
     wanted: BTreeSet<usize>,
-    reporter: Arc<dyn Reporter>,
     stop: Stop,
     done: UnboundedSender<NodeDone>,
     known: Known,
@@ -128,11 +62,7 @@ struct Driver {
     keys: BTreeMap<usize, NodeKey>,
     sources: SourceDigests,
     history: History,
-    record: RunRecord,
-    ledger: Arc<Mutex<RunWriter>>,
-    summary: RunSummary,
-    spent_nanos: u64,
-    start: Instant,
+    books: Books,
     http: reqwest::Client,
     endpoints: Endpoints,
     /// Nothing that this run may use is collected.
@@ -158,50 +88,25 @@ impl Driver {
         done: UnboundedSender<NodeDone>,
     ) -> Result<Self, StoreError> {
         let in_use = store.enter()?;
-        let started = unix_time();
         let wanted = with_all_before(&plan, &options.selected);
-        let record = RunRecord {
-            id: run_id(after_all(&store, started)),
-            pipeline: plan.name().to_owned(),
-            file: plan.file().display().to_string(),
-            params: plan.params().clone(),
-            set: plan.overrides().set.clone(),
-            params_files: plan.overrides().params_files.clone(),
-            limit: options.limit,
-            started,
-            finished: None,
-            exit: None,
-            nodes: wanted.len(),
-            ledger: None,
-        };
         let told = stop.clone();
         let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
-        let writer = store.start_run(&record)?;
-        let currency = plan.currency().unwrap_or_default();
-        let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
         let endpoints = Endpoints::new(&plan, options.budget, &options.secrets, options.rebuy);
-        let redactor = endpoints.redactor.clone();
-        let ledger = Arc::new(Mutex::new(writer));
-        let (known, history, start) = (Known::new(), History::before(&record.id), Instant::now());
-        let reporter: Arc<dyn Reporter> = Arc::new(Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor });
+        let books = Books::open(&plan, &store, wanted.len(), options.limit, reporter, &endpoints.redactor)?;
+        let history = History::before(books.run());
         let http = http_client().map_err(|error| StoreError::Location(error.message))?;
         Ok(Self {
             plan,
             store,
             options,
             wanted,
-            reporter,
             stop,
             done,
-            known,
+            known: Known::new(),
             keys: BTreeMap::new(),
             sources,
             history,
-            record,
-            ledger,
-            summary,
-            spent_nanos: 0,
-            start,
+            books,
             http,
             endpoints,
             _in_use: in_use,
@@ -212,8 +117,7 @@ impl Driver {
     }
 
     async fn drive(&mut self, mut receiver: UnboundedReceiver<NodeDone>) -> Result<(), StoreError> {
-        let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
-        self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
+        self.books.begin();
         let mut scheduler = self.scheduler();
         let mut commands = scheduler.start();
         let mut told = false;
@@ -243,7 +147,7 @@ impl Driver {
             }
             if self.stop.is_draining() && !told {
                 told = true;
-                self.summary.interrupted = true;
+                self.books.interrupted();
                 commands.extend(scheduler.step(Step::Stop));
             }
         }
@@ -320,7 +224,7 @@ impl Driver {
     /// For work outside the node's own run.
     fn context(&self, node: &Node) -> Context {
         let outside = Outside { redactor: self.endpoints.redactor.clone(), ..Outside::default() };
-        super::node::bare_context(node, &self.options, &self.reporter, &self.stop, &self.store, &self.http)
+        super::node::bare_context(node, &self.options, &self.books.reporter, &self.stop, &self.store, &self.http)
             .with_outside(outside)
     }
 
@@ -330,12 +234,8 @@ impl Driver {
         let recall = !reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
         let inputs = node.inputs.iter();
         let inputs = inputs.filter_map(|input| self.known.get(&input.node)?.get(&input.output).cloned()).collect();
-        // A run that is killed leaves behind what it had begun; what was found cached so far is seen to be in use.
         let begun = NodeRun::begun(node.id(), node.entry.name, key, reasons.clone(), preimage);
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.node(&begun)?;
-        ledger.flush()?;
-        drop(ledger);
+        self.books.begun(&begun)?;
         let job = NodeJob {
             plan: Arc::clone(&self.plan),
             place,
@@ -345,13 +245,13 @@ impl Driver {
             recall,
             store: self.store.clone(),
             options: self.options.clone(),
-            reporter: Arc::clone(&self.reporter),
+            reporter: Arc::clone(&self.books.reporter),
             stop: self.stop.clone(),
-            run: self.record.id.clone(),
+            run: self.books.run().to_owned(),
             http: self.http.clone(),
             outside: self.endpoints.outside(node),
             calls: self.endpoints.calls(node, &self.store),
-            started: (self.record.started * 1e9) as u64,
+            started: (self.books.started() * 1e9) as u64,
         };
         let done = self.done.clone();
         tokio::spawn(async move {
@@ -367,20 +267,12 @@ impl Driver {
         key: Option<NodeKey>,
         outputs: IndexMap<String, OutputRecord>,
     ) -> Result<Step, StoreError> {
-        let plan = Arc::clone(&self.plan);
-        let node = &plan.nodes()[place];
         self.keys.extend(key.map(|key| (place, key)));
         let held_back = match self.deliver(place, &outputs) {
             Ok(held_back) => held_back,
             Err(error) => return self.fail(place, &error),
         };
-        self.summary.cached += 1;
-        let (output, rows, bytes) = default_output(node, &outputs);
-        let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
-        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
-        let outcome = self.tell_held_back(place, held_back.as_ref(), NodeOutcome::Cached);
-        self.note(place, key, outcome, Vec::new(), outputs.clone(), held_back, 0.0)?;
+        self.books.cached(&self.plan.nodes()[place], key, &outputs, held_back)?;
         self.known.insert(place, outputs);
         Ok(Step::Succeeded(place))
     }
@@ -403,19 +295,9 @@ impl Driver {
         let deliver = || super::deliver::deliver(node, outputs, &self.store, &context);
         let delivered = tokio::task::block_in_place(deliver)?;
         for destination in delivered {
-            self.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
+            self.books.reporter.event(&Event::Delivered { node: node.id().to_owned(), destination });
         }
         Ok(None)
-    }
-
-    /// What a node came to: its outcome, unless its outputs were held back.
-    fn tell_held_back(&mut self, place: usize, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
-        let Some(why) = why else { return outcome };
-        self.summary.held_back += 1;
-        let node = &self.plan.nodes()[place];
-        let (destinations, reason) = (node.operator.destinations(), why.clone());
-        self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
-        NodeOutcome::HeldBack
     }
 
     /// What the end of a node means for the scheduler. A node that was made again counts as done there already: what
@@ -426,7 +308,7 @@ impl Driver {
             return self.remake(place, input, damage);
         }
         if done.taken_over {
-            self.count(&done.spent);
+            self.books.count(&done.spent);
             tracing::warn!("another machine went on with `{}` meanwhile", self.plan.nodes()[place].id());
             return self.launch(place)?.map_or(Ok(Vec::new()), |step| self.go_on(place, step));
         }
@@ -452,8 +334,8 @@ impl Driver {
             return self.go_on(place, step);
         }
         let line = format!("{}: nothing was recorded, the node runs again", error.message);
-        self.reporter.event(&Event::NodeLog { node, line });
-        self.count(&done.spent);
+        self.books.reporter.event(&Event::NodeLog { node, line });
+        self.books.count(&done.spent);
         match self.launch(place)? {
             None => Ok(Vec::new()),
             Some(step) => self.go_on(place, step),
@@ -462,7 +344,7 @@ impl Driver {
 
     /// The run was told to stop before the node's key was known.
     fn passed_over(&mut self, place: usize) -> Result<Step, StoreError> {
-        self.summary.interrupted = true;
+        self.books.interrupted();
         self.skip(place)?;
         Ok(Step::Failed(place))
     }
@@ -512,7 +394,7 @@ impl Driver {
 
     fn settle(&mut self, done: NodeDone) -> Result<Step, StoreError> {
         let place = done.place;
-        self.count(&done.spent);
+        self.books.count(&done.spent);
         match done.outcome {
             Err(error) if error.blame == Blame::Cancelled && self.closed(place).is_some() => {
                 let error = OperatorError::machine(self.closed(place).unwrap_or_default());
@@ -520,12 +402,10 @@ impl Driver {
                 self.fail_with(place, &error, Some(done.key), done.reasons, done.seconds)
             }
             Err(error) if error.blame == Blame::Cancelled => {
-                self.tell_budget();
-                self.summary.skipped += 1;
-                let node = self.plan.nodes()[place].id().to_owned();
-                self.reporter.event(&Event::NodeSkipped { node });
-                let why = done.reasons;
-                self.note(place, Some(done.key), NodeOutcome::Skipped, why, IndexMap::new(), None, done.seconds)?;
+                if let Some(limit) = self.endpoints.purse.refused() {
+                    self.books.budget_used_up(limit);
+                }
+                self.books.skipped(&self.plan.nodes()[place], Some(done.key), done.reasons, done.seconds)?;
                 Ok(Step::Failed(place))
             }
             Err(error) => {
@@ -542,22 +422,6 @@ impl Driver {
         self.endpoints.closed(&self.plan.nodes()[place]).filter(|_| !self.stop.is_draining())
     }
 
-    fn count(&mut self, spent: &Usage) {
-        self.summary.calls += spent.calls;
-        self.summary.prompt_tokens += spent.prompt_tokens;
-        self.summary.completion_tokens += spent.completion_tokens;
-        self.spent_nanos += spent.cost_nanos;
-        self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
-    }
-
-    /// Once: that the budget is used up.
-    fn tell_budget(&mut self) {
-        if let Some(limit) = self.endpoints.purse.refused().filter(|_| self.summary.budget.is_none()) {
-            self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
-            self.summary.budget = Some(limit);
-        }
-    }
-
     fn finished(
         &mut self,
         place: usize,
@@ -570,36 +434,8 @@ impl Driver {
             Ok(held_back) => held_back,
             Err(error) => return self.fail(place, &error),
         };
-        let plan = Arc::clone(&self.plan);
-        let node = &plan.nodes()[place];
-        self.summary.finished += 1;
-        if node.entry.effect == crate::operator::Effect::External {
-            self.summary.dead_letters += result.rejects();
-        } else {
-            self.summary.rejects += result.rejects();
-        }
-        let (output, rows, bytes) = default_output(node, &result.outputs);
-        self.reporter.event(&Event::NodeFinished {
-            output,
-            bytes,
-            node: node.id().to_owned(),
-            operator: node.entry.name.to_owned(),
-            rows,
-            rejects: result.rejects(),
-            rejected_for: rejected_for(&self.store, &result.outputs),
-            key: result.key,
-            cached_rows,
-            calls: result.calls,
-            prompt_tokens: result.prompt_tokens,
-            completion_tokens: result.completion_tokens,
-            cost: result.usage().cost(),
-            seconds: result.seconds,
-            summary: result.summary.clone(),
-        });
-        let outputs = result.outputs.clone();
-        let outcome = self.tell_held_back(place, held_back.as_ref(), NodeOutcome::Finished);
-        self.note(place, Some(result.key), outcome, why, outputs.clone(), held_back, result.seconds)?;
-        self.known.insert(place, outputs);
+        self.books.finished(&self.plan.nodes()[place], result, why, cached_rows, held_back)?;
+        self.known.insert(place, result.outputs.clone());
         Ok(Step::Succeeded(place))
     }
 
@@ -615,14 +451,7 @@ impl Driver {
         why: Vec<Reason>,
         seconds: f64,
     ) -> Result<Step, StoreError> {
-        self.summary.failed += 1;
-        self.summary.machine_failure |= error.blame == Blame::Machine;
-        let node = &self.plan.nodes()[place];
-        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let (message, help) = (error.message.clone(), error.help.clone());
-        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
-        let text = Some(self.endpoints.redactor.strike(&error.message).into_owned());
-        self.note(place, key, NodeOutcome::Failed, why, IndexMap::new(), text, seconds)?;
+        self.books.failed(&self.plan.nodes()[place], error, key, why, seconds)?;
         Ok(Step::Failed(place))
     }
 
@@ -630,67 +459,14 @@ impl Driver {
         if !self.wanted.contains(&place) {
             return Ok(());
         }
-        self.summary.skipped += 1;
-        self.reporter.event(&Event::NodeSkipped { node: self.plan.nodes()[place].id().to_owned() });
-        self.note(place, None, NodeOutcome::Skipped, Vec::new(), IndexMap::new(), None, 0.0)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "one record, written in one place")]
-    fn note(
-        &self,
-        place: usize,
-        key: Option<NodeKey>,
-        outcome: NodeOutcome,
-        reasons: Vec<Reason>,
-        outputs: IndexMap<String, OutputRecord>,
-        error: Option<String>,
-        seconds: f64,
-    ) -> Result<(), StoreError> {
-        let node = &self.plan.nodes()[place];
-        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
-        let run = NodeRun { node: id, operator, key, outcome, reasons, outputs, error, seconds, preimage: None };
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.node(&run)?;
-        if outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
+        self.books.skipped(&self.plan.nodes()[place], None, Vec::new(), 0.0)
     }
 
     fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
-        self.summary.seconds = self.start.elapsed().as_secs_f64();
-        self.reporter.event(&Event::RunFinished(self.summary.clone()));
-        self.record.finished = Some(unix_time());
-        self.record.exit = Some(exit_code(&self.summary));
+        self.books.end();
         if let Some(known) = self.sources.changed() {
             self.store.keep_sources(known)?;
         }
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.finish(&self.record)?;
-        drop(ledger);
-        let shared = self.store.share_run(&self.record.id);
-        outcome.and(shared).map(|()| self.summary)
+        self.books.close(outcome)
     }
-}
-
-/// The most frequent reason of a node's rejects, with one of its messages: `connection: …`.
-fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
-    let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
-    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
-    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
-    for batch in rows.batches() {
-        let batch = batch.ok()?;
-        let (kind, message) = (text_column(&batch, "kind").ok()?, text_column(&batch, "message").ok()?);
-        for (kind, message) in kind.iter().zip(message).filter_map(|(kind, message)| kind.zip(message)) {
-            let found = kinds.entry(kind.to_owned()).or_insert_with(|| (0, message.to_owned()));
-            found.0 += 1;
-        }
-    }
-    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
-    Some(format!("{kind}: {message}"))
-}
-
-/// Type, rows and bytes of a node's default output.
-fn default_output(node: &crate::plan::Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
-    let port = node.default_output();
-    let record = port.and_then(|port| outputs.get(port));
-    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
-    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
 }

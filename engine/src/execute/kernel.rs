@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::driver::Stop;
 use super::map::{MapJob, run_map};
 use super::progress::NodeProgress;
 use super::query::run_query;
 use super::rows::{RowsJob, RowsRun, run_rows};
+use super::stop::Stop;
 use super::watch::WatchedRows;
 use crate::fingerprint::{Digest, RowKeys, SeenSources};
 use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs, RowKernel};

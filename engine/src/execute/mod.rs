@@ -1,22 +1,28 @@
 //! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
 
 mod answers;
+mod books;
+mod clock;
 mod columns;
 mod decide;
 mod deliver;
 mod driver;
 mod ending;
 mod endpoints;
+mod history;
 mod identity;
+mod job;
 mod kernel;
 mod loss;
 mod map;
 mod node;
+mod options;
 mod progress;
 mod query;
 mod recorded;
 mod rehearse;
 mod replay;
+mod rerun;
 mod resources;
 mod row_calls;
 mod rows;
@@ -31,12 +37,15 @@ mod watch;
 mod work;
 mod worker;
 
+pub use clock::unix_time;
 pub use decide::{Request, Retry, diff_known, preimage_of};
-pub use driver::{RunOptions, Stop, run, unix_time};
+pub use driver::run;
 pub use ending::exit_code;
 pub use identity::{Known, node_key};
+pub use options::RunOptions;
 pub use replay::{ReplayOptions, replay};
 pub use resources::Machine;
+pub use stop::Stop;
 pub use survey::{NodeStatus, Survey, failed_rows, not_known, survey};
 pub use versions::version as program_version;
 pub use work::{Basis, Work};

@@ -4,23 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::clock::unix_time;
 use super::decide::{Lookup, has_floor, look_up};
-use super::driver::{RunOptions, Stop, unix_time};
-use super::identity::Parts;
+use super::job::{NodeJob, Ran};
 use super::kernel::{KernelRun, run_kernel};
+use super::options::RunOptions;
 use super::progress::NodeProgress;
 use super::rows::RowsRun;
+use super::stop::Stop;
 use super::tenure::Tenure;
 use super::watch::{WatchedPieces, unchanged};
 use super::worker::run_in_worker;
-use crate::fingerprint::{Digest, NodeKey, Reason};
+use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{
-    Blame, Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, Outside,
-    PortType, ProgressSink, TreeKind, Usage,
+    Blame, Computed, Context, ContextParts, Effect, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorError, PortType,
+    ProgressSink, TreeKind, Usage,
 };
-use crate::plan::{Node, Plan};
+use crate::plan::Node;
 use crate::report::{Event, Reporter};
-use crate::store::{Blocks, Calls, Damage, NodeResult, Origin, OutputRecord, Store, StoreSink, Written};
+use crate::store::{Blocks, Damage, NodeResult, Origin, Store, StoreSink};
 
 /// Rows in flight of external nodes, unless the node says otherwise.
 const CONCURRENCY: usize = 16;
@@ -28,58 +30,7 @@ const CONCURRENCY: usize = 16;
 /// Between two readings of a source that is being written.
 const WRITERS_PAUSE: Duration = Duration::from_millis(300);
 
-/// Everything that running one node needs.
-pub(super) struct NodeJob {
-    pub(super) plan: Arc<Plan>,
-    pub(super) place: usize,
-    pub(super) parts: Parts,
-    pub(super) inputs: Vec<OutputRecord>,
-    pub(super) reasons: Vec<Reason>,
-    pub(super) recall: bool,
-    /// When the run began, as stamps of remembered rows and answers count it.
-    pub(super) started: u64,
-    pub(super) store: Store,
-    pub(super) options: RunOptions,
-    pub(super) reporter: Arc<dyn Reporter>,
-    pub(super) stop: Stop,
-    pub(super) run: String,
-    pub(super) http: reqwest::Client,
-    pub(super) outside: Outside,
-    /// The calls to the model that it asks.
-    pub(super) calls: Option<Arc<Calls>>,
-}
-
-impl NodeJob {
-    pub(super) fn node(&self) -> &Node {
-        &self.plan.nodes()[self.place]
-    }
-
-    /// Rows that the node may give, if it is a source.
-    pub(super) fn limit(&self) -> Option<u64> {
-        self.options.limit.filter(|_| self.node().inputs.is_empty())
-    }
-
-    /// Are known parts of the row input passed over? Not where an output was found damaged: the parts that were taken
-    /// over for it may be what is damaged.
-    pub(super) fn recall_blocks(&self) -> bool {
-        self.recall && !self.reasons.iter().any(|reason| matches!(reason, Reason::ArtifactCorrupt { .. }))
-    }
-
-    /// What the rows, and what the parts, of the row input have in common.
-    pub(super) fn bases(&self) -> (Digest, Digest) {
-        let node = self.node();
-        (self.parts.row_base(node), self.parts.block_base(node))
-    }
-}
-
-/// What a kernel's run gave.
-pub(super) struct Ran {
-    pub(super) written: Written,
-    pub(super) rows: RowsRun,
-    pub(super) computed: Computed,
-}
-
-/// What came of it.
+/// What came of a node.
 pub(super) struct NodeDone {
     pub(super) place: usize,
     pub(super) key: NodeKey,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use super::driver::unix_time;
+use super::clock::unix_time;
 use crate::operator::Redactor;
 use crate::report::{Event, Reporter};
 use crate::store::RunWriter;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use futures::{StreamExt, stream};
 
-use super::driver::Stop;
 use super::progress::NodeProgress;
 use super::resources::Machine;
 use super::row_calls::RowCalls;
+use super::stop::Stop;
 use crate::fingerprint::CallPlace;
 use crate::operator::{
     Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorError,

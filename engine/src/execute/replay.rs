@@ -8,11 +8,12 @@ use arrow::array::RecordBatch;
 use indexmap::IndexMap;
 use searchmill_schemas::Reject;
 
-use super::driver::Stop;
 use super::kernel::{KernelRun, run_kernel};
 use super::progress::NodeProgress;
+use super::rerun::{Outcome, Rerun};
 use super::resources::Machine;
 use super::spot::{Sampled, check_rows};
+use super::stop::Stop;
 use super::versions::version;
 use crate::fingerprint::{Digest, SeenSources, SourceDigests, SourceIdentity, identity_params};
 use crate::lineage::{
@@ -147,26 +148,6 @@ struct Bench {
     registry: Registry,
     options: ReplayOptions,
     http: reqwest::Client,
-}
-
-/// A recorded node, ready to be computed again.
-pub(super) struct Rerun<'a> {
-    pub(super) step: &'a Step,
-    pub(super) operator: Box<dyn BoundOperator>,
-    pub(super) inputs: Inputs,
-    pub(super) context: Context,
-    pub(super) main_port: Option<String>,
-    pub(super) sources: Arc<SeenSources>,
-}
-
-/// What came of one node.
-pub(super) enum Outcome {
-    /// All is as recorded; how much that was.
-    Same(String),
-    /// What is not, by output port.
-    Differs(Vec<(String, Difference, u64)>),
-    /// Nothing was compared, and why.
-    NotChecked(String),
 }
 
 impl Bench {

@@ -9,9 +9,9 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use searchmill_schemas::{Reject, text_column};
 
-use super::driver::Stop;
 use super::progress::NodeProgress;
 use super::row_calls::{RowCalls, read_calls};
+use super::stop::Stop;
 use crate::fingerprint::{CallPlace, Digest, RowIdentity, RowKey, RowKeys};
 use crate::operator::{
     CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput, Usage,

@@ -6,7 +6,8 @@ use std::path::Path;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::decide::{Decider, Decision, History, Look, Pending, Request};
+use super::decide::{Decider, Decision, Look, Pending, Request};
+use super::history::History;
 use super::identity::Known;
 use super::versions::version;
 use super::work::Work;

@@ -10,35 +10,12 @@ use super::kernel::{Kernel, RowShape};
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
 use super::recheck::Recheck;
-use super::repeatability::Repeatability;
+use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
 use super::sources::Source;
 
 /// What stands behind a destination's path in the path of its manifest, which is written beside it.
 pub const MANIFEST_ENDING: &str = ".manifest.json";
-
-/// What running an operator twice gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// The same bytes from the same inputs and params.
-    Pure,
-    /// The same bytes from the same inputs, params and seed.
-    Seeded,
-    /// It asks the outside world (an endpoint); results are kept because they were paid for.
-    External,
-}
-
-impl Effect {
-    /// The word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pure => "pure",
-            Self::Seeded => "seeded",
-            Self::External => "external",
-        }
-    }
-}
 
 /// A kind of step. See CONTRIBUTING.md for a worked example.
 pub trait Operator: Send + Sync + 'static {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::context::Context;
-use super::contract::{Effect, Example, Operator};
+use super::contract::{Example, Operator};
 use super::error::OperatorError;
 use super::gate::EndpointUse;
 use super::kernel::{Kernel, RowShape};
 use super::params::ParamIssue;
 use super::port::Ports;
 use super::recheck::Recheck;
-use super::repeatability::Repeatability;
+use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
 use super::sources::Source;
 

@@ -1,9 +1,30 @@
-//! How far a result can be computed again to the same bytes. Operators declare it by their params, results record it,
-//! `audit` and the reference pages use the same words.
+//! What running an operator twice gives, and how far a result can be computed again to the same bytes. Operators declare
+//! it by their params, results record it, `audit` and the reference pages use the same words.
 
 use serde::{Deserialize, Serialize};
 
-use super::contract::Effect;
+/// What running an operator twice gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The same bytes from the same inputs and params.
+    Pure,
+    /// The same bytes from the same inputs, params and seed.
+    Seeded,
+    /// It asks the outside world (an endpoint); results are kept because they were paid for.
+    External,
+}
+
+impl Effect {
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Seeded => "seeded",
+            Self::External => "external",
+        }
+    }
+}
 
 /// Where computing a result again gives the same bytes, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

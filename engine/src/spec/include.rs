@@ -1,9 +1,8 @@
-//! `include:` — the nodes of other files.
+//! `include:` — which other files are wanted, and how their nodes are named here.
 
 use std::path::{Path, PathBuf};
 
 use super::field::{self, take};
-use super::load::{self, Over, Place};
 use super::pipeline::NodeSpec;
 use super::reference;
 use super::scope::{Scope, Shared};
@@ -17,27 +16,29 @@ const MAX_CHAIN: usize = 16;
 /// Most files read for one pipeline.
 const MAX_FILES: usize = 256;
 
-struct Wanted {
-    path: String,
-    span: Span,
-    params: Spanned,
-    prefix: String,
+/// Where a file stands in the chain of includes.
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) file: FileId,
+    pub(super) chain: Vec<PathBuf>,
 }
 
-/// The nodes of all files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
-pub(super) fn read(
-    mut value: Spanned,
-    place: &Place<'_>,
-    scope: &mut Scope<'_>,
-    shared: &mut Shared<'_>,
-) -> Vec<NodeSpec> {
+/// A file that is to be included.
+pub(super) struct Wanted {
+    path: String,
+    span: Span,
+    pub(super) params: Spanned,
+    pub(super) prefix: String,
+}
+
+/// The files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
+pub(super) fn files(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<Wanted> {
     scope.apply(&mut value, None, shared);
     let items = match value.value {
         Value::List(items) => items,
         _ => vec![value],
     };
-    let wanted: Vec<_> = items.into_iter().filter_map(|item| wanted(item, shared)).collect();
-    wanted.into_iter().flat_map(|wanted| read_one(wanted, place, shared)).collect()
+    items.into_iter().filter_map(|item| wanted(item, shared)).collect()
 }
 
 fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
@@ -65,12 +66,13 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
     Some(Wanted { path: text, span: path.span, params, prefix: prefix_text })
 }
 
-fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
-    let path = place.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
+/// Reads the text of such a file, if it may be included at that place and looks like a pipeline.
+pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
+    let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    if let Err(fault) = check_chain(&wanted, &canonical, place, shared) {
+    if let Err(fault) = check_chain(wanted, &canonical, from, shared) {
         shared.report(fault);
-        return Vec::new();
+        return None;
     }
     let found = shared.problems.len();
     let file = match source::read(&path, Some(wanted.span), shared.sources) {
@@ -78,22 +80,24 @@ fn read_one(wanted: Wanted, place: &Place<'_>, shared: &mut Shared<'_>) -> Vec<N
         Err(fault) => {
             let file = fault.labels.iter().map(|label| label.span.file).find(|file| *file != wanted.span.file);
             shared.report(fault);
-            return file.map_or_else(Vec::new, |file| strange(file, found, &wanted, shared));
+            if file.is_some_and(|file| !looks_like_a_pipeline(file, shared)) {
+                strange(found, wanted, shared);
+            }
+            return None;
         }
     };
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
     if shared.included_bytes > source::MAX_BYTES {
         let message = format!("the files included are larger than {} MiB together", source::MAX_BYTES >> 20);
         shared.report(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
-        return Vec::new();
+        return None;
     }
     if !looks_like_a_pipeline(file, shared) {
-        return strange(file, found, &wanted, shared);
+        strange(found, wanted, shared);
+        return None;
     }
-    let chain: Vec<_> = place.chain.iter().cloned().chain([canonical]).collect();
-    let inner = Place { path: &path, file, chain: &chain };
-    let fragment = load::fragment(&inner, Over::Include(wanted.params), shared).unwrap_or_default();
-    prefixed(fragment.nodes, &wanted.prefix)
+    let chain = from.chain.iter().cloned().chain([canonical]).collect();
+    Some(Place { path, file, chain })
 }
 
 /// Has a file a key that pipelines have, on a line of its own or in braces?
@@ -103,20 +107,17 @@ fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
 }
 
 /// In place of what was found wrong with a file that is no pipeline: its lines are not shown, it may hold secrets.
-fn strange(file: FileId, found: usize, wanted: &Wanted, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
-    if !looks_like_a_pipeline(file, shared) {
-        shared.problems.truncate(found);
-        let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
-        let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
-        shared.report(fault.help("its lines are not shown: they may hold what is not meant for a log"));
-    }
-    Vec::new()
+fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
+    shared.problems.truncate(found);
+    let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
+    let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
+    shared.report(fault.help("its lines are not shown: they may hold what is not meant for a log"));
 }
 
-fn check_chain(wanted: &Wanted, path: &PathBuf, place: &Place<'_>, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {
-    let message = if place.chain.contains(path) {
+fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {
+    let message = if from.chain.contains(path) {
         format!("`{}` includes itself", wanted.path)
-    } else if place.chain.len() >= MAX_CHAIN {
+    } else if from.chain.len() >= MAX_CHAIN {
         format!("files include each other more than {MAX_CHAIN} deep")
     } else if shared.included >= MAX_FILES {
         format!("more than {MAX_FILES} files are included")
@@ -128,7 +129,7 @@ fn check_chain(wanted: &Wanted, path: &PathBuf, place: &Place<'_>, shared: &mut 
 }
 
 /// Puts a prefix before the ids of the nodes, and before references among them.
-fn prefixed(mut nodes: Vec<NodeSpec>, prefix: &str) -> Vec<NodeSpec> {
+pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, prefix: &str) -> Vec<NodeSpec> {
     if prefix.is_empty() {
         return nodes;
     }

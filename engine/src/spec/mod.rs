@@ -4,6 +4,7 @@ mod arguments;
 mod budget;
 mod cadence;
 mod field;
+mod fragment;
 #[cfg(test)]
 mod fuzz;
 mod include;

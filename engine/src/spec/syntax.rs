@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use super::budget::{Budget, MAX_COPIED, MAX_DEPTH, MAX_VALUES, height, weight};
+use super::scalar;
+use super::syntax_fault::{self, too_deep};
 use super::value::{Key, Spanned, Value};
-use super::{scalar, syntax_fault};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// Parses one document. Faults go to `problems`; `None` when nothing can be made of the text.
@@ -279,10 +280,6 @@ impl<'t, 'p> Tree<'t, 'p> {
 /// From the start of a list or map to its end; block ones have no end mark, so the last value gives it.
 fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
     if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
-}
-
-pub(super) fn too_deep(span: Span) -> Diagnostic {
-    Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
 }
 
 fn too_much(span: Span, what: &str) -> Diagnostic {

@@ -2,7 +2,7 @@
 
 use saphyr_parser::ScanError;
 
-use super::syntax::too_deep;
+use super::budget::MAX_DEPTH;
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 /// A syntax error with advice, at a byte of the text.
@@ -12,6 +12,10 @@ pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str
         return too_deep(place.span());
     }
     tabs(&place).or_else(|| reference(error, &place)).unwrap_or_else(|| other(error, &place))
+}
+
+pub(super) fn too_deep(span: Span) -> Diagnostic {
+    Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
 }
 
 struct Place<'t> {

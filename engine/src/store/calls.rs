@@ -246,8 +246,3 @@ fn read(payload: &[u8]) -> Option<KeptCall> {
     let usage: Usage = serde_json::from_slice(&payload[..end]).ok()?;
     Some(KeptCall { response: payload[end + 1..].to_vec(), usage })
 }
-
-/// Could it be the answer to a call?
-pub(super) fn is_call(payload: &[u8]) -> bool {
-    read(payload).is_some()
-}

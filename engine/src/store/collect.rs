@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::folder::{folder_bytes, modified, names_below, names_in, remove};
 use super::graves::Collection;
 use super::keep::Stock;
 use super::layout::Store;
@@ -315,51 +316,9 @@ pub(super) fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Co
     }
 }
 
-/// Entries of a folder with their names, sorted.
-fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let mut found: Vec<_> =
-        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect();
-    found.sort();
-    found
-}
-
-/// Entries of the folders in a folder (`ab/…`), sorted by name.
-pub(super) fn names_below(folder: &Path) -> Vec<(String, PathBuf)> {
-    names_in(folder).iter().flat_map(|(_, path)| names_in(path)).collect()
-}
-
-fn folder_bytes(folder: &Path) -> u64 {
-    let mut pending = vec![folder.to_owned()];
-    let mut bytes = 0;
-    while let Some(folder) = pending.pop() {
-        for (_, path) in names_in(&folder) {
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) if metadata.is_dir() => pending.push(path),
-                Ok(metadata) => bytes += metadata.len(),
-                Err(_) => {}
-            }
-        }
-    }
-    bytes
-}
-
-/// Unix time (seconds) of a file's last change; what cannot be told counts as just now.
-fn modified(path: &Path) -> f64 {
-    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
-    time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
-}
-
-pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
-    use std::time::SystemTime;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
     use indexmap::IndexMap;
     use searchmill_schemas::{Document, RecordKind, to_batch};

@@ -99,6 +99,27 @@ impl Store {
         self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists())
     }
 
+    /// Is it shared by several machines?
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// What `--store` calls it: a URL, or the folder.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url().to_owned())
+    }
+
+    /// Was the shared store asked in vain since it was opened, so that "unknown" may mean "not reached"?
+    ///
+    /// # Errors
+    /// Why it was not reached.
+    pub fn sound(&self) -> Result<(), StoreError> {
+        let fault = self.remote.as_ref().and_then(|remote| remote.fault());
+        fault.map_or(Ok(()), |fault| Err(StoreError::Location(fault)))
+    }
+
     /// Notes that all files of an artifact are what was written.
     pub(super) fn note_intact(&self, id: ArtifactId) {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::collect::names_below;
 use super::error::StoreError;
+use super::folder::names_below;
 use super::layout::Store;
 use super::row_codec::RowCodec;
 use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
@@ -396,7 +396,7 @@ impl Store {
 
 /// Is it a row's result, or the answer to a call?
 fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
-    codec.decode(payload.to_vec()).is_some() || super::calls::is_call(payload)
+    codec.decode(payload.to_vec()).is_some() || usage(payload).is_some()
 }
 
 /// The keys of a segment; `None` when any byte of it is not what was written.
@@ -407,9 +407,4 @@ pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
         keys.push(RowKey(found.key));
     });
     (scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows == keys.len()).then_some(keys)
-}
-
-/// Bytes up to the end of the last whole record.
-pub(super) fn whole_records(bytes: &[u8]) -> usize {
-    scan_bytes(bytes, |_| {}).end as usize
 }

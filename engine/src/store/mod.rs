@@ -13,6 +13,7 @@ mod columns;
 mod compact;
 mod error;
 mod floor;
+mod folder;
 mod graves;
 mod guard;
 mod heartbeat;

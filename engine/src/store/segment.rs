@@ -152,6 +152,11 @@ enum Spot {
     Wrong { damaged: bool },
 }
 
+/// Bytes up to the end of the last whole record.
+pub(super) fn whole_records(bytes: &[u8]) -> usize {
+    scan_bytes(bytes, |_| {}).end as usize
+}
+
 fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Spot {
     read_record(reader, left, record).unwrap_or(Spot::Wrong { damaged: false })
 }

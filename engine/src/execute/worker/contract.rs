@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::execute::node::Ran;
+use crate::execute::job::Ran;
 use crate::execute::rows::RowsRun;
 use crate::fingerprint::{Digest, NodeKey, SeenSource};
 use crate::operator::{Blame, Computed, OperatorError, RetryPolicy, Usage};

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::execute::driver::Stop;
+use crate::execute::stop::Stop;
 use crate::operator::OperatorError;
 use crate::store::device_lock;
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use super::contract::{CONTRACT, Done, Message, Task};
-use crate::execute::driver::Stop;
+use crate::execute::job::Ran;
 use crate::execute::kernel::{KernelRun, run_kernel};
-use crate::execute::node::Ran;
 use crate::execute::progress::NodeProgress;
 use crate::execute::rows::RowsRun;
+use crate::execute::stop::Stop;
 use crate::execute::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::SeenSources;
 use crate::operator::{

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::contract::{CONTRACT, Message, Task, told_error};
 use super::device::DeviceLease;
-use crate::execute::node::{NodeJob, Ran};
+use crate::execute::job::{NodeJob, Ran};
 use crate::fingerprint::NodeKey;
 use crate::operator::{ContextParts, OperatorError};
 use crate::report::Event;

@@ -1,6 +1,7 @@
 //! Params of an operator, typed by what its JSON Schema wants: `1e-4` is a number where a number is wanted, `007` and
 //! `no` are strings where a string is.
 
+mod advice;
 mod choice;
 mod plain;
 mod schema;
@@ -12,6 +13,7 @@ use serde_json::{Map, Value as Json};
 use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
+use advice::advice;
 use schema::Schema;
 
 /// Reads params by the JSON Schema of the operator's params (as schemars 1 writes it).
@@ -187,7 +189,7 @@ impl Reader<'_> {
     }
 
     fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
-        let help = plain::advice(value, schema);
+        let help = advice(value, schema);
         let message = format!("{} is {}, not {}", self.name(place), schema.describe(), value.kind());
         self.report("wrong-type", message, value.span, place, help);
         Json::Null

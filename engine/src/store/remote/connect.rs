@@ -14,11 +14,12 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::objects::{Objects, Put, get, put_new, reason};
 use super::segments::Segments;
-use super::{NAMEPLATE, Nameplate, Remote};
+use super::{NAMEPLATE, Remote};
 use crate::operator::has_user_info;
 use crate::store::error::StoreError;
 use crate::store::layout::{STORE_FORMAT, Store};
@@ -27,6 +28,20 @@ use crate::store::layout::{STORE_FORMAT, Store};
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 /// Threads for transfers: they wait more than they work.
 const THREADS: usize = 2;
+
+/// Of which store a local store is the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Nameplate {
+    url: String,
+    /// The store's own name, which it got when it was made.
+    store: String,
+    /// This cache's name among those of the store.
+    machine: String,
+}
+
+fn nameplate(root: &Path) -> Option<Nameplate> {
+    serde_json::from_slice(&std::fs::read(root.join(NAMEPLATE)).ok()?).ok()
+}
 
 /// A failed request is made again so often, over some seconds.
 fn retry() -> RetryConfig {
@@ -63,7 +78,7 @@ impl Store {
 
     fn joined(mut self, url: &str, make: bool) -> Result<Self, StoreError> {
         let root = self.root().to_owned();
-        let nameplate = Self::nameplate(&root);
+        let nameplate = nameplate(&root);
         let machine =
             nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
         let mut remote = Remote::connect(url, &root, machine)?;

@@ -12,22 +12,22 @@ mod floors;
 mod objects;
 mod pending;
 mod records;
+mod rows;
 mod runs;
 mod segments;
+mod send;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 use self::objects::Objects;
 use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
-use super::layout::Store;
 use crate::fingerprint::Digest;
 
 pub(super) use self::claims::RemoteLease;
@@ -37,16 +37,6 @@ pub(super) use self::pending::Pending;
 const AT_ONCE: usize = 16;
 /// In the cache: of which store it is the cache.
 const NAMEPLATE: &str = "remote.json";
-
-/// Of which store a local store is the cache.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Nameplate {
-    url: String,
-    /// The store's own name, which it got when it was made.
-    store: String,
-    /// This cache's name among those of the store.
-    machine: String,
-}
 
 /// What was learnt about the objects since the store was opened.
 #[derive(Default)]
@@ -77,6 +67,16 @@ impl Remote {
     /// Has anybody made the store?
     pub(super) fn exists(&self) -> bool {
         self.exists
+    }
+
+    /// What it is called.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Why it was asked in vain, if it was.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.learnt().fault.clone()
     }
 
     fn learnt(&self) -> MutexGuard<'_, Learnt> {
@@ -110,7 +110,7 @@ impl Remote {
         self.wait(work).map_err(|error| self.failed(action, &error))
     }
 
-    /// The same where the caller can say no more than "unknown": [`Store::sound`] says later why.
+    /// The same where the caller can say no more than "unknown": `Store::sound` says later why.
     fn ask<T: Send + Default + 'static>(
         &self,
         action: &str,
@@ -144,32 +144,5 @@ impl Drop for Remote {
 impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Remote").field("url", &self.url).field("machine", &self.machine).finish_non_exhaustive()
-    }
-}
-
-impl Store {
-    /// Is it shared by several machines?
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.remote.is_some()
-    }
-
-    /// What `--store` calls it: a URL, or the folder.
-    #[must_use]
-    pub fn address(&self) -> String {
-        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
-    }
-
-    /// Was the shared store asked in vain since it was opened, so that "unknown" may mean "not reached"?
-    ///
-    /// # Errors
-    /// Why it was not reached.
-    pub fn sound(&self) -> Result<(), StoreError> {
-        let fault = self.remote.as_ref().and_then(|remote| remote.learnt().fault.clone());
-        fault.map_or(Ok(()), |fault| Err(StoreError::Location(fault)))
-    }
-
-    fn nameplate(root: &Path) -> Option<Nameplate> {
-        serde_json::from_slice(&std::fs::read(root.join(NAMEPLATE)).ok()?).ok()
     }
 }

@@ -9,7 +9,6 @@ use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
-use crate::store::results::RecordState;
 
 /// What is to be sent.
 #[derive(Clone, Debug)]
@@ -63,6 +62,16 @@ impl Store {
         self.pending_folder().join(what.name()).exists()
     }
 
+    /// What was noted by this process or by dead ones.
+    pub(super) fn pending(&self) -> Vec<Pending> {
+        let mut noted = Vec::new();
+        for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
+            let others = fs::read_to_string(entry.path()).is_ok_and(|owner| self.is_alive(owner.trim()));
+            noted.extend(Pending::parse(&entry.file_name().to_string_lossy()).filter(|_| !others));
+        }
+        noted
+    }
+
     pub(in crate::store) fn forget_pending(&self, what: &Pending) {
         if self.remote.is_some() {
             let path = self.pending_folder().join(what.name());
@@ -70,50 +79,6 @@ impl Store {
                 tracing::debug!("left {} behind: {error}", path.display());
             }
         }
-    }
-
-    /// Sends everything that was noted by this process or by dead ones.
-    ///
-    /// # Errors
-    /// When the shared store cannot be reached; the notes stay.
-    pub fn send_pending(&self) -> Result<(), StoreError> {
-        if self.remote.is_none() {
-            return Ok(());
-        }
-        let mut noted = Vec::new();
-        for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
-            let others = fs::read_to_string(entry.path()).is_ok_and(|owner| self.is_alive(owner.trim()));
-            noted.extend(Pending::parse(&entry.file_name().to_string_lossy()).filter(|_| !others));
-        }
-        for what in noted {
-            match &what {
-                Pending::Result(key) => {
-                    if let RecordState::Whole(result) = self.result_here(key) {
-                        self.send_result(&result, false)?;
-                    }
-                }
-                Pending::Tombstone(key) => self.send_tombstone(key)?,
-                Pending::Artifact(id) => self.send_artifact(id)?,
-                Pending::Run(id) => self.send_run(id)?,
-                Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
-            }
-            self.forget_pending(&what);
-        }
-        self.send_segments()
-    }
-
-    /// Ends a run: everything that it paid for and its record are in the shared store then.
-    ///
-    /// # Errors
-    /// When it cannot be reached: the next run sends what is missing.
-    pub fn share_run(&self, id: &str) -> Result<(), StoreError> {
-        if self.remote.is_none() {
-            return Ok(());
-        }
-        self.finish_segments()?;
-        self.send_run(id)?;
-        self.forget_pending(&Pending::Run(id.to_owned()));
-        Ok(())
     }
 }
 

@@ -1,36 +1,28 @@
 //! Remembered rows: what a process appends to its own segment goes up every few seconds, as objects that never change;
-//! what others sent is fetched before a memo is read.
+//! what others sent is fetched before a memo is read (see `rows`).
 //!
 //! An object `<machine>.<segment>.<start>-<end>.rows` holds whole records of a segment, from byte to byte. Where another
 //! object has that name, as a copied folder of a local copy can cause, it is `<machine>.<segment>.<mark>.<start>-<end>.rows`.
 //! Beside the segments of a memo, `shared.txt` says which objects are here already, own ones included.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use super::objects::{self, Objects, Put};
-use super::{AT_ONCE, Remote};
-use crate::fingerprint::Digest;
-use crate::store::collect::names_below;
-use crate::store::error::StoreError;
-use crate::store::layout::Store;
-use crate::store::memo::whole_records;
+use crate::store::segment::whole_records;
 
 /// Time between two sendings of what was appended: short at first, so that little is lost of a machine that is suspended
 /// early, then longer.
 const FIRST: Duration = Duration::from_millis(200);
 const EVERY: Duration = Duration::from_secs(3);
-/// Looks at a memo whose objects change meanwhile.
-const LOOKS: usize = 5;
 /// Longest name of a segment in the name of an object.
 const LONGEST: usize = 32;
 /// Names that are tried for one object.
@@ -39,7 +31,7 @@ const NAMES: usize = 4;
 const LIST: &str = "shared.txt";
 
 /// How far a segment of this process has been sent.
-struct Segment {
+pub(super) struct Segment {
     path: PathBuf,
     prefix: Path,
     /// `<machine>.<segment>`.
@@ -65,7 +57,7 @@ fn failed(source: std::io::Error) -> object_store::Error {
 }
 
 /// `<machine>.<segment>`; of segments that are named by a digest, the beginning of it.
-fn object_name(machine: &str, stem: &str) -> String {
+pub(super) fn object_name(machine: &str, stem: &str) -> String {
     let stem = if stem.len() > LONGEST { &stem[..LONGEST] } else { stem };
     format!("{machine}.{stem}")
 }
@@ -80,7 +72,7 @@ impl Segments {
         Self { objects, machine, open: Mutex::default() }
     }
 
-    fn segment(&self, path: &FilePath, sent: u64) -> Arc<tokio::sync::Mutex<Segment>> {
+    pub(super) fn segment(&self, path: &FilePath, sent: u64) -> Arc<tokio::sync::Mutex<Segment>> {
         let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = open.entry(path.to_owned()).or_insert_with(|| {
@@ -101,7 +93,7 @@ impl Segments {
         Arc::clone(segment)
     }
 
-    fn all(&self) -> Vec<Arc<tokio::sync::Mutex<Segment>>> {
+    pub(super) fn all(&self) -> Vec<Arc<tokio::sync::Mutex<Segment>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
@@ -133,7 +125,7 @@ impl Segments {
 
 impl Segment {
     /// Sends the whole records that were appended since.
-    async fn send(&mut self, objects: &Objects) -> object_store::Result<()> {
+    pub(super) async fn send(&mut self, objects: &Objects) -> object_store::Result<()> {
         let bytes = self.read(self.sent).map_err(failed)?;
         let whole = whole_records(&bytes);
         if whole == 0 {
@@ -166,7 +158,7 @@ impl Segment {
     }
 
     /// Sends the rest, and puts one object in the place of many.
-    async fn finish(&mut self, objects: &Objects) -> object_store::Result<()> {
+    pub(super) async fn finish(&mut self, objects: &Objects) -> object_store::Result<()> {
         self.send(objects).await?;
         if self.objects.len() < 2 {
             return Ok(());
@@ -191,7 +183,7 @@ impl Segment {
 }
 
 /// The bytes that an object holds of a segment (`<machine>.<segment>`), if it is of that one.
-fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
+pub(super) fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
     let rest = object.strip_prefix(segment)?.strip_prefix('.')?.strip_suffix(".rows")?;
     let range = rest.rsplit_once('.').map_or(rest, |(_mark, range)| range);
     let (start, end) = range.split_once('-')?;
@@ -199,163 +191,25 @@ fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
 }
 
 /// The bytes that an object was made with.
-fn bytes_of(object: &str) -> Option<usize> {
+pub(super) fn bytes_of(object: &str) -> Option<usize> {
     let (segment, _) = object.strip_suffix(".rows")?.rsplit_once('.')?;
     let (start, end) = range_of(object, segment)?;
     usize::try_from(end.checked_sub(start)?).ok()
 }
 
 /// Notes that an object is here.
-fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
+pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
     let list = beside.with_file_name(LIST);
     OpenOptions::new().create(true).append(true).open(list)?.write_all(format!("{object}\n").as_bytes())
 }
 
-fn noted(folder: &FilePath) -> BTreeSet<String> {
+pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
     let text = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-async fn get_named(objects: Objects, path: Path, name: String) -> object_store::Result<(String, Option<Bytes>)> {
-    Ok((name, objects::get(&objects, &path).await?.map(|found| found.0)))
-}
-
-impl Remote {
-    fn segment_call(&self, path: &FilePath, sent: u64) -> Result<(), StoreError> {
-        let (segment, objects) = (self.segments.segment(path, sent), Arc::clone(&self.objects));
-        self.call("send remembered rows to", async move { segment.lock().await.send(&objects).await })
-    }
-}
-
-impl Store {
-    /// From now on, what is appended to a segment of this process is sent.
-    pub(in crate::store) fn watch_segment(&self, path: &FilePath) {
-        if let Some(remote) = &self.remote {
-            drop(remote.segments.segment(path, 0));
-        }
-    }
-
-    /// Sends what was appended to a segment, now.
-    pub(in crate::store) fn send_segment(&self, path: &FilePath) -> Result<(), StoreError> {
-        match &self.remote {
-            Some(remote) if path.exists() => remote.segment_call(path, 0),
-            _ => Ok(()),
-        }
-    }
-
-    /// Fetches what others remembered under `base`.
-    pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
-        for _ in 0..LOOKS {
-            if self.fetch_segments(base)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fetches what the store has of a segment that is damaged here; the damaged file is put aside as `*.damaged`.
-    pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
-        let Some(remote) = &self.remote else { return Ok(()) };
-        let Some(folder) = path.parent() else { return Ok(()) };
-        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
-        let (name, base) = (text(path.file_name()), text(folder.file_name()));
-        let own = object_name(&remote.machine, &text(path.file_stem()));
-        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base));
-        let fetched = remote.call("read remembered rows of", async move {
-            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
-            let of_it = names.filter(|found| *found == name || (is_plain(found) && range_of(found, &own).is_some()));
-            let gets: Vec<_> =
-                of_it.map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name)).collect();
-            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
-        })?;
-        if fetched.is_empty() {
-            return Ok(());
-        }
-        fs::rename(path, path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
-        fetched
-            .into_iter()
-            .filter_map(|(name, content)| Some((name, content?)))
-            .try_for_each(|(name, content)| self.keep_segment(folder, &name, &content))
-    }
-
-    /// Gives whether all that was listed was there.
-    fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
-        let Some(remote) = &self.remote else { return Ok(true) };
-        let folder = self.memo_folder(base);
-        let known = noted(&folder);
-        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base.hex()));
-        let fetched = remote.call("read remembered rows of", async move {
-            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
-            let new: Vec<String> = names.filter(|name| !known.contains(name) && is_plain(name)).collect();
-            let gets: Vec<_> = new
-                .into_iter()
-                .map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name))
-                .collect();
-            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
-        })?;
-        let mut all = true;
-        for (name, content) in fetched {
-            match content {
-                Some(content) => self.keep_segment(&folder, &name, &content)?,
-                // Its maker has put another one in its place meanwhile: the next look finds that.
-                None => all = false,
-            }
-        }
-        Ok(all)
-    }
-
-    fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
-        let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
-        if whole < bytes {
-            tracing::warn!("the rows {name} in the shared store are damaged: {whole} of {bytes} bytes are used");
-        }
-        let path = folder.join(name);
-        self.write_file(&path, content)?;
-        note(&path, name).map_err(StoreError::io("write", &path))
-    }
-
-    /// Sends what dead processes of this machine appended and could not send.
-    pub(super) fn send_segments(&self) -> Result<(), StoreError> {
-        let Some(remote) = &self.remote else { return Ok(()) };
-        for (_, folder) in names_below(&self.root().join("memo")) {
-            let known = noted(&folder);
-            for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
-                if is_growing(&entry.path()) {
-                    continue;
-                }
-                let segment = object_name(&remote.machine, stem);
-                let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
-                let (sent, bytes) = (sent.unwrap_or(0), entry.metadata().map_or(0, |metadata| metadata.len()));
-                if bytes > sent {
-                    remote.segment_call(&entry.path(), sent)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the rest of all segments of this process.
-    pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
-        let Some(remote) = &self.remote else { return Ok(()) };
-        for segment in remote.segments.all() {
-            let objects = Arc::clone(&remote.objects);
-            remote.call("send remembered rows to", async move { segment.lock().await.finish(&objects).await })?;
-        }
-        Ok(())
-    }
-}
-
-/// Does a living process write to the segment? It sends it by itself. Where locks do not work nothing shows it, and it is
-/// sent: no harm is done by sending a record twice.
-fn is_growing(path: &FilePath) -> bool {
-    let locked = |file: fs::File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-    fs::File::open(path).is_ok_and(locked)
-}
-
 /// Could it be the name of a segment, and of a file?
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     !name.starts_with('.') && name.strip_suffix(".rows").is_some() && name.chars().all(plain)
 }

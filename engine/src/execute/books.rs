@@ -1,0 +1,277 @@
+//! The books of a run: what its nodes came to is told, counted and recorded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use indexmap::IndexMap;
+use searchmill_schemas::text_column;
+
+use super::clock::unix_time;
+use super::ending::exit_code;
+use super::recorded::Recorded;
+use super::run_id::{after_all, run_id};
+use crate::fingerprint::{NodeKey, Reason};
+use crate::operator::{Blame, Effect, InputArtifact, OperatorError, Redactor, Usage};
+use crate::plan::{Node, Plan};
+use crate::report::{Event, Reporter, RunSummary};
+use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
+
+/// What is told, counted and recorded of a run.
+pub(super) struct Books {
+    store: Store,
+    record: RunRecord,
+    ledger: Arc<Mutex<RunWriter>>,
+    summary: RunSummary,
+    spent_nanos: u64,
+    start: Instant,
+    redactor: Redactor,
+    /// Who hears of the run; what is told is recorded, too.
+    pub(super) reporter: Arc<dyn Reporter>,
+}
+
+impl Books {
+    /// Begins the record of a run of so many nodes.
+    pub(super) fn open(
+        plan: &Plan,
+        store: &Store,
+        nodes: usize,
+        limit: Option<u64>,
+        reporter: Arc<dyn Reporter>,
+        redactor: &Redactor,
+    ) -> Result<Self, StoreError> {
+        let started = unix_time();
+        let record = RunRecord {
+            id: run_id(after_all(store, started)),
+            pipeline: plan.name().to_owned(),
+            file: plan.file().display().to_string(),
+            params: plan.params().clone(),
+            set: plan.overrides().set.clone(),
+            params_files: plan.overrides().params_files.clone(),
+            limit,
+            started,
+            finished: None,
+            exit: None,
+            nodes,
+            ledger: None,
+        };
+        let ledger = Arc::new(Mutex::new(store.start_run(&record)?));
+        let currency = plan.currency().unwrap_or_default();
+        let summary = RunSummary { run: record.id.clone(), currency, ..RunSummary::default() };
+        let recorded = Recorded { inner: reporter, ledger: Arc::clone(&ledger), redactor: redactor.clone() };
+        Ok(Self {
+            store: store.clone(),
+            record,
+            ledger,
+            summary,
+            spent_nanos: 0,
+            start: Instant::now(),
+            redactor: redactor.clone(),
+            reporter: Arc::new(recorded),
+        })
+    }
+
+    /// The id of the run.
+    pub(super) fn run(&self) -> &str {
+        &self.record.id
+    }
+
+    /// Unix time (seconds) of its start.
+    pub(super) fn started(&self) -> f64 {
+        self.record.started
+    }
+
+    /// The run begins.
+    pub(super) fn begin(&self) {
+        let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
+        self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
+    }
+
+    /// The run was told to stop.
+    pub(super) fn interrupted(&mut self) {
+        self.summary.interrupted = true;
+    }
+
+    /// A node begins. A run that is killed leaves behind what it had begun; what was found cached so far is seen to be in
+    /// use.
+    pub(super) fn begun(&self, begun: &NodeRun) -> Result<(), StoreError> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(begun)?;
+        ledger.flush()
+    }
+
+    /// What was paid for a node.
+    pub(super) fn count(&mut self, spent: &Usage) {
+        self.summary.calls += spent.calls;
+        self.summary.prompt_tokens += spent.prompt_tokens;
+        self.summary.completion_tokens += spent.completion_tokens;
+        self.spent_nanos += spent.cost_nanos;
+        self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
+    }
+
+    /// The budget is used up; told once.
+    pub(super) fn budget_used_up(&mut self, limit: String) {
+        if self.summary.budget.is_none() {
+            self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
+            self.summary.budget = Some(limit);
+        }
+    }
+
+    /// A node's result was known; why its outputs are held back, if they are.
+    pub(super) fn cached(
+        &mut self,
+        node: &Node,
+        key: Option<NodeKey>,
+        outputs: &IndexMap<String, OutputRecord>,
+        held_back: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.summary.cached += 1;
+        let (output, rows, bytes) = default_output(node, outputs);
+        let rejects = outputs.get("rejects").map_or(0, |output| output.rows);
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        self.reporter.event(&Event::NodeCached { node: id, operator, output, rows, bytes, rejects, key });
+        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Cached);
+        self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
+    }
+
+    /// A node ran; why its outputs are held back, if they are.
+    pub(super) fn finished(
+        &mut self,
+        node: &Node,
+        result: &NodeResult,
+        reasons: Vec<Reason>,
+        cached_rows: u64,
+        held_back: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.summary.finished += 1;
+        if node.entry.effect == Effect::External {
+            self.summary.dead_letters += result.rejects();
+        } else {
+            self.summary.rejects += result.rejects();
+        }
+        let (output, rows, bytes) = default_output(node, &result.outputs);
+        self.reporter.event(&Event::NodeFinished {
+            output,
+            bytes,
+            node: node.id().to_owned(),
+            operator: node.entry.name.to_owned(),
+            rows,
+            rejects: result.rejects(),
+            rejected_for: rejected_for(&self.store, &result.outputs),
+            key: result.key,
+            cached_rows,
+            calls: result.calls,
+            prompt_tokens: result.prompt_tokens,
+            completion_tokens: result.completion_tokens,
+            cost: result.usage().cost(),
+            seconds: result.seconds,
+            summary: result.summary.clone(),
+        });
+        let outcome = self.tell_held_back(node, held_back.as_ref(), NodeOutcome::Finished);
+        let (key, outputs, seconds) = (Some(result.key), result.outputs.clone(), result.seconds);
+        self.note(&NodeRun { key, reasons, outputs, error: held_back, seconds, ..ended(node, outcome) })
+    }
+
+    /// What a node came to: its outcome, unless its outputs were held back.
+    fn tell_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
+        let Some(why) = why else { return outcome };
+        self.summary.held_back += 1;
+        let (destinations, reason) = (node.operator.destinations(), why.clone());
+        self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
+        NodeOutcome::HeldBack
+    }
+
+    /// A node failed.
+    pub(super) fn failed(
+        &mut self,
+        node: &Node,
+        error: &OperatorError,
+        key: Option<NodeKey>,
+        reasons: Vec<Reason>,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        self.summary.failed += 1;
+        self.summary.machine_failure |= error.blame == Blame::Machine;
+        let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+        let (message, help) = (error.message.clone(), error.help.clone());
+        self.reporter.event(&Event::NodeFailed { node: id, operator, message, help });
+        let error = Some(self.redactor.strike(&error.message).into_owned());
+        self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
+    }
+
+    /// A node is not run, or not to its end.
+    pub(super) fn skipped(
+        &mut self,
+        node: &Node,
+        key: Option<NodeKey>,
+        reasons: Vec<Reason>,
+        seconds: f64,
+    ) -> Result<(), StoreError> {
+        self.summary.skipped += 1;
+        self.reporter.event(&Event::NodeSkipped { node: node.id().to_owned() });
+        self.note(&NodeRun { key, reasons, seconds, ..ended(node, NodeOutcome::Skipped) })
+    }
+
+    fn note(&self, run: &NodeRun) -> Result<(), StoreError> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.node(run)?;
+        if run.outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
+    }
+
+    /// The run is over.
+    pub(super) fn end(&mut self) {
+        self.summary.seconds = self.start.elapsed().as_secs_f64();
+        self.reporter.event(&Event::RunFinished(self.summary.clone()));
+        self.record.finished = Some(unix_time());
+        self.record.exit = Some(exit_code(&self.summary));
+    }
+
+    /// Writes the final record, and shares it.
+    pub(super) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.finish(&self.record)?;
+        drop(ledger);
+        let shared = self.store.share_run(&self.record.id);
+        outcome.and(shared).map(|()| self.summary)
+    }
+}
+
+/// A node that came to that, as far as nothing else is known of it.
+fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
+    NodeRun {
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        key: None,
+        outcome,
+        reasons: Vec::new(),
+        outputs: IndexMap::new(),
+        error: None,
+        seconds: 0.0,
+        preimage: None,
+    }
+}
+
+/// The most frequent reason of a node's rejects, with one of its messages: `connection: …`.
+fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
+    let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for batch in rows.batches() {
+        let batch = batch.ok()?;
+        let (kind, message) = (text_column(&batch, "kind").ok()?, text_column(&batch, "message").ok()?);
+        for (kind, message) in kind.iter().zip(message).filter_map(|(kind, message)| kind.zip(message)) {
+            let found = kinds.entry(kind.to_owned()).or_insert_with(|| (0, message.to_owned()));
+            found.0 += 1;
+        }
+    }
+    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    Some(format!("{kind}: {message}"))
+}
+
+/// Type, rows and bytes of a node's default output.
+fn default_output(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
+    let port = node.default_output();
+    let record = port.and_then(|port| outputs.get(port));
+    let output = port.and_then(|port| node.outputs.get(port)).map(ToString::to_string).unwrap_or_default();
+    (output, record.map_or(0, |record| record.rows), record.map_or(0, |record| record.bytes))
+}

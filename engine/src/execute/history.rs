@@ -1,0 +1,107 @@
+//! What the nodes of a pipeline came to in its earlier runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use crate::operator::PortType;
+use crate::plan::{Node, Plan};
+use crate::store::{NodeRun, RunRecord, Store};
+
+/// Runs that are looked at, newest first, to say why a node runs.
+const RUNS: usize = 50;
+
+/// What the nodes of a pipeline came to in its last runs. Read when it is first asked for.
+pub(super) struct History {
+    /// A run that is not looked at: the one under way.
+    own: String,
+    nodes: OnceLock<BTreeMap<String, NodeRun>>,
+    /// What the frozen nodes of the plan gave.
+    kept: OnceLock<BTreeMap<String, Result<NodeRun, String>>>,
+}
+
+impl History {
+    pub(super) fn before(own: &str) -> Self {
+        Self { own: own.to_owned(), nodes: OnceLock::new(), kept: OnceLock::new() }
+    }
+
+    /// The newest record of a node that has a key.
+    pub(super) fn last(&self, plan: &Plan, store: &Store, node: &str) -> Option<&NodeRun> {
+        self.nodes.get_or_init(|| self.read(plan, store)).get(node)
+    }
+
+    /// The newest outputs of a frozen node that were made under that limit, or why the newest ones cannot be used.
+    pub(super) fn kept(
+        &self,
+        plan: &Plan,
+        store: &Store,
+        limit: Option<u64>,
+        node: &str,
+    ) -> Option<&Result<NodeRun, String>> {
+        self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
+    }
+
+    /// Runs of the pipeline among the last `most` ones, newest first, imported ones last.
+    fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
+        let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
+        ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name())
+    }
+
+    /// All runs are looked at, if it must be: a frozen node whose last result is not found would run.
+    fn read_kept(&self, plan: &Plan, store: &Store, limit: Option<u64>) -> BTreeMap<String, Result<NodeRun, String>> {
+        let mut kept = BTreeMap::new();
+        let frozen = plan.nodes().iter().filter(|node| node.spec.freeze);
+        let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
+        // What it gave elsewhere, in an imported run, does not count.
+        for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
+            if missing.is_empty() {
+                break;
+            }
+            let gave = store.run_nodes(&run.id).into_iter().rev().filter(|last| !last.outputs.is_empty());
+            for last in gave {
+                let Some(node) = missing.get(last.node.as_str()) else { continue };
+                let id = last.node.clone();
+                if let Some(why) = unlike(node, &last, &run, limit) {
+                    kept.entry(id).or_insert(Err(why));
+                } else {
+                    missing.remove(id.as_str());
+                    kept.insert(id, Ok(last));
+                }
+            }
+        }
+        kept
+    }
+
+    /// Reading stops once every node of the plan was seen.
+    fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
+        let mut nodes = BTreeMap::new();
+        let mut missing: BTreeSet<&str> = plan.nodes().iter().map(Node::id).collect();
+        for run in self.earlier(plan, store, RUNS) {
+            if missing.is_empty() {
+                break;
+            }
+            for node in store.run_nodes(&run.id) {
+                if node.key.is_some() {
+                    missing.remove(node.node.as_str());
+                    nodes.entry(node.node.clone()).or_insert(node);
+                }
+            }
+        }
+        nodes
+    }
+}
+
+/// Why the outputs of a run's node do not stand for those of a frozen node.
+fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> Option<String> {
+    let id = &run.id;
+    let same_type = |(port, port_type): (&String, &PortType)| {
+        last.outputs.get(port).is_some_and(|output| output.artifact_type == port_type.into())
+    };
+    if last.operator != node.entry.name {
+        return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
+    }
+    if !node.outputs.iter().all(same_type) {
+        return Some(format!("run {id} gave outputs of other types"));
+    }
+    let said = |limit: Option<u64>| limit.map_or_else(|| "no --limit".to_owned(), |rows| format!("--limit {rows}"));
+    (run.limit != limit).then(|| format!("run {id} had {}, this one has {}", said(run.limit), said(limit)))
+}

@@ -1,0 +1,51 @@
+//! What lies in folders: names, sizes, ages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use super::error::StoreError;
+
+/// Entries of a folder with their names, sorted.
+pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut found: Vec<_> =
+        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect();
+    found.sort();
+    found
+}
+
+/// Entries of the folders in a folder (`ab/…`), sorted by name.
+pub(super) fn names_below(folder: &Path) -> Vec<(String, PathBuf)> {
+    names_in(folder).iter().flat_map(|(_, path)| names_in(path)).collect()
+}
+
+/// Bytes of all files in a folder and the folders in it.
+pub(super) fn folder_bytes(folder: &Path) -> u64 {
+    let mut pending = vec![folder.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = pending.pop() {
+        for (_, path) in names_in(&folder) {
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) if metadata.is_dir() => pending.push(path),
+                Ok(metadata) => bytes += metadata.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// Unix time (seconds) of a file's last change; what cannot be told counts as just now.
+pub(super) fn modified(path: &Path) -> f64 {
+    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
+    time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
+}
+
+/// Removes a folder, if it is there.
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,160 @@
+//! Remembered rows of a shared store: what others sent is fetched before a memo is read; what is appended here is sent, and
+//! what dead processes left.
+
+use std::fs::{self, TryLockError};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+
+use super::objects::{self, Objects};
+use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, range_of};
+use super::{AT_ONCE, Remote};
+use crate::fingerprint::Digest;
+use crate::store::error::StoreError;
+use crate::store::folder::names_below;
+use crate::store::layout::Store;
+use crate::store::segment::whole_records;
+
+/// Looks at a memo whose objects change meanwhile.
+const LOOKS: usize = 5;
+
+async fn get_named(objects: Objects, path: Path, name: String) -> object_store::Result<(String, Option<Bytes>)> {
+    Ok((name, objects::get(&objects, &path).await?.map(|found| found.0)))
+}
+
+impl Remote {
+    fn segment_call(&self, path: &FilePath, sent: u64) -> Result<(), StoreError> {
+        let (segment, objects) = (self.segments.segment(path, sent), Arc::clone(&self.objects));
+        self.call("send remembered rows to", async move { segment.lock().await.send(&objects).await })
+    }
+}
+
+impl Store {
+    /// From now on, what is appended to a segment of this process is sent.
+    pub(in crate::store) fn watch_segment(&self, path: &FilePath) {
+        if let Some(remote) = &self.remote {
+            drop(remote.segments.segment(path, 0));
+        }
+    }
+
+    /// Sends what was appended to a segment, now.
+    pub(in crate::store) fn send_segment(&self, path: &FilePath) -> Result<(), StoreError> {
+        match &self.remote {
+            Some(remote) if path.exists() => remote.segment_call(path, 0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches what others remembered under `base`.
+    pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
+        for _ in 0..LOOKS {
+            if self.fetch_segments(base)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches what the store has of a segment that is damaged here; the damaged file is put aside as `*.damaged`.
+    pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        let Some(folder) = path.parent() else { return Ok(()) };
+        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        let (name, base) = (text(path.file_name()), text(folder.file_name()));
+        let own = object_name(&remote.machine, &text(path.file_stem()));
+        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base));
+        let fetched = remote.call("read remembered rows of", async move {
+            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
+            let of_it = names.filter(|found| *found == name || (is_plain(found) && range_of(found, &own).is_some()));
+            let gets: Vec<_> =
+                of_it.map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name)).collect();
+            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
+        })?;
+        if fetched.is_empty() {
+            return Ok(());
+        }
+        fs::rename(path, path.with_extension("damaged")).map_err(StoreError::io("rename", path))?;
+        fetched
+            .into_iter()
+            .filter_map(|(name, content)| Some((name, content?)))
+            .try_for_each(|(name, content)| self.keep_segment(folder, &name, &content))
+    }
+
+    /// Gives whether all that was listed was there.
+    fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
+        let Some(remote) = &self.remote else { return Ok(true) };
+        let folder = self.memo_folder(base);
+        let known = noted(&folder);
+        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base.hex()));
+        let fetched = remote.call("read remembered rows of", async move {
+            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
+            let new: Vec<String> = names.filter(|name| !known.contains(name) && is_plain(name)).collect();
+            let gets: Vec<_> = new
+                .into_iter()
+                .map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name))
+                .collect();
+            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
+        })?;
+        let mut all = true;
+        for (name, content) in fetched {
+            match content {
+                Some(content) => self.keep_segment(&folder, &name, &content)?,
+                // Its maker has put another one in its place meanwhile: the next look finds that.
+                None => all = false,
+            }
+        }
+        Ok(all)
+    }
+
+    fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
+        if whole < bytes {
+            tracing::warn!("the rows {name} in the shared store are damaged: {whole} of {bytes} bytes are used");
+        }
+        let path = folder.join(name);
+        self.write_file(&path, content)?;
+        note(&path, name).map_err(StoreError::io("write", &path))
+    }
+
+    /// Sends what dead processes of this machine appended and could not send.
+    pub(super) fn send_segments(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        for (_, folder) in names_below(&self.root().join("memo")) {
+            let known = noted(&folder);
+            for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
+                if is_growing(&entry.path()) {
+                    continue;
+                }
+                let segment = object_name(&remote.machine, stem);
+                let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
+                let (sent, bytes) = (sent.unwrap_or(0), entry.metadata().map_or(0, |metadata| metadata.len()));
+                if bytes > sent {
+                    remote.segment_call(&entry.path(), sent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the rest of all segments of this process.
+    pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        for segment in remote.segments.all() {
+            let objects = Arc::clone(&remote.objects);
+            remote.call("send remembered rows to", async move { segment.lock().await.finish(&objects).await })?;
+        }
+        Ok(())
+    }
+}
+
+/// Does a living process write to the segment? It sends it by itself. Where locks do not work nothing shows it, and it is
+/// sent: no harm is done by sending a record twice.
+fn is_growing(path: &FilePath) -> bool {
+    let locked = |file: fs::File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    fs::File::open(path).is_ok_and(locked)
+}

@@ -1,0 +1,47 @@
+//! What is still to be sent, sent: by the next one who opens the store, and when a run ends.
+
+use super::pending::Pending;
+use crate::store::error::StoreError;
+use crate::store::layout::Store;
+use crate::store::results::RecordState;
+
+impl Store {
+    /// Sends everything that was noted by this process or by dead ones.
+    ///
+    /// # Errors
+    /// When the shared store cannot be reached; the notes stay.
+    pub fn send_pending(&self) -> Result<(), StoreError> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        for what in self.pending() {
+            match &what {
+                Pending::Result(key) => {
+                    if let RecordState::Whole(result) = self.result_here(key) {
+                        self.send_result(&result, false)?;
+                    }
+                }
+                Pending::Tombstone(key) => self.send_tombstone(key)?,
+                Pending::Artifact(id) => self.send_artifact(id)?,
+                Pending::Run(id) => self.send_run(id)?,
+                Pending::Floor(base) => self.send_floor(base, self.floor_here(base)?)?,
+            }
+            self.forget_pending(&what);
+        }
+        self.send_segments()
+    }
+
+    /// Ends a run: everything that it paid for and its record are in the shared store then.
+    ///
+    /// # Errors
+    /// When it cannot be reached: the next run sends what is missing.
+    pub fn share_run(&self, id: &str) -> Result<(), StoreError> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        self.finish_segments()?;
+        self.send_run(id)?;
+        self.forget_pending(&Pending::Run(id.to_owned()));
+        Ok(())
+    }
+}
