@@ -186,6 +186,9 @@ impl Driver {
             Decision::Broken(SourceProblem::Stopped) => {
                 Err(OperatorError::machine("a source cannot be read: the file system timed out"))
             }
+            Decision::Broken(problem @ SourceProblem::Changing { .. }) => {
+                Err(OperatorError::machine(problem.to_string()).with_help("run it again once nothing writes there"))
+            }
             Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
             Decision::Unfetched(error) if error.blame == Blame::Cancelled => {
                 return self.passed_over(place).map(Some);

@@ -185,7 +185,7 @@ impl SourceDigests {
             }
             return Ok((seen, digest, young));
         }
-        Err(std::io::Error::other(format!("{} changes again and again while it is read", file.display())))
+        Err(std::io::ErrorKind::ResourceBusy.into())
     }
 }
 
@@ -231,6 +231,7 @@ fn read_only_devices(mounts: &str) -> BTreeSet<String> {
 fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
     match error.kind() {
         std::io::ErrorKind::TimedOut => SourceProblem::Stopped,
+        std::io::ErrorKind::ResourceBusy => SourceProblem::Changing { path: written.to_owned() },
         _ => SourceProblem::Unreadable { path: written.to_owned(), reason: error.to_string() },
     }
 }

@@ -92,6 +92,11 @@ pub enum SourceProblem {
         /// Why.
         reason: String,
     },
+    /// Something writes to it again and again while it is read.
+    Changing {
+        /// As written.
+        path: String,
+    },
     /// A pipe, socket or device: its content cannot be read twice.
     NotAFile {
         /// As written.
@@ -107,6 +112,7 @@ impl std::fmt::Display for SourceProblem {
             Self::NotFound { path } => write!(f, "`{path}` is not there"),
             Self::NotFetched { address } => write!(f, "`{address}` is not here yet"),
             Self::Unreadable { path, reason } => write!(f, "`{path}` cannot be read: {reason}"),
+            Self::Changing { path } => write!(f, "`{path}` changes again and again while it is read"),
             Self::NotAFile { path } => {
                 write!(f, "`{path}` is not a regular file: write its content to a file and name that")
             }
