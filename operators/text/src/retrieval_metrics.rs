@@ -8,13 +8,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FactScores {
     /// Some gold fact stands in the first 10 texts.
-    pub(crate) hits_at_10: f64,
+    pub hits_at_10: f64,
     /// Some gold fact stands in the first 4 texts.
-    pub(crate) hits_at_4: f64,
+    pub hits_at_4: f64,
     /// Σ over ranks of (facts first found at the rank / rank) / min(facts, 10).
-    pub(crate) map_at_10: f64,
+    pub map_at_10: f64,
     /// 1 / rank of the first text with a gold fact, 0 where none of the first 10 has one.
-    pub(crate) mrr_at_10: f64,
+    pub mrr_at_10: f64,
 }
 
 impl FactScores {
