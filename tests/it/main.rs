@@ -16,7 +16,6 @@ mod example;
 mod faults;
 mod forced;
 mod forged;
-mod hub_server;
 mod keeping;
 mod laws;
 mod lineage;

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use searchmill_fixtures::test_server::TestServer;
 use serde_json::{Value, json};
 
-use crate::hub_server::HubServer;
 use crate::mill::{Mill, Told, files_in};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -80,7 +80,22 @@ fn multihop(number: usize) -> Value {
     })
 }
 
-fn call(mill: &Mill, server: &HubServer, args: &[&str]) -> Told {
+/// Serves bodies by path, with the headers of the Hugging Face Hub.
+fn serve(files: impl IntoIterator<Item = (String, String)>) -> TestServer {
+    let server = TestServer::new(&[]);
+    {
+        let mut shelf = server.shelf.lock().expect("a shelf");
+        shelf.files = files.into_iter().map(|(path, body)| (path, body.into_bytes())).collect();
+        shelf.headers = vec![
+            ("x-repo-commit", "c".repeat(40)),
+            ("etag", "\"one\"".to_owned()),
+            ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_owned()),
+        ];
+    }
+    server
+}
+
+fn call(mill: &Mill, server: &TestServer, args: &[&str]) -> Told {
     let mut command = mill.command(args);
     command
         .env("HF_ENDPOINT", &server.address)
@@ -91,7 +106,7 @@ fn call(mill: &Mill, server: &HubServer, args: &[&str]) -> Told {
 }
 
 /// The address without its host, as the local server has it.
-fn at(server: &HubServer, pipeline: &str, param: &str) -> (String, String) {
+fn at(server: &TestServer, pipeline: &str, param: &str) -> (String, String) {
     let text = std::fs::read_to_string(Path::new(ROOT).join("pipelines").join(pipeline)).expect("a pipeline");
     let line = text
         .lines()
@@ -124,28 +139,28 @@ fn no_shipped_file_reads_beside_the_checkout() {
 #[test]
 fn hotpotqa_runs_from_public_addresses_and_is_read_once() {
     let mill = clone();
-    let empty = HubServer::start([]);
+    let empty = serve([]);
     let [(distractor, _), (fullwiki, _)] = ["distractor", "fullwiki"].map(|param| at(&empty, "hotpotqa.yaml", param));
     let files = [(distractor, list(original)), (fullwiki, lines(|number| flashrag(number, "sentences")))];
-    let server = HubServer::start(files);
+    let server = serve(files);
     let [one, other] = ["distractor", "fullwiki"].map(|param| at(&server, "hotpotqa.yaml", param).1);
     let args = ["run", "pipelines/hotpotqa.yaml", "--json", "--set", &one, "--set", &other];
     call(&mill, &server, &args).exit(0);
     assert!(mill.read("out/hotpotqa/recall.csv").contains("rrf,recall@2"));
     assert!(mill.read("out/hotpotqa/train.jsonl").lines().count() > 10);
-    let asked = server.asked().len();
+    let asked = server.requests().len();
     assert_eq!(call(&mill, &server, &args).exit(0).ran(), "");
-    assert_eq!(server.asked().len(), asked, "what was read is known by its address");
+    assert_eq!(server.requests().len(), asked, "what was read is known by its address");
 }
 
 #[test]
 fn two_wiki_runs_from_public_addresses() {
     let mill = clone();
-    let empty = HubServer::start([]);
+    let empty = serve([]);
     let [(dev, _), (corpus, _)] = ["dev", "corpus"].map(|param| at(&empty, "2wikimultihopqa.yaml", param));
     let passage = |number: usize| json!({"title": format!("Lake {number}"), "text": format!("Lake {number} is deep.")});
     let files = [(dev, lines(|number| flashrag(number, "content"))), (corpus, list(passage))];
-    let server = HubServer::start(files);
+    let server = serve(files);
     let [one, other] = ["dev", "corpus"].map(|param| at(&server, "2wikimultihopqa.yaml", param).1);
     call(&mill, &server, &["run", "pipelines/2wikimultihopqa.yaml", "--json", "--set", &one, "--set", &other]).exit(0);
     assert!(mill.read("out/2wikimultihopqa/recall.csv").contains("bm25,recall@2"));
@@ -155,10 +170,10 @@ fn two_wiki_runs_from_public_addresses() {
 fn multihop_rag_comes_from_the_hub() {
     let mill = clone();
     let path = "/datasets/yixuantt/MultiHopRAG/resolve/main/MultiHopRAG.json";
-    let server = HubServer::start([(path.to_owned(), list(multihop))]);
+    let server = serve([(path.to_owned(), list(multihop))]);
     call(&mill, &server, &["run", "pipelines/multihop_rag_sample.yaml", "--json"]).exit(0);
     assert_eq!(mill.read("out/multihop_rag_sample/corpus.jsonl").lines().count(), QUESTIONS + 1);
-    assert_eq!(server.asked(), [format!("GET {path}")]);
+    assert_eq!(server.requests(), [format!("GET {path}")]);
     // Its corpus in the place of the articles: the ids of val are those of the data set.
     mill.write("pipelines/deepsearch_rl/val_ids.csv", "id\n1\n4\n9\n14\n");
     let params = "pipelines/params/multihop_rag_sample.yaml";

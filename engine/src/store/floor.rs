@@ -59,9 +59,9 @@ impl Store {
     /// From when on the rows of a base count. A shared store is asked once; see [`Store::forget_floor`].
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// Fails if the file or the shared store's object cannot be read, or the shared store cannot be reached.
     pub fn floor(&self, base: &Digest) -> Result<Floor, StoreError> {
-        let Some(there) = self.fetch_floor(base) else { return self.floor_here(base) };
+        let Some(there) = self.fetch_floor(base)? else { return self.floor_here(base) };
         let _alone = self.lock_floors();
         self.join_floor(base, there)
     }
@@ -105,7 +105,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let _alone = self.lock_floors();
         self.forget_floor(base);
-        let mut floor = match self.fetch_floor(base) {
+        let mut floor = match self.fetch_floor(base)? {
             Some(there) => self.join_floor(base, there)?,
             None => self.floor_here(base)?,
         };

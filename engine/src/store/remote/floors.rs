@@ -19,21 +19,29 @@ fn place(base: &Digest) -> Path {
     prefix(&base.hex()).join("floor.json")
 }
 
-fn read(text: &Bytes) -> Option<Floor> {
-    let floor = serde_json::from_slice(text);
-    floor.inspect_err(|error| tracing::warn!("a floor in the shared store is damaged and ignored: {error}")).ok()
+fn read(text: &[u8], path: &Path) -> object_store::Result<Floor> {
+    serde_json::from_slice(text).map_err(|error| {
+        objects::generic(&format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
+    })
 }
 
 impl Store {
-    /// The floor as the shared store has it. Asked once: `None` the next time.
-    pub(in crate::store) fn fetch_floor(&self, base: &Digest) -> Option<Floor> {
-        let remote = self.remote.as_ref()?;
-        if !remote.learnt().floors.insert(*base) {
-            return None;
+    /// Returns the floor that the shared store holds. Each floor is fetched once: `None` for later calls.
+    ///
+    /// # Errors
+    /// Fails if the shared store cannot be reached or its floor is damaged; the next call fetches it again.
+    pub(in crate::store) fn fetch_floor(&self, base: &Digest) -> Result<Option<Floor>, StoreError> {
+        let Some(remote) = &self.remote else { return Ok(None) };
+        if remote.learnt().floors.contains(base) {
+            return Ok(None);
         }
         let (objects, path) = (Arc::clone(&remote.objects), place(base));
-        let found = remote.ask("read from", async move { objects::get(&objects, &path).await })?;
-        read(&found.0)
+        let floor = remote.call("read from", async move {
+            let found = objects::get(&objects, &path).await?;
+            found.map(|(text, _)| read(&text, &path)).transpose()
+        })?;
+        remote.learnt().floors.insert(*base);
+        Ok(floor)
     }
 
     /// A shared store is asked again for that floor: another machine may have changed it.
@@ -50,7 +58,7 @@ impl Store {
         remote.call("write to", async move {
             for _ in 0..TRIES {
                 let there = objects::get(&objects, &path).await?;
-                let known = there.as_ref().and_then(|(text, _)| read(text)).unwrap_or_default();
+                let known = there.as_ref().map(|(text, _)| read(text, &path)).transpose()?.unwrap_or_default();
                 let text = serde_json::to_vec(&floor.clone().joined(known));
                 let text = Bytes::from(text.map_err(|error| objects::generic(&error.to_string()))?);
                 let put = match there {
@@ -110,6 +118,22 @@ mod tests {
         drop(machine(folder.path(), "other"));
         assert_eq!(seen(&one), (5000, true, 5000));
         assert_eq!(seen(&machine(folder.path(), "third")), (5000, true, 5000));
+    }
+
+    #[test]
+    fn a_damaged_floor_is_an_error_each_time_it_is_read() {
+        let (folder, base) = (tempfile::tempdir().unwrap(), hash_bytes(b"base"));
+        let (one, other) = (machine(folder.path(), "one"), machine(folder.path(), "other"));
+        one.raise_floor(&base, &key(), None, 1000).unwrap();
+        let object = folder.path().join("shared").join(place(&base).as_ref());
+        std::fs::write(&object, "{").unwrap();
+        for _ in 0..2 {
+            let error = other.floor(&base).unwrap_err().to_string();
+            assert!(error.contains("floor.json is damaged") && error.contains("remove it"), "{error}");
+        }
+        assert!(other.raise_floor(&base, &key(), None, 2000).is_err());
+        std::fs::remove_file(&object).unwrap();
+        assert_eq!(other.floor(&base).unwrap().since, 0);
     }
 
     fn result(run: &str, floor: Option<u64>) -> NodeResult {
