@@ -57,7 +57,9 @@ fn pass(harness: &Harness, params: Value) -> Result<u64, Box<dyn std::error::Err
     let kind = if params["as"] == "document" { RecordKind::Document } else { RecordKind::Table };
     let bound = (entry::<Read>().bind)(params).map_err(|issue| issue.message)?;
     let (inputs, context) = (Inputs::new(), harness.context());
-    let Kernel::Whole(kernel) = bound.open(&inputs, &context)? else { return Err("`read` is a whole kernel".into()) };
+    let Kernel::Blocking(kernel) = bound.open(&inputs, &context)? else {
+        return Err("`read` is a whole kernel".into());
+    };
     let folder = tempfile::tempdir_in(harness.path())?;
     let ports = [("rows".to_owned(), PortType::Rows(kind)), ("rejects".to_owned(), PortType::Rows(RecordKind::Reject))];
     let mut sink = StoreSink::new(&Store::open(folder.path())?, IndexMap::from(ports));

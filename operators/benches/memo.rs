@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use searchmill_engine::fingerprint::{CallPlace, Digest, NodeIdentity, RowKey, RowKeys, call_key, hash_bytes};
 use searchmill_engine::operator::{KeptCall, RowOutput, Usage};
-use searchmill_engine::store::{Calls, Memo, Store};
+use searchmill_engine::store::{CallCache, Memo, Store};
 use searchmill_schemas::{Author, Observation, Question, ToolCall, Trajectory, Turn, to_batch};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ fn main() {
 
 /// Seconds a journalled turn.
 fn journal(store: &Store, base: &Digest, keys: &[RowKey], turns: usize) -> f64 {
-    let calls = Calls::new(store, base);
+    let calls = CallCache::new(store, base);
     let request = "x".repeat(4000);
     let response = serde_json::to_vec(&turn_of_model(0, false)).expect("JSON");
     let usage = Usage { calls: 1, prompt_tokens: 900, completion_tokens: 60, cost_nanos: 0 };

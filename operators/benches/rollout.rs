@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::testing::{Harness, inputs, rows_input, tree_input};
 use searchmill_engine::operator::{
-    Context, ContextParts, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorEntry, ProgressSink, Registry,
-    RetryPolicy, RowKernel, TreeKind,
+    AsyncMapKernel, Context, ContextParts, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorEntry, ProgressSink,
+    Registry, RetryPolicy, TreeKind,
 };
 use searchmill_schemas::{Chunk, Question, RecordKind, Trajectory, from_batch, to_batch};
 use serde_json::{Value, json};
@@ -105,7 +105,11 @@ fn start_mock(think_ms: f64) -> Mock {
 }
 
 /// One pass over all rows; how many were answered.
-async fn pass(kernel: &Arc<dyn RowKernel>, rows: &Arc<Vec<arrow::array::RecordBatch>>, context: &Context) -> usize {
+async fn pass(
+    kernel: &Arc<dyn AsyncMapKernel>,
+    rows: &Arc<Vec<arrow::array::RecordBatch>>,
+    context: &Context,
+) -> usize {
     let permits = Arc::new(Semaphore::new(context.concurrency()));
     let mut tasks = JoinSet::new();
     for place in 0..rows.len() {
@@ -128,7 +132,7 @@ fn entry(name: &str) -> OperatorEntry {
     *Registry::new(&searchmill_operators::all()).get(name).expect("an operator of that name")
 }
 
-fn open(harness: &Harness, context: &Context) -> Arc<dyn RowKernel> {
+fn open(harness: &Harness, context: &Context) -> Arc<dyn AsyncMapKernel> {
     let given = inputs([("chunks", rows_input(&corpus()))]);
     let built = harness.run(&entry("index"), json!({"kind": "bm25"}), &given).expect("an index");
     let endpoint = json!({"base_url": format!("http://127.0.0.1:{PORT}/v1"), "model": "mock"});
@@ -137,7 +141,7 @@ fn open(harness: &Harness, context: &Context) -> Arc<dyn RowKernel> {
     let mut given = inputs([("questions", rows_input::<Question>(&[]))]);
     given.bind("search", tree_input(TreeKind::Index, &built.trees["index"]));
     match bound.open(&given, context).expect("a kernel") {
-        Kernel::RowMap(kernel) => kernel,
+        Kernel::AsyncMap(kernel) => kernel,
         _ => panic!("rollout works row by row"),
     }
 }

@@ -56,7 +56,7 @@ fn main() -> Result<(), OperatorError> {
     let (inputs, context) = (Inputs::new(), harness.context());
     let mut counter = Counter::default();
     let start = Instant::now();
-    if let Kernel::Whole(kernel) = bound.open(&inputs, &context)? {
+    if let Kernel::Blocking(kernel) = bound.open(&inputs, &context)? {
         kernel.run(&inputs, &mut Outputs::new(&mut counter), &context)?;
     }
     let seconds = start.elapsed().as_secs_f64();

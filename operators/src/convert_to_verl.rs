@@ -5,8 +5,8 @@ use arrow::datatypes::SchemaRef;
 use arrow::json::ReaderBuilder;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    WholeKernel,
+    BlockingKernel, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports,
 };
 use searchmill_schemas::{Question, RecordKind, Reject, from_batch};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ impl Operator for ConvertToVerl {
             split: params.split.clone(),
             agent_name: params.agent_name.clone(),
         };
-        Ok(Kernel::Whole(Box::new(VerlKernel { layout: params.layout, labels })))
+        Ok(Kernel::Blocking(Box::new(VerlKernel { layout: params.layout, labels })))
     }
 }
 
@@ -93,7 +93,7 @@ struct VerlKernel {
     labels: Labels,
 }
 
-impl WholeKernel for VerlKernel {
+impl BlockingKernel for VerlKernel {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let schema = self.layout.schema(self.labels.agent_name.is_some());
         let mut index = 0;

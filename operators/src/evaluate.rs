@@ -5,8 +5,8 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports, TreeKind, WholeKernel,
+    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
+    Outputs, ParamIssue, Ports, TreeKind,
 };
 use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
 use searchmill_text::baseline::{Baselines, Gold};
@@ -153,7 +153,7 @@ impl Operator for Evaluate {
             };
             return Err(missing);
         }
-        Ok(Kernel::Whole(Box::new(EvaluateKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(EvaluateKernel { params: params.clone() })))
     }
 }
 
@@ -193,7 +193,7 @@ impl Collected {
     }
 }
 
-impl WholeKernel for EvaluateKernel {
+impl BlockingKernel for EvaluateKernel {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let mut collected = Collected::default();
         self.score_trajectories(&mut collected, inputs, outputs, context)?;

@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
 use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    Repeatability, Source, WholeKernel,
+    Accept, Arity, BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, Repeatability, Source,
 };
 use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
@@ -131,7 +131,7 @@ impl Operator for Exec {
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(Runner(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(Runner(params.clone()))))
     }
 }
 
@@ -148,7 +148,7 @@ fn shown(params: &Map<String, Value>) -> String {
 
 struct Runner(Params);
 
-impl WholeKernel for Runner {
+impl BlockingKernel for Runner {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let params = &self.0;
         let given = BTreeMap::from([
@@ -350,7 +350,7 @@ mod tests {
         let (context, listener) = listened(&std::env::temp_dir(), 0, "ready", &runtime);
         let script = "echo loading >&2; echo ready >&2; sleep 600 & wait";
         let params = serde_json::from_value(json!({"command": ["/bin/sh", "-c", script]})).unwrap();
-        let Kernel::Whole(kernel) = Exec::open(&params, &Inputs::new(), &context).unwrap() else {
+        let Kernel::Blocking(kernel) = Exec::open(&params, &Inputs::new(), &context).unwrap() else {
             panic!("exec needs everything at once")
         };
         let failure = kernel.run(&Inputs::new(), &mut Outputs::new(&mut Nowhere), &context).unwrap_err();

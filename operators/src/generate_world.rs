@@ -10,7 +10,7 @@ use arrow::array::{RecordBatch, StringArray};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, WholeKernel,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
 use searchmill_schemas::{Document, Question, Record, RecordKind};
 use searchmill_world::{Draft, QuestionType, World, draft};
@@ -165,13 +165,13 @@ impl Operator for GenerateWorld {
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(Generator(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(Generator(params.clone()))))
     }
 }
 
 struct Generator(Params);
 
-impl WholeKernel for Generator {
+impl BlockingKernel for Generator {
     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let world = World::new(context.seed(), self.0.documents, self.0.distractors);
         let pool = rayon::ThreadPoolBuilder::new()

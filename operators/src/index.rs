@@ -7,8 +7,8 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
-    Source, TreeKind, WholeKernel,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    Repeatability, Source, TreeKind,
 };
 use searchmill_engine::operator::{allow_names, named_or_tagged};
 use searchmill_retrieval::{IndexKind, build};
@@ -82,7 +82,7 @@ impl Operator for Index {
     }
 
     fn open(params: &IndexParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(Indexing { kind: params.kind.clone() })))
+        Ok(Kernel::Blocking(Box::new(Indexing { kind: params.kind.clone() })))
     }
 }
 
@@ -90,7 +90,7 @@ struct Indexing {
     kind: IndexKind,
 }
 
-impl WholeKernel for Indexing {
+impl BlockingKernel for Indexing {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let chunks = inputs.rows("chunks")?;
         let folder = outputs.tree("index")?;

@@ -8,8 +8,8 @@ use std::path::Path;
 use arrow::array::{AsArray, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports, TreeKind, WholeKernel,
+    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
+    Outputs, ParamIssue, Ports, TreeKind,
 };
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::initial::{phrases, tokenizer, weights};
@@ -149,7 +149,7 @@ impl Operator for InitModel {
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(Birth(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(Birth(params.clone()))))
     }
 }
 
@@ -187,7 +187,7 @@ fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
 
 struct Birth(InitModelParams);
 
-impl WholeKernel for Birth {
+impl BlockingKernel for Birth {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let texts = corpus(inputs)?;
         context.check_cancelled()?;

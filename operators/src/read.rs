@@ -22,8 +22,8 @@ use searchmill_data::source::shape::{Shape, Widen};
 use searchmill_data::source::stream;
 use searchmill_data::source::table::{self, Splitting};
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, Repeatability,
-    Source, WholeKernel,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    Repeatability, Source,
 };
 use searchmill_engine::plan::nearest;
 use searchmill_schemas::{RecordKind, Reject, text_column};
@@ -159,7 +159,7 @@ impl Operator for Read {
         for file in &files {
             table::format_of(file, params.format)?;
         }
-        Ok(Kernel::Whole(Box::new(ReadKernel { params: params.clone(), files })))
+        Ok(Kernel::Blocking(Box::new(ReadKernel { params: params.clone(), files })))
     }
 }
 
@@ -224,7 +224,7 @@ struct ReadKernel {
     files: Vec<SourceFile>,
 }
 
-impl WholeKernel for ReadKernel {
+impl BlockingKernel for ReadKernel {
     fn run(&self, _: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         if self.params.kind == RowKind::Table && self.params.columns.is_empty() && self.all_parquet() {
             return self.copy_parquet(outputs, context);

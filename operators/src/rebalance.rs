@@ -10,8 +10,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, RowsInput,
-    WholeKernel,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    RowsInput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ impl Operator for Rebalance {
     }
 
     fn open(params: &RebalanceParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(RebalanceKernel { params: params.clone(), seed: context.seed() })))
+        Ok(Kernel::Blocking(Box::new(RebalanceKernel { params: params.clone(), seed: context.seed() })))
     }
 }
 
@@ -141,7 +141,7 @@ struct Group {
     after: u64,
 }
 
-impl WholeKernel for RebalanceKernel {
+impl BlockingKernel for RebalanceKernel {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows(ROWS)?;
         let mut taken = TakenIds::default();

@@ -17,8 +17,8 @@ use searchmill_agent::protocol::tool_call::ToolCallProtocol;
 use searchmill_agent::recheck::RolloutRecheck;
 use searchmill_agent::tool::Searcher;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
-    ParamIssue, Ports, Recheck, Repeatability, RowFailure, RowKernel, RowOutput, RowShape, Source, TreeKind,
+    Accept, Arity, AsyncMapKernel, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator,
+    OperatorError, ParamIssue, Ports, Recheck, Repeatability, RowFailure, RowOutput, RowShape, Source, TreeKind,
 };
 use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
@@ -179,7 +179,7 @@ impl Operator for Rollout {
         };
         let columns = columns(&params.policy);
         let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples, columns };
-        Ok(Kernel::RowMap(Arc::new(kernel)))
+        Ok(Kernel::AsyncMap(Arc::new(kernel)))
     }
 
     fn recheck(
@@ -272,7 +272,7 @@ struct RolloutKernel {
     columns: Vec<String>,
 }
 
-impl RowKernel for RolloutKernel {
+impl AsyncMapKernel for RolloutKernel {
     fn samples(&self) -> u32 {
         self.samples
     }

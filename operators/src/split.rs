@@ -10,8 +10,8 @@ use arrow::array::{Array, AsArray, BooleanArray, ListArray, RecordBatch, StringA
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::DataType;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports, RowsInput,
-    WholeKernel,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    RowsInput,
 };
 
 use assignment::{Unit, balanced, by_position};
@@ -67,7 +67,7 @@ impl Operator for Split {
 
     fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         check_input(params, inputs.rows("rows")?)?;
-        Ok(Kernel::Whole(Box::new(SplitKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(SplitKernel { params: params.clone() })))
     }
 }
 
@@ -119,7 +119,7 @@ struct SplitKernel {
     params: SplitParams,
 }
 
-impl WholeKernel for SplitKernel {
+impl BlockingKernel for SplitKernel {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let rows = inputs.rows("rows")?;
         let (units, unit_of_row) = self.units(rows, context)?;

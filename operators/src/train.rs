@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    Repeatability, Source, TreeKind, WholeKernel,
+    Accept, Arity, BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
+    ParamIssue, Ports, Repeatability, Source, TreeKind,
 };
 use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_models::device::Compute;
@@ -110,13 +110,13 @@ impl Operator for Train {
     }
 
     fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(Training(params.clone()))))
+        Ok(Kernel::Blocking(Box::new(Training(params.clone()))))
     }
 }
 
 struct Training(TrainParams);
 
-impl WholeKernel for Training {
+impl BlockingKernel for Training {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         if self.0.backend.is_outside() {
             return outside::train(&self.0, inputs, outputs, context);

@@ -12,8 +12,8 @@ use searchmill_data::destination::manifest::{Manifest, WrittenFile};
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_data::source::location::{SCHEMES, scheme};
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports, RowsInput, TreeInput, TreeKind, WholeKernel,
+    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
+    Outputs, ParamIssue, Ports, RowsInput, TreeInput, TreeKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,7 @@ impl Operator for Write {
     }
 
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
-        Ok(Kernel::Whole(Box::new(WriteKernel { params: params.clone() })))
+        Ok(Kernel::Blocking(Box::new(WriteKernel { params: params.clone() })))
     }
 
     /// Brings the destination up to date, also when the node was cached and someone has moved or changed what was written.
@@ -120,7 +120,7 @@ struct WriteKernel {
     params: WriteParams,
 }
 
-impl WholeKernel for WriteKernel {
+impl BlockingKernel for WriteKernel {
     fn run(&self, inputs: &Inputs, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let tree = outputs.tree("files")?;
         let manifest = match inputs.many("input").first() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use searchmill_engine::execute::{Machine, Request, Retry, RunOptions, Stop, exit_code, failed_rows, run as execute};
-use searchmill_engine::operator::{Budget, Source};
+use searchmill_engine::operator::{BudgetLimits, Source};
 use searchmill_engine::plan::{Plan, Selection, select};
 use searchmill_engine::report::Reporter;
 
@@ -83,8 +83,8 @@ pub(super) fn run(session: &Session<'_>, args: RunArgs) -> Result<u8, Failure> {
 }
 
 /// What the pipeline says, with what the command line says in its place.
-fn budget(plan: &Plan, given: &[String]) -> Result<Budget, Failure> {
-    let mut budget = Budget::default();
+fn budget(plan: &Plan, given: &[String]) -> Result<BudgetLimits, Failure> {
+    let mut budget = BudgetLimits::default();
     for limit in given {
         let (name, amount) = limit.split_once('=').unwrap_or((limit, ""));
         let set = budget.set(name.trim(), amount);

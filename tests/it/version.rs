@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use searchmill_engine::diagnostic::SourceMap;
 use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, run};
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, WholeKernel, entry,
+    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, entry,
 };
 use searchmill_engine::plan::bind;
 use searchmill_engine::report::{Event, Reporter};
@@ -38,7 +38,7 @@ impl<const V: u32, const LOUD: bool> Operator for Greet<V, LOUD> {
 
     fn open(params: &GreetParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         let text = if LOUD { params.word.to_uppercase() } else { params.word.clone() };
-        Ok(Kernel::Whole(Box::new(Greeting { text })))
+        Ok(Kernel::Blocking(Box::new(Greeting { text })))
     }
 }
 
@@ -46,7 +46,7 @@ struct Greeting {
     text: String,
 }
 
-impl WholeKernel for Greeting {
+impl BlockingKernel for Greeting {
     fn run(&self, _inputs: &Inputs, outputs: &mut Outputs<'_>, _context: &Context) -> Result<(), OperatorError> {
         let document = Document { id: "d".to_owned(), title: None, text: self.text.clone(), metadata: None };
         outputs.write_rows("rows", &[document])
@@ -85,7 +85,7 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
     let spec = load_text(&file, PIPELINE, &overrides, &mut SourceMap::new()).expect("a right pipeline");
     let plan = bind(spec, &file, folder, &Registry::new(&entries)).expect("a plan");
     let options = RunOptions {
-        budget: searchmill_engine::operator::Budget::default(),
+        budget: searchmill_engine::operator::BudgetLimits::default(),
         retry_dropped: false,
         rebuy: false,
         deliver_anyway: false,

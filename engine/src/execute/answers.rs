@@ -15,9 +15,9 @@ use super::row_calls::Sent;
 use crate::fingerprint::{CallPlace, Digest, RowKeys, calls_base, hash_bytes};
 use crate::lineage::difference;
 use crate::operator::{
-    Begun, CallJournal, Context, InputArtifact, KeptCall, Kernel, OperatorError, Outside, RowKernel,
+    AsyncMapKernel, Begun, CallJournal, Context, EndpointSession, InputArtifact, KeptCall, Kernel, OperatorError,
 };
-use crate::store::{Calls, Store};
+use crate::store::{CallCache, Store};
 
 /// Ways through a row that are tried where calls were answered more than once (`--force`).
 const WAYS: usize = 64;
@@ -29,10 +29,10 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let Some(endpoint) = rerun.operator.endpoint() else {
         return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
     };
-    let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity)));
+    let calls = Arc::new(CallCache::new(store, &calls_base(&endpoint.identity)));
     let seed = rerun.step.preimage.seed.unwrap_or_default();
     let context = quiet_context(rerun.step.name(), seed, directory, tokio::runtime::Handle::current());
-    let Kernel::RowMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
+    let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
         return Ok(Outcome::NotChecked("its rows do not stand alone".to_owned()));
     };
     let recorded = recorded(store, rerun, kernel.as_ref())?;
@@ -59,7 +59,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
 fn recorded(
     store: &Store,
     rerun: &Rerun<'_>,
-    kernel: &dyn RowKernel,
+    kernel: &dyn AsyncMapKernel,
 ) -> Result<BTreeMap<String, Digest>, OperatorError> {
     let mut recorded = BTreeMap::new();
     for (_, output) in rerun.step.result.outputs.iter().filter(|(port, _)| *port != "rejects") {
@@ -72,7 +72,7 @@ fn recorded(
     Ok(recorded)
 }
 
-fn input_rows(rerun: &Rerun<'_>, kernel: &dyn RowKernel, seed: u64) -> Result<Vec<Rehearsed>, OperatorError> {
+fn input_rows(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel, seed: u64) -> Result<Vec<Rehearsed>, OperatorError> {
     let mut keys = RowKeys::new(Digest::from_bytes([0; 32]), kernel.reads());
     let mut found = Vec::new();
     for batch in rerun.inputs.rows(rerun.main_port.as_deref().unwrap_or_default())?.batches() {
@@ -88,7 +88,7 @@ fn input_rows(rerun: &Rerun<'_>, kernel: &dyn RowKernel, seed: u64) -> Result<Ve
 
 /// How many rows are as answered, and the ids of those that are not.
 async fn count(
-    kernel: &Arc<dyn RowKernel>,
+    kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
     answers: &Answers,
     rows: Vec<Rehearsed>,
@@ -114,7 +114,7 @@ enum Compared {
 }
 
 async fn compare_row(
-    kernel: &Arc<dyn RowKernel>,
+    kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
     answers: &Answers,
     (row, place): Rehearsed,
@@ -124,8 +124,8 @@ async fn compare_row(
     let mut other = Compared::Unknown;
     for _ in 0..WAYS {
         let journal = Arc::new(Remembered::new(answers.clone(), place, choices));
-        let outside = Outside { journal: Some(journal.clone()), ..context.outside().clone() };
-        if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_outside(outside)).await {
+        let session = EndpointSession { journal: Some(journal.clone()), ..context.session().clone() };
+        if let Ok(output) = kernel.run(&row, place.sample, &context.clone().with_session(session)).await {
             let said = output.batches.iter().map(|(_, batch)| said_of(kernel.as_ref(), batch));
             for (id, digest) in said.collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
                 match recorded.get(&id) {
@@ -143,7 +143,7 @@ async fn compare_row(
     Ok(other)
 }
 
-fn said_of(kernel: &dyn RowKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
+fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(String, Digest)>, OperatorError> {
     let said = kernel.said(batch)?.into_iter();
     Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
 }
@@ -151,7 +151,7 @@ fn said_of(kernel: &dyn RowKernel, batch: &RecordBatch) -> Result<Vec<(String, D
 /// The answers that may stand behind a result: those that counted when it was made.
 #[derive(Clone)]
 struct Answers {
-    calls: Arc<Calls>,
+    calls: Arc<CallCache>,
     since: u64,
 }
 

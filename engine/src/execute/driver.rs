@@ -20,7 +20,7 @@ use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::stop::Stop;
 use super::versions::version;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
-use crate::operator::{Blame, Context, OperatorError, Outside, http_client};
+use crate::operator::{Blame, Context, EndpointSession, OperatorError, http_client};
 use crate::plan::{Node, Plan, with_all_before};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError, StoreUse};
@@ -226,9 +226,9 @@ impl Driver {
 
     /// For work outside the node's own run.
     fn context(&self, node: &Node) -> Context {
-        let outside = Outside { redactor: self.endpoints.redactor.clone(), ..Outside::default() };
+        let session = EndpointSession { redactor: self.endpoints.redactor.clone(), ..EndpointSession::default() };
         super::node::bare_context(node, &self.options, &self.books.reporter, &self.stop, &self.store, &self.http)
-            .with_outside(outside)
+            .with_session(session)
     }
 
     fn start_node(&self, place: usize, pending: Pending) -> Result<(), StoreError> {
@@ -252,7 +252,7 @@ impl Driver {
             stop: self.stop.clone(),
             run: self.books.run().to_owned(),
             http: self.http.clone(),
-            outside: self.endpoints.outside(node),
+            session: self.endpoints.session(node),
             calls: self.endpoints.calls(node, &self.store),
             started: (self.books.started() * 1e9) as u64,
         };
@@ -405,7 +405,7 @@ impl Driver {
                 self.fail_with(place, &error, Some(done.key), done.reasons, done.seconds)
             }
             Err(error) if error.blame == Blame::Cancelled => {
-                if let Some(limit) = self.endpoints.purse.refused() {
+                if let Some(limit) = self.endpoints.budget.refused() {
                     self.books.budget_used_up(limit);
                 }
                 self.books.skipped(&self.plan.nodes()[place], Some(done.key), done.reasons, done.seconds)?;

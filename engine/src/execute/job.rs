@@ -7,10 +7,10 @@ use super::options::RunOptions;
 use super::rows::RowsRun;
 use super::stop::Stop;
 use crate::fingerprint::{Digest, Reason};
-use crate::operator::{Computed, Outside};
+use crate::operator::{Computed, EndpointSession};
 use crate::plan::{Node, Plan};
 use crate::report::Reporter;
-use crate::store::{Calls, OutputRecord, Store, Written};
+use crate::store::{CallCache, OutputRecord, Store, Written};
 
 /// Everything that running one node needs.
 pub(super) struct NodeJob {
@@ -28,9 +28,9 @@ pub(super) struct NodeJob {
     pub(super) stop: Stop,
     pub(super) run: String,
     pub(super) http: reqwest::Client,
-    pub(super) outside: Outside,
+    pub(super) session: EndpointSession,
     /// The calls to the model that it asks.
-    pub(super) calls: Option<Arc<Calls>>,
+    pub(super) calls: Option<Arc<CallCache>>,
 }
 
 impl NodeJob {

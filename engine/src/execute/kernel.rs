@@ -9,9 +9,9 @@ use super::rows::{RowsJob, RowsRun, run_rows};
 use super::stop::Stop;
 use super::watch::WatchedRows;
 use crate::fingerprint::{Digest, RowKeys, SeenSources};
-use crate::operator::{BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs, RowKernel};
+use crate::operator::{AsyncMapKernel, BoundOperator, Context, Inputs, Kernel, OperatorError, Outputs};
 use crate::spec::OnError;
-use crate::store::{Blocks, Calls, Memo, Store, StoreSink};
+use crate::store::{Blocks, CallCache, Memo, Store, StoreSink};
 
 /// What a kernel's run needs beside its inputs.
 pub(super) struct KernelRun {
@@ -29,7 +29,7 @@ pub(super) struct KernelRun {
     pub(super) progress: Arc<NodeProgress>,
     pub(super) store: Store,
     /// The calls to the model that the node asks.
-    pub(super) calls: Option<Arc<Calls>>,
+    pub(super) calls: Option<Arc<CallCache>>,
     /// The sources as the key saw them.
     pub(super) sources: Arc<SeenSources>,
 }
@@ -47,7 +47,7 @@ pub(super) fn run_kernel(
     }
     let main = run.main_port.as_deref().unwrap_or_default();
     match kernel {
-        Kernel::Whole(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
+        Kernel::Blocking(kernel) => kernel.run(&run.inputs, &mut Outputs::new(sink), &run.context)?,
         Kernel::Map(kernel) => {
             let rows = run.inputs.rows(main)?;
             let blocks = Blocks::open(&run.store, &run.block_base, run.recall_blocks)?;
@@ -61,9 +61,9 @@ pub(super) fn run_kernel(
             let columns = run.context.block_on(run_query(kernel.as_ref(), &run.inputs, outputs, &run.context))?;
             return Ok(RowsRun::of_query(columns));
         }
-        Kernel::RowMap(kernel) => {
+        Kernel::AsyncMap(kernel) => {
             let base = run.row_base;
-            let kernel: Arc<dyn RowKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
+            let kernel: Arc<dyn AsyncMapKernel> = Arc::new(WatchedRows { kernel, sources: Arc::clone(&run.sources) });
             let keys = RowKeys::new(base, kernel.reads());
             let since = run.store.floor(&base)?.since;
             let memo = remembered(run, &base)?.since(since);

@@ -54,7 +54,7 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     let node = &plan.nodes()[job.place];
     let (key, preimage) = job.parts.key(node);
     let (place, reasons) = (job.place, job.reasons.clone());
-    let paid = Arc::clone(&job.outside.node);
+    let paid = Arc::clone(&job.session.node);
     let done = |outcome: Result<NodeResult, OperatorError>, reused, cached_rows| {
         let seconds = start.elapsed().as_secs_f64();
         let spent = match &outcome {
@@ -79,10 +79,10 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         Ok(damaged) => return NodeDone { damaged, ..done(Err(OperatorError::cancelled()), false, 0) },
         Err(error) => return done(Err(error), false, 0),
     }
-    let asks = job.outside.gate.is_some();
+    let asks = job.session.limiter.is_some();
     let tenure = Tenure::new(&job.store, key, Arc::clone(&lease), asks);
     if asks {
-        job.outside.tenure = Some(tenure.clone());
+        job.session.tenure = Some(tenure.clone());
     }
     let computed = tokio::task::spawn_blocking(move || compute(&job, key, preimage, start)).await;
     drop(lease);
@@ -161,7 +161,7 @@ fn compute(
     let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
     job.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
     let mut progress = NodeProgress::new(node.id(), Arc::clone(&job.reporter));
-    progress.spent = Arc::clone(&job.outside.node);
+    progress.spent = Arc::clone(&job.session.node);
     let progress = Arc::new(progress);
     let checkpoint = Arc::new(job.store.checkpoint(&key));
     if !job.recall {
@@ -181,7 +181,7 @@ fn compute(
     let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&seen) });
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources: seen, ..parts };
     // Budget and limits of endpoints are this process's: who asks one stays here.
-    let asks = job.outside.gate.is_some();
+    let asks = job.session.limiter.is_some();
     let runs_programs = node.operator.runs_programs();
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
     let ran = match program {
@@ -216,7 +216,7 @@ fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> 
     let node = job.node();
     let mut sink = StoreSink::new(&job.store, node.outputs.clone())
         .with_limit(job.limit())
-        .with_redactor(job.outside.redactor.clone());
+        .with_redactor(job.session.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
@@ -279,7 +279,7 @@ fn kernel_run(
     for (input, record) in node.inputs.iter().zip(&job.inputs) {
         inputs.bind(&input.port, job.store.open_input(&record.id)?);
     }
-    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_outside(job.outside.clone());
+    let context = Context::new(ContextParts { scratch: sink.scratch(), ..parts }).with_session(job.session.clone());
     let context = context.with_drain(job.stop.drain_flag());
     let (row_base, block_base) = job.bases();
     progress.cached_rows.store(0, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::decide::{Request, Retry};
 use super::resources::Machine;
 use super::worker::Workers;
-use crate::operator::{Budget, SecretLookup};
+use crate::operator::{BudgetLimits, SecretLookup};
 
 /// How to run.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct RunOptions {
     /// Looks secrets up.
     pub secrets: SecretLookup,
     /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
-    pub budget: Budget,
+    pub budget: BudgetLimits,
     /// Pay again for remembered answers that are damaged, however many.
     pub rebuy: bool,
     /// Try rows again, too, that `on_error: drop` passed over.

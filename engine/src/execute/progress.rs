@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::operator::{ProgressSink, Purse};
+use crate::operator::{Budget, ProgressSink};
 use crate::report::{Event, Reporter};
 
 const INTERVAL_MS: u64 = 100;
@@ -17,7 +17,7 @@ pub(super) struct NodeProgress {
     next_ms: AtomicU64,
     pub(super) cached_rows: AtomicU64,
     /// What the node has paid.
-    pub(super) spent: Arc<Purse>,
+    pub(super) spent: Arc<Budget>,
 }
 
 impl NodeProgress {

@@ -13,12 +13,12 @@ use super::row_calls::RowCalls;
 use super::stop::Stop;
 use crate::fingerprint::CallPlace;
 use crate::operator::{
-    Budget, CallJournal, Context, ContextParts, Inputs, Kernel, NoCheckpoint, NoPieces, NoSources, OperatorError,
-    Outside, Purse, RetryPolicy, RowKernel,
+    AsyncMapKernel, Budget, BudgetLimits, CallJournal, Context, ContextParts, EndpointSession, Inputs, Kernel,
+    NoCheckpoint, NoPieces, NoSources, OperatorError, RetryPolicy,
 };
 use crate::plan::Node;
 use crate::report::{Event, Reporter};
-use crate::store::Calls;
+use crate::store::CallCache;
 
 /// One sample of a row, and where its calls stand.
 pub(super) type Rehearsed = (RecordBatch, CallPlace);
@@ -37,7 +37,7 @@ pub(super) fn free_rows(
     node: &Node,
     inputs: &Inputs,
     directory: &Path,
-    calls: &Arc<Calls>,
+    calls: &Arc<CallCache>,
     since: u64,
     rows: Vec<Rehearsed>,
 ) -> Result<u64, OperatorError> {
@@ -45,7 +45,7 @@ pub(super) fn free_rows(
     let rehearse = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
         let context = quiet_context(node.id(), node.spec.seed, directory, runtime.handle().clone());
-        let Kernel::RowMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
+        let Kernel::AsyncMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
         Ok(runtime.block_on(count(&kernel, &context, calls, since, rows)))
     };
     // A thread of its own: runtimes cannot be nested.
@@ -54,16 +54,16 @@ pub(super) fn free_rows(
 }
 
 async fn count(
-    kernel: &Arc<dyn RowKernel>,
+    kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
-    calls: &Arc<Calls>,
+    calls: &Arc<CallCache>,
     since: u64,
     rows: Vec<Rehearsed>,
 ) -> u64 {
     let free = rows.into_iter().map(|(row, place)| async move {
         let journal = Arc::new(RowCalls::new(Arc::clone(calls), place, since)) as Arc<dyn CallJournal>;
-        let outside = Outside { journal: Some(journal), ..context.outside().clone() };
-        let context = context.clone().with_outside(outside);
+        let session = EndpointSession { journal: Some(journal), ..context.session().clone() };
+        let context = context.clone().with_session(session);
         u64::from(kernel.run(&row, place.sample, &context).await.is_ok())
     });
     stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
@@ -91,6 +91,6 @@ pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: to
         pieces: Arc::new(NoPieces),
         sources: Arc::new(NoSources),
     };
-    let nothing = Purse::new(Budget { calls: Some(0), ..Budget::default() });
-    Context::new(parts).with_outside(Outside { purse: nothing, ..Outside::default() })
+    let nothing = Budget::new(BudgetLimits { calls: Some(0), ..BudgetLimits::default() });
+    Context::new(parts).with_session(EndpointSession { budget: nothing, ..EndpointSession::default() })
 }

@@ -21,8 +21,8 @@ use crate::lineage::{
     first_difference, source_state, sources, texts,
 };
 use crate::operator::{
-    BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel, MapOutput,
-    NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy, RowKernel,
+    AsyncMapKernel, BoundOperator, Computed, Context, ContextParts, Effect, InputArtifact, Inputs, Kernel, MapKernel,
+    MapOutput, NoCheckpoint, NoPieces, OperatorEntry, OperatorError, PortType, Registry, Repeatability, RetryPolicy,
     SecretLookup, http_client,
 };
 use crate::report::{Event, Reporter};
@@ -120,7 +120,7 @@ impl Check {
 
 /// A row kernel that gives a row and all its samples at a time.
 struct OneByOne {
-    kernel: Arc<dyn RowKernel>,
+    kernel: Arc<dyn AsyncMapKernel>,
     context: Context,
 }
 
@@ -232,8 +232,8 @@ impl Bench {
         if let Some(rows) = self.options.sample {
             let kernel: Option<Arc<dyn MapKernel>> = match rerun.operator.open(&rerun.inputs, &rerun.context)? {
                 Kernel::Map(kernel) => Some(kernel),
-                Kernel::RowMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
-                Kernel::Query(_) | Kernel::Whole(_) => None,
+                Kernel::AsyncMap(kernel) => Some(Arc::new(OneByOne { kernel, context: rerun.context.clone() })),
+                Kernel::Query(_) | Kernel::Blocking(_) => None,
             };
             if let Some(kernel) = kernel
                 && let Sampled::Done(outcome) =

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use crate::fingerprint::{CallPlace, Digest, RowKey, call_key, hash_bytes};
 use crate::operator::{Begun, CallJournal, Context, KeptCall, OpenCall, OperatorError, Usage};
-use crate::store::{CallState, Calls};
+use crate::store::{CallCache, CallState};
 
 /// The share of the remembered answers that is asked again without a word of leave.
 const MOST_LOST: f64 = 0.05;
@@ -44,7 +44,7 @@ impl Sent {
 
 /// The calls of one sample of one row.
 pub(super) struct RowCalls {
-    calls: Arc<Calls>,
+    calls: Arc<CallCache>,
     sent: Sent,
     /// Earlier answers do not count.
     since: u64,
@@ -53,7 +53,7 @@ pub(super) struct RowCalls {
 
 impl RowCalls {
     /// `place` without [`CallPlace::repeat`].
-    pub(super) fn new(calls: Arc<Calls>, place: CallPlace, since: u64) -> Self {
+    pub(super) fn new(calls: Arc<CallCache>, place: CallPlace, since: u64) -> Self {
         let sent = Sent::new(calls.base(), place);
         Self { calls, sent, since, replayed: Mutex::default() }
     }
@@ -109,7 +109,7 @@ impl CallJournal for RowCalls {
 ///
 /// # Errors
 /// When the memo cannot be read, or lost more than [`MOST_LOST`].
-pub(super) fn read_calls(calls: &Calls, context: &Context) -> Result<(), OperatorError> {
+pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), OperatorError> {
     let damage = calls.damage()?;
     if damage.lost == 0 {
         return Ok(());
@@ -126,7 +126,7 @@ pub(super) fn read_calls(calls: &Calls, context: &Context) -> Result<(), Operato
 
 /// A call that is being asked.
 struct RowCall {
-    calls: Arc<Calls>,
+    calls: Arc<CallCache>,
     key: RowKey,
     since: u64,
 }
@@ -152,7 +152,7 @@ mod tests {
     fn nothing_is_asked_once_an_answer_could_not_be_kept() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
-        let calls = Arc::new(Calls::new(&store, &hash_bytes(b"model")).asking(false));
+        let calls = Arc::new(CallCache::new(&store, &hash_bytes(b"model")).asking(false));
         let row = RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let begin = |request: &[u8]| runtime.block_on(row.begin(request, &|_| true));

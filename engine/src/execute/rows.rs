@@ -14,10 +14,10 @@ use super::row_calls::{RowCalls, read_calls};
 use super::stop::Stop;
 use crate::fingerprint::{CallPlace, Digest, RowIdentity, RowKey, RowKeys};
 use crate::operator::{
-    CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowKernel, RowOutput, RowsInput, Usage,
+    AsyncMapKernel, CallJournal, Context, OperatorError, Outputs, ProgressSink, RowFailure, RowOutput, RowsInput, Usage,
 };
 use crate::spec::OnError;
-use crate::store::{Calls, ColumnLineage, Memo};
+use crate::store::{CallCache, ColumnLineage, Memo};
 
 /// Finished rows may wait for at most so many times the rows in flight before new ones start.
 const AHEAD: usize = 64;
@@ -59,14 +59,14 @@ impl RowsRun {
 
 /// Everything a run of rows needs.
 pub(super) struct RowsJob<'a> {
-    pub(super) kernel: Arc<dyn RowKernel>,
+    pub(super) kernel: Arc<dyn AsyncMapKernel>,
     pub(super) rows: &'a RowsInput,
     pub(super) keys: RowKeys,
     pub(super) memo: Memo,
     /// Earlier answers do not count.
     pub(super) since: u64,
     /// The calls to the model that the node asks.
-    pub(super) calls: Option<Arc<Calls>>,
+    pub(super) calls: Option<Arc<CallCache>>,
     pub(super) on_error: OnError,
     pub(super) context: Context,
     pub(super) stop: Stop,
@@ -159,8 +159,8 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
 
 /// Was a call refused because the budget is used up, and would rows of this node want more?
 fn is_broke(context: &Context) -> bool {
-    let outside = context.outside();
-    outside.gate.is_some() && outside.purse.refused().is_some()
+    let session = context.session();
+    session.limiter.is_some() && session.budget.refused().is_some()
 }
 
 type Task = Result<(RecordBatch, u32), OperatorError>;
@@ -198,7 +198,7 @@ fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
 }
 
 fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
-    let mut outside = job.context.outside().clone();
+    let mut session = job.context.session().clone();
     let place = CallPlace {
         seed: job.context.seed(),
         sample: task.sample,
@@ -206,8 +206,8 @@ fn launch(job: &RowsJob<'_>, task: RowTask) -> tokio::task::JoinHandle<Done> {
         ..CallPlace::default()
     };
     let journal = job.calls.as_ref().map(|calls| Arc::new(RowCalls::new(Arc::clone(calls), place, job.since)));
-    outside.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
-    let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_outside(outside));
+    session.journal = journal.clone().map(|journal| journal as Arc<dyn CallJournal>);
+    let (kernel, context) = (Arc::clone(&job.kernel), job.context.clone().with_session(session));
     tokio::spawn(async move {
         let RowTask { place, row, sample, key, .. } = task;
         let result = kernel.run(&row, sample, &context).await;

@@ -8,7 +8,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::fingerprint::SeenSources;
-use crate::operator::{BoundOperator, Context, FailureKind, OperatorError, Pieces, RowFailure, RowKernel, RowOutput};
+use crate::operator::{
+    AsyncMapKernel, BoundOperator, Context, FailureKind, OperatorError, Pieces, RowFailure, RowOutput,
+};
 
 /// Compares the sources of a node with what its key saw, at the end of its work.
 ///
@@ -27,11 +29,11 @@ pub(super) fn unchanged(
 
 /// A row kernel whose rows do not count once a source has changed: they are neither done nor failed.
 pub(super) struct WatchedRows {
-    pub(super) kernel: Arc<dyn RowKernel>,
+    pub(super) kernel: Arc<dyn AsyncMapKernel>,
     pub(super) sources: Arc<SeenSources>,
 }
 
-impl RowKernel for WatchedRows {
+impl AsyncMapKernel for WatchedRows {
     fn samples(&self) -> u32 {
         self.kernel.samples()
     }

@@ -10,7 +10,7 @@ use super::rehearse::{Rehearsed, free_rows};
 use crate::fingerprint::{CallPlace, Digest, Preimage, RowKeys, calls_base};
 use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, RowsInput, Usage};
 use crate::plan::Node;
-use crate::store::{Calls, Memo, NodeResult, Store};
+use crate::store::{CallCache, Memo, NodeResult, Store};
 
 /// Memos of other nodes that are looked at, newest first.
 const MEMOS: usize = 8;
@@ -64,7 +64,7 @@ impl Work {
         let mut missing = unknown.len() as u64;
         let endpoint = node.operator.endpoint();
         if let (Some(endpoint), Some(directory)) = (endpoint.as_ref().filter(|_| missing > 0), directory) {
-            let calls = Arc::new(Calls::new(store, &calls_base(&endpoint.identity)));
+            let calls = Arc::new(CallCache::new(store, &calls_base(&endpoint.identity)));
             if calls.count()? > 0 {
                 let free = free_rows(node, inputs, directory, &calls, since, unknown)?;
                 (known, missing) = (known + free, missing - free);

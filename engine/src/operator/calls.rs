@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::Context;
+use super::endpoint_session::{Begun, EndpointSession, KeptCall};
 use super::failure::{FailureKind, RowFailure};
 use super::money::Usage;
-use super::outside::{Begun, KeptCall, Outside};
 
 /// How long a wait lasts before it is asked whether the run was told to stop.
 const STEP: Duration = Duration::from_millis(200);
 
 /// Leave to make one call. Dropped, the call is over.
 pub struct Admission {
-    outside: Outside,
+    session: EndpointSession,
     call: Option<u64>,
     _slot: Option<OwnedSemaphorePermit>,
 }
@@ -23,32 +23,32 @@ pub struct Admission {
 impl Admission {
     /// The endpoint said something: it is not silent.
     pub fn heard(&self) {
-        if let Some(gate) = &self.outside.gate {
-            gate.heard();
+        if let Some(limiter) = &self.session.limiter {
+            limiter.heard();
         }
     }
 
     /// The call was answered.
     pub fn answered(&self) {
-        if let Some(gate) = &self.outside.gate {
-            gate.answered(&self.outside.caller);
+        if let Some(limiter) = &self.session.limiter {
+            limiter.answered(&self.session.caller);
         }
     }
 
     /// Counts what the call cost.
     pub fn pay(&self, usage: &Usage) {
-        self.outside.purse.pay(usage);
-        self.outside.node.pay(usage);
-        if let Some(gate) = &self.outside.gate {
-            gate.count(usage.tokens());
+        self.session.budget.pay(usage);
+        self.session.node.pay(usage);
+        if let Some(limiter) = &self.session.limiter {
+            limiter.count(usage.tokens());
         }
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        if let (Some(gate), Some(call)) = (&self.outside.gate, self.call) {
-            gate.end(call);
+        if let (Some(limiter), Some(call)) = (&self.session.limiter, self.call) {
+            limiter.end(call);
         }
     }
 }
@@ -65,7 +65,7 @@ impl Context {
         read: impl Fn(&[u8]) -> Option<T> + Send + Sync,
         ask: impl Future<Output = Result<(T, KeptCall), RowFailure>> + Send,
     ) -> Result<T, RowFailure> {
-        let Some(journal) = &self.outside().journal else { return Ok(ask.await?.0) };
+        let Some(journal) = &self.session().journal else { return Ok(ask.await?.0) };
         let accept = |call: &KeptCall| read(&call.response).is_some();
         match self.patiently(journal.begin(request, &accept)).await? {
             Begun::Known(call) => {
@@ -86,59 +86,59 @@ impl Context {
     /// # Errors
     /// When the budget is used up, or the run is told to stop.
     pub async fn admit_call(&self) -> Result<Admission, RowFailure> {
-        let outside = self.outside();
+        let session = self.session();
         self.check_open()?;
-        if outside.purse.is_empty() {
+        if session.budget.is_empty() {
             // Said before any wait: whoever waits for a slot would only wait to be refused.
-            outside.purse.take_call().map_err(refused)?;
+            session.budget.take_call().map_err(refused)?;
         }
-        let slot = match &outside.gate {
-            Some(gate) => self.patiently(gate.slot()).await?,
+        let slot = match &session.limiter {
+            Some(limiter) => self.patiently(limiter.slot()).await?,
             None => None,
         };
         let mut call = None;
-        if let Some(gate) = &outside.gate {
+        if let Some(limiter) = &session.limiter {
             call = Some(loop {
                 self.check_open()?;
-                match gate.begin(Instant::now()) {
+                match limiter.begin(Instant::now()) {
                     Ok(call) => break call,
                     Err(_) if self.is_draining() => return Err(interrupted()),
                     Err(wait) => self.patiently(tokio::time::sleep(wait.min(STEP))).await?,
                 }
             });
         }
-        let admission = Admission { outside: outside.clone(), call, _slot: slot };
-        if let Some(tenure) = &outside.tenure {
+        let admission = Admission { session: session.clone(), call, _slot: slot };
+        if let Some(tenure) = &session.tenure {
             tenure.check().await?;
         }
-        outside.purse.take_call().map_err(refused)?;
-        outside.node.take_call().map_err(refused)?;
+        session.budget.take_call().map_err(refused)?;
+        session.node.take_call().map_err(refused)?;
         Ok(admission)
     }
 
     /// A call is given up. Where nothing can be reached time after time, the rows that were not asked yet are postponed.
     pub fn give_up_call(&self, kind: FailureKind, why: &str) {
-        if let Some(gate) = self.outside().gate.as_ref().filter(|_| kind == FailureKind::Connection) {
-            gate.unreached(why);
+        if let Some(limiter) = self.session().limiter.as_ref().filter(|_| kind == FailureKind::Connection) {
+            limiter.unreached(why);
         }
     }
 
     /// A call was refused for what is the same in every call: time after time, the rest is postponed likewise.
     pub fn turned_away(&self, why: &str) {
-        let outside = self.outside();
-        if let Some(gate) = &outside.gate {
-            gate.turned_away(&outside.caller, why);
+        let session = self.session();
+        if let Some(limiter) = &session.limiter {
+            limiter.turned_away(&session.caller, why);
         }
     }
 
     fn check_open(&self) -> Result<(), RowFailure> {
-        self.outside().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
+        self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
     }
 
     /// Nobody asks this node's endpoint for that long.
     pub fn pause_endpoint(&self, wait: Duration) {
-        if let Some(gate) = &self.outside().gate {
-            gate.pause(wait);
+        if let Some(limiter) = &self.session().limiter {
+            limiter.pause(wait);
         }
     }
 

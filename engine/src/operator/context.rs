@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::endpoint_session::EndpointSession;
 use super::error::OperatorError;
-use super::outside::Outside;
 use super::params::Secret;
 use super::redactor::Redactor;
 use super::repeatability::{Computed, Repeatability};
@@ -173,14 +173,14 @@ pub struct ContextParts {
 
 /// The world as an operator sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct Context(Arc<ContextParts>, Outside, Arc<Mutex<Computed>>, Option<Arc<AtomicBool>>);
+pub struct Context(Arc<ContextParts>, EndpointSession, Arc<Mutex<Computed>>, Option<Arc<AtomicBool>>);
 
 impl Context {
     /// A context of those parts.
     #[must_use]
     pub fn new(parts: ContextParts) -> Self {
         let computed = Computed::declared(Repeatability::Everywhere);
-        Self(Arc::new(parts), Outside::default(), Arc::new(Mutex::new(computed)), None)
+        Self(Arc::new(parts), EndpointSession::default(), Arc::new(Mutex::new(computed)), None)
     }
 
     /// The same, with the flag that is set when the run winds down.
@@ -191,14 +191,14 @@ impl Context {
 
     /// The same, with what the run shares about the outside: budget, limits, calls that are known.
     #[must_use]
-    pub fn with_outside(mut self, outside: Outside) -> Self {
-        self.1 = outside;
+    pub fn with_session(mut self, session: EndpointSession) -> Self {
+        self.1 = session;
         self
     }
 
     /// What the run shares about the outside.
     #[must_use]
-    pub fn outside(&self) -> &Outside {
+    pub fn session(&self) -> &EndpointSession {
         &self.1
     }
 

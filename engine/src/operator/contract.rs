@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::context::Context;
 use super::error::OperatorError;
-use super::gate::EndpointUse;
 use super::kernel::{Kernel, RowShape};
 use super::params::{ParamIssue, Params};
 use super::port::Ports;
+use super::rate_limiter::EndpointUse;
 use super::recheck::Recheck;
 use super::repeatability::{Effect, Repeatability};
 use super::rows::Inputs;
@@ -67,7 +67,7 @@ pub trait Operator: Send + Sync + 'static {
         None
     }
 
-    /// For operators with a [`Kernel::RowMap`]: how its rows are known, so that `plan` can look them up without opening
+    /// For operators with a [`Kernel::AsyncMap`]: how its rows are known, so that `plan` can look them up without opening
     /// anything.
     fn rows(_params: &Self::Params) -> Option<RowShape> {
         None

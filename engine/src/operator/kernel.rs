@@ -18,11 +18,11 @@ pub enum Kernel {
     /// Row 7 needs nothing of row 8: batches of the main input run in parallel, output stays in input order.
     Map(Arc<dyn MapKernel>),
     /// The same, asynchronous and one row at a time: for calls to the outside. Memoised by row.
-    RowMap(Arc<dyn RowKernel>),
+    AsyncMap(Arc<dyn AsyncMapKernel>),
     /// A relational plan over the inputs.
     Query(Box<dyn QueryKernel>),
     /// Needs everything at once, or makes everything (sources, indexes, reports, training).
-    Whole(Box<dyn WholeKernel>),
+    Blocking(Box<dyn BlockingKernel>),
 }
 
 /// A row-wise kernel over batches.
@@ -67,17 +67,17 @@ impl MapOutput {
 }
 
 /// A kernel that works on one row at a time and waits for the outside.
-pub trait RowKernel: Send + Sync {
+pub trait AsyncMapKernel: Send + Sync {
     /// How often each row is run; the sample's number is part of the row's key.
     fn samples(&self) -> u32 {
         1
     }
 
     /// The columns that decide a row's result: only they enter the row's key. What is merely copied into the result
-    /// (ids, labels) is not among them, see [`RowKernel::label`].
+    /// (ids, labels) is not among them, see [`AsyncMapKernel::label`].
     fn reads(&self) -> Vec<String>;
 
-    /// A remembered result of a row with equal [`RowKernel::reads`], with what is copied from the row taken from this one.
+    /// A remembered result of a row with equal [`AsyncMapKernel::reads`], with what is copied from the row taken from this one.
     /// `None` when it cannot be this row's result.
     fn label(&self, _row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
         Some(output)
@@ -101,16 +101,16 @@ pub trait RowKernel: Send + Sync {
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>>;
 }
 
-/// What the rows of an operator with a [`RowKernel`] are, known from its params alone.
+/// What the rows of an operator with a [`AsyncMapKernel`] are, known from its params alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowShape {
-    /// [`RowKernel::reads`].
+    /// [`AsyncMapKernel::reads`].
     pub columns: Vec<String>,
-    /// [`RowKernel::samples`].
+    /// [`AsyncMapKernel::samples`].
     pub samples: u32,
 }
 
-/// What a [`RowKernel`] gives for one row.
+/// What a [`AsyncMapKernel`] gives for one row.
 #[derive(Clone, Debug, Default)]
 pub struct RowOutput {
     /// Rows by output port.
@@ -157,7 +157,7 @@ pub struct QueryOutput {
 }
 
 /// A kernel that needs everything at once.
-pub trait WholeKernel: Send + Sync {
+pub trait BlockingKernel: Send + Sync {
     /// Runs on a blocking thread: use [`Context::block_on`] for asynchronous work and `rayon` for parallel work.
     ///
     /// # Errors

@@ -5,11 +5,11 @@ mod context;
 mod contract;
 mod error;
 mod failure;
-mod gate;
+mod rate_limiter;
 mod kernel;
 pub(crate) mod listing;
 mod money;
-mod outside;
+mod endpoint_session;
 mod params;
 mod port;
 mod recheck;
@@ -28,17 +28,18 @@ pub use context::{
     SecretLookup, http_client,
 };
 pub use contract::{Example, MANIFEST_ENDING, Operator};
+pub use endpoint_session::{Begun, CallJournal, EndpointSession, KeptCall, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials};
 pub use failure::{FailureKind, RowFailure};
-pub use gate::{EndpointUse, Gate, Limits, Silence};
 pub use kernel::{
-    Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowKernel, RowOutput, RowShape, WholeKernel,
+    AsyncMapKernel, BlockingKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, QueryOutput, RowOutput,
+    RowShape,
 };
 pub use listing::FileStat;
-pub use money::{Budget, Prices, Purse, Usage};
-pub use outside::{Begun, CallJournal, KeptCall, OpenCall, Outside, Tenure};
+pub use money::{Budget, BudgetLimits, Prices, Usage};
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
+pub use rate_limiter::{EndpointUse, Limits, RateLimiter, Silence};
 pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};

@@ -102,7 +102,7 @@ impl Prices {
 
 /// What a run may spend.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Budget {
+pub struct BudgetLimits {
     /// Calls, retries included.
     pub calls: Option<u64>,
     /// Prompt and completion tokens.
@@ -111,7 +111,7 @@ pub struct Budget {
     pub cost: Option<f64>,
 }
 
-impl Budget {
+impl BudgetLimits {
     /// Names that a limit can have.
     pub const NAMES: [&'static str; 3] = ["calls", "tokens", "cost"];
 
@@ -173,18 +173,18 @@ fn amount_of(text: &str) -> Result<f64, String> {
 
 /// What a run has spent so far, shared by all its nodes.
 #[derive(Debug, Default)]
-pub struct Purse {
-    budget: Budget,
+pub struct Budget {
+    limits: BudgetLimits,
     spent: Mutex<Usage>,
     /// Was a call refused?
     closed: AtomicBool,
 }
 
-impl Purse {
-    /// A purse that holds that much.
+impl Budget {
+    /// A budget that holds that much.
     #[must_use]
-    pub fn new(budget: Budget) -> Arc<Self> {
-        Arc::new(Self { budget, ..Self::default() })
+    pub fn new(limits: BudgetLimits) -> Arc<Self> {
+        Arc::new(Self { limits, ..Self::default() })
     }
 
     /// What was spent.
@@ -196,13 +196,13 @@ impl Purse {
     /// Was a call refused because the budget was used up? In words, which limit.
     #[must_use]
     pub fn refused(&self) -> Option<String> {
-        self.closed.load(Ordering::SeqCst).then(|| self.budget.used_up(&self.spent()).unwrap_or_default())
+        self.closed.load(Ordering::SeqCst).then(|| self.limits.used_up(&self.spent()).unwrap_or_default())
     }
 
-    /// Is there something left? Refusing a call closes the purse.
+    /// Is there something left? Refusing a call closes the budget.
     pub(super) fn take_call(&self) -> Result<(), String> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = self.budget.used_up(&spent) {
+        if let Some(limit) = self.limits.used_up(&spent) {
             self.closed.store(true, Ordering::SeqCst);
             return Err(limit);
         }
@@ -218,7 +218,7 @@ impl Purse {
     /// Would a call be refused?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.budget.used_up(&self.spent()).is_some()
+        self.limits.used_up(&self.spent()).is_some()
     }
 }
 
@@ -247,34 +247,34 @@ mod tests {
         sum += much;
         sum += much;
         assert_eq!((sum.calls, sum.tokens(), sum.cost_nanos), (3, u64::MAX, u64::MAX));
-        assert!(Budget { tokens: Some(1), ..Budget::default() }.used_up(&sum).is_some());
+        assert!(BudgetLimits { tokens: Some(1), ..BudgetLimits::default() }.used_up(&sum).is_some());
     }
 
     #[test]
     fn budgets_are_read_as_people_write_them() {
-        let mut budget = Budget::default();
+        let mut budget = BudgetLimits::default();
         for (name, amount) in [("calls", "500"), ("tokens", "2.3M"), ("cost", "2.50")] {
             budget.set(name, amount).expect("a limit");
         }
-        assert_eq!(budget, Budget { calls: Some(500), tokens: Some(2_300_000), cost: Some(2.5) });
+        assert_eq!(budget, BudgetLimits { calls: Some(500), tokens: Some(2_300_000), cost: Some(2.5) });
         for (name, amount) in [("calls", "1.5"), ("calls", "many"), ("cost", "-1"), ("euros", "3"), ("tokens", "")] {
             assert!(budget.set(name, amount).is_err(), "{name}={amount}");
         }
-        let wider = budget.overlaid(Budget { calls: Some(9), ..Budget::default() });
+        let wider = budget.overlaid(BudgetLimits { calls: Some(9), ..BudgetLimits::default() });
         assert_eq!((wider.calls, wider.tokens), (Some(9), Some(2_300_000)));
     }
 
     #[test]
-    fn a_purse_gives_no_call_more_than_it_holds() {
-        let purse = Purse::new(Budget { calls: Some(2), ..Budget::default() });
-        assert!(purse.take_call().is_ok() && purse.take_call().is_ok());
-        assert!(purse.refused().is_none(), "a budget that was just enough stops nothing");
-        assert_eq!(purse.take_call(), Err("2 of 2 calls".to_owned()));
-        assert_eq!((purse.spent().calls, purse.refused()), (2, Some("2 of 2 calls".to_owned())));
-        let purse = Purse::new(Budget { cost: Some(1.0), ..Budget::default() });
-        assert!(purse.take_call().is_ok());
-        purse.pay(&Usage { calls: 1, cost_nanos: 1_000_000_000, ..Usage::default() });
-        assert!(purse.take_call().is_err());
-        assert_eq!(purse.spent().calls, 1);
+    fn a_budget_gives_no_call_more_than_its_limit() {
+        let budget = Budget::new(BudgetLimits { calls: Some(2), ..BudgetLimits::default() });
+        assert!(budget.take_call().is_ok() && budget.take_call().is_ok());
+        assert!(budget.refused().is_none(), "a budget that was just enough stops nothing");
+        assert_eq!(budget.take_call(), Err("2 of 2 calls".to_owned()));
+        assert_eq!((budget.spent().calls, budget.refused()), (2, Some("2 of 2 calls".to_owned())));
+        let budget = Budget::new(BudgetLimits { cost: Some(1.0), ..BudgetLimits::default() });
+        assert!(budget.take_call().is_ok());
+        budget.pay(&Usage { calls: 1, cost_nanos: 1_000_000_000, ..Usage::default() });
+        assert!(budget.take_call().is_err());
+        assert_eq!(budget.spent().calls, 1);
     }
 }

@@ -18,7 +18,7 @@ use super::context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, ProgressSink, RetryPolicy,
 };
 use super::error::OperatorError;
-use super::kernel::{Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel, RowKernel};
+use super::kernel::{AsyncMapKernel, Kernel, MapKernel, MapOutput, QueryInputs, QueryKernel};
 use super::listing::files_of;
 use super::money::Usage;
 use super::port::TreeKind;
@@ -229,11 +229,11 @@ impl Harness {
         let main = bound.ports().inputs.first().map(|port| port.name.clone()).unwrap_or_default();
         match bound.open(inputs, &context)? {
             Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
-            Kernel::RowMap(kernel) => {
+            Kernel::AsyncMap(kernel) => {
                 self.runtime.block_on(self.run_rows(kernel.as_ref(), inputs.rows(&main)?, &context, sink))
             }
             Kernel::Query(kernel) => self.runtime.block_on(run_query(kernel.as_ref(), inputs, sink)),
-            Kernel::Whole(kernel) => kernel.run(inputs, &mut Outputs::new(sink), &context),
+            Kernel::Blocking(kernel) => kernel.run(inputs, &mut Outputs::new(sink), &context),
         }
     }
 
@@ -256,7 +256,7 @@ impl Harness {
 
     async fn run_rows(
         &self,
-        kernel: &dyn RowKernel,
+        kernel: &dyn AsyncMapKernel,
         rows: &RowsInput,
         context: &Context,
         sink: &mut MemorySink,

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde_json::Value;
 
-use crate::operator::{BoundOperator, Budget, OperatorEntry, PortType, Source};
+use crate::operator::{BoundOperator, BudgetLimits, OperatorEntry, PortType, Source};
 use crate::spec::{NodeSpec, Overrides, Schedule};
 
 /// One bound input of a node.
@@ -93,7 +93,7 @@ pub struct Plan {
     pub(super) params: Value,
     pub(super) overrides: Overrides,
     pub(super) schedule: Option<Schedule>,
-    pub(super) budget: Budget,
+    pub(super) budget: BudgetLimits,
     pub(super) nodes: Vec<Node>,
     pub(super) graph: DiGraph<(), ()>,
     pub(super) by_id: BTreeMap<String, usize>,
@@ -114,7 +114,7 @@ impl Plan {
 
     /// What a run of it may spend, as it is written.
     #[must_use]
-    pub fn budget(&self) -> Budget {
+    pub fn budget(&self) -> BudgetLimits {
         self.budget
     }
 

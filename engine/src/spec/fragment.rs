@@ -10,7 +10,7 @@ use super::set;
 use super::syntax;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
-use crate::operator::Budget;
+use crate::operator::BudgetLimits;
 
 const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "budget", "tests"];
 
@@ -22,7 +22,7 @@ pub(super) struct Fragment {
     pub(super) nodes: Vec<NodeSpec>,
     pub(super) params: Option<Spanned>,
     pub(super) schedule: Option<Schedule>,
-    pub(super) budget: Budget,
+    pub(super) budget: BudgetLimits,
     pub(super) tests: Option<Spanned>,
 }
 
@@ -114,13 +114,13 @@ fn no_nodes(file: FileId) -> Diagnostic {
 }
 
 /// `budget: {calls: 500, tokens: 1.5M, cost: 2.50}`.
-fn budget(value: Spanned, shared: &mut Shared<'_>) -> Budget {
-    let mut budget = Budget::default();
-    for (name, amount) in field::fields(value, "`budget`", &Budget::NAMES, &mut shared.problems) {
+fn budget(value: Spanned, shared: &mut Shared<'_>) -> BudgetLimits {
+    let mut budget = BudgetLimits::default();
+    for (name, amount) in field::fields(value, "`budget`", &BudgetLimits::NAMES, &mut shared.problems) {
         let what = format!("`{}`", name.text);
         let Some(text) = field::text(&amount, &what, &mut shared.problems) else { continue };
         if let Err(message) = budget.set(&name.text, &text)
-            && Budget::NAMES.contains(&name.text.as_str())
+            && BudgetLimits::NAMES.contains(&name.text.as_str())
         {
             shared.report(Diagnostic::error("bad-value", message).at(amount.span, ""));
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::schedule::Schedule;
 use super::value::Spanned;
 use crate::diagnostic::Span;
-use crate::operator::{Budget, RetryPolicy};
+use crate::operator::{BudgetLimits, RetryPolicy};
 
 /// A pipeline as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Spec {
     /// When it runs by itself.
     pub schedule: Option<Schedule>,
     /// What a run may spend.
-    pub budget: Budget,
+    pub budget: BudgetLimits,
     /// `tests:` as written, its shape checked.
     pub tests: Option<Spanned>,
 }

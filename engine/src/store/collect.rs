@@ -13,13 +13,13 @@ use std::time::Duration;
 use super::artifact::ArtifactId;
 use super::error::StoreError;
 use super::folder::{folder_bytes, modified, names_below, names_in, remove};
-use super::graves::Collection;
 use super::keep::Stock;
 use super::layout::Store;
 use super::lease::Others;
 use super::manifest::NodeResult;
 use super::results::read_record;
 use super::runs::RunRecord;
+use super::tombstones::Collection;
 use crate::fingerprint::{Digest, NodeKey};
 
 /// Beside a run, nothing this young goes: the run may not have said yet that it uses it.
@@ -151,13 +151,13 @@ impl Store {
         if garbage.in_use {
             return Ok(Swept { garbage, freed: 0 });
         }
-        let graves = self.move_away(&garbage)?;
+        let removed = self.move_away(&garbage)?;
         self.remove_stale_leases();
         self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
         // Renaming is quick; while files are removed, runs may go on.
         drop(others);
-        for grave in &graves {
-            remove(grave)?;
+        for trash in &removed {
+            remove(trash)?;
         }
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
@@ -229,16 +229,16 @@ impl Store {
         let artifacts = garbage.artifacts.iter().map(|(id, _)| self.artifact_folder(id));
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
         let runs = garbage.runs.iter().map(|(id, _)| self.run_folder(id));
-        let mut graves = Vec::new();
+        let mut removed = Vec::new();
         for folder in artifacts.chain(memos).chain(runs) {
-            let grave = self.temporary();
-            match fs::rename(&folder, &grave) {
-                Ok(()) => graves.push(grave),
+            let trash = self.temporary();
+            match fs::rename(&folder, &trash) {
+                Ok(()) => removed.push(trash),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(StoreError::io("remove", &folder)(error)),
             }
         }
-        Ok(graves)
+        Ok(removed)
     }
 
     /// State of nodes that nobody computes, and that nobody went on with since.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::calls::Calls;
+use super::call_cache::CallCache;
 use super::error::StoreError;
 use super::layout::Store;
 use super::memo::Memo;
@@ -100,7 +100,7 @@ impl Store {
         &self,
         base: &Digest,
         key: &NodeKey,
-        calls: Option<&Calls>,
+        calls: Option<&CallCache>,
         started: u64,
     ) -> Result<bool, StoreError> {
         let _alone = self.lock_floors();
@@ -114,7 +114,7 @@ impl Store {
         let goes_on = floor.open && !finished();
         if !goes_on {
             // Later than any of them, also where the clock was set back.
-            let known = Memo::open(self, base)?.newest().max(calls.map_or(Ok(0), Calls::newest_before)?);
+            let known = Memo::open(self, base)?.newest().max(calls.map_or(Ok(0), CallCache::newest_before)?);
             let since = started.max(known.saturating_add(1)).max(floor.since.saturating_add(1));
             floor = Floor { since, open: true, ..floor };
         }

@@ -256,9 +256,9 @@ impl Store {
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
         let folder = self.artifact_folder(id);
         if folder.exists() {
-            let grave = self.temporary();
-            fs::rename(&folder, &grave).map_err(StoreError::io("remove", &folder))?;
-            fs::remove_dir_all(&grave).map_err(StoreError::io("remove", &grave))?;
+            let trash = self.temporary();
+            fs::rename(&folder, &trash).map_err(StoreError::io("remove", &folder))?;
+            fs::remove_dir_all(&trash).map_err(StoreError::io("remove", &trash))?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap};
 use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, exit_code, run};
-use searchmill_engine::operator::{Budget, Registry, entry};
+use searchmill_engine::operator::{BudgetLimits, Registry, entry};
 use searchmill_engine::plan::{Plan, bind};
 use searchmill_engine::report::{Event, Reporter, RunSummary};
 use searchmill_engine::spec::{Overrides, load};
@@ -46,7 +46,7 @@ pub(crate) fn run_pipeline(file: &Path, directory: &Path) -> Result<RunSummary, 
         machine,
         workers: Workers::default(),
         secrets: Arc::new(|name| std::env::var(name).ok()),
-        budget: Budget::default(),
+        budget: BudgetLimits::default(),
         retry_dropped: false,
         rebuy: false,
         deliver_anyway: false,

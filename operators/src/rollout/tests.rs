@@ -207,7 +207,7 @@ fn the_columns_that_decide_a_rollout_depend_on_the_policy() {
     let bound = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("params");
     let harness = Harness::new();
     let kernel = bound.open(&inputs([("questions", rows_input::<Question>(&[]))]), &harness.context());
-    let Ok(searchmill_engine::operator::Kernel::RowMap(kernel)) = kernel else { panic!("a row kernel") };
+    let Ok(searchmill_engine::operator::Kernel::AsyncMap(kernel)) = kernel else { panic!("a row kernel") };
     assert_eq!(kernel.reads(), ["id", "question", "golden_answers", "question_type", "evidence"]);
     assert_eq!(Arc::strong_count(&kernel), 1);
 }

@@ -16,8 +16,8 @@ use crate::execute::stop::Stop;
 use crate::execute::watch::{WatchedPieces, unchanged};
 use crate::fingerprint::SeenSources;
 use crate::operator::{
-    BoundOperator, Context, ContextParts, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry, OperatorError,
-    Outside, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles, http_client,
+    BoundOperator, Context, ContextParts, EndpointSession, Inputs, NoCheckpoint, NoPieces, NoSources, OperatorEntry,
+    OperatorError, PortType, ProgressSink, Redactor, Registry, SecretLookup, SourceFiles, http_client,
 };
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
@@ -142,10 +142,10 @@ fn run(
     let sources = Arc::new(sources);
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
     let pieces = Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) });
-    let outside = Outside { redactor: parent.redactor.clone(), ..Outside::default() };
+    let session = EndpointSession { redactor: parent.redactor.clone(), ..EndpointSession::default() };
     let parts = ContextParts { sources: Arc::clone(&sources) as Arc<dyn SourceFiles>, ..parts };
     let parts = ContextParts { scratch, checkpoint, pieces, ..parts };
-    let context = Context::new(parts).with_outside(outside).with_drain(stop.drain_flag());
+    let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent, Arc::clone(&sources))?;
     let ran = run_whole(operator.as_ref(), &run, &mut sink);
     let computed = run.context.computed();

@@ -23,13 +23,13 @@ use crate::store::artifact::ArtifactId;
 use crate::store::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
 use crate::store::error::StoreError;
 use crate::store::folder::remove;
-use crate::store::graves::Collection;
 use crate::store::heartbeat::Watch;
 use crate::store::intake::artifact_place;
 use crate::store::keep::Stock;
 use crate::store::layout::Store;
 use crate::store::lease::Others;
 use crate::store::results::RecordState;
+use crate::store::tombstones::Collection;
 
 /// Where collections are noted.
 const NOTES: &str = "gc";
@@ -194,10 +194,10 @@ impl Store {
     /// Makes a result a thing of the past for all machines.
     fn entomb_shared(&self, remote: &Remote, key: &NodeKey) -> Result<(), StoreError> {
         let Ok(text) = std::fs::read(self.result_path(key)) else { return Ok(()) };
-        let (objects, live, grave) = (Arc::clone(&remote.objects), place(key, "results"), place(key, "collected"));
+        let (objects, live, tombstone) = (Arc::clone(&remote.objects), place(key, "results"), place(key, "collected"));
         remote.call("collect in", async move {
             // Also in the place of an older one: its time says from when on the files may go.
-            objects::put(&objects, &grave, Bytes::from(text)).await?;
+            objects::put(&objects, &tombstone, Bytes::from(text)).await?;
             objects::delete(&objects, &live).await
         })?;
         self.entomb(key)
@@ -206,8 +206,8 @@ impl Store {
     /// Takes the files out of this machine's copy, too, unless somebody uses it.
     fn clear_copy(&self, garbage: &Garbage) -> Result<(), StoreError> {
         let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
-        let graves = self.move_away(garbage)?;
-        graves.iter().try_for_each(|grave| remove(grave))
+        let removed = self.move_away(garbage)?;
+        removed.iter().try_for_each(|trash| remove(trash))
     }
 
     /// Takes out of this machine's copy what others have collected meanwhile.
@@ -327,7 +327,7 @@ mod tests {
         let third = team.machine("third");
         assert!(third.fetch(&artifact).unwrap().is_err());
         assert_eq!(third.fetch(&kept.outputs["rows"].id).unwrap(), Ok(()));
-        // Made again, it is a result like any other, with an old grave that hurries nothing.
+        // Made again, it is a result like any other, with an old tombstone that hurries nothing.
         made(&third, "a");
         assert!(one.result(&gone.key).is_some() && one.fetch(&artifact).unwrap().is_ok());
         assert_eq!(one.collect(&POLICY, now() + HOUR).unwrap().garbage.results.len(), 1);

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use searchmill_engine::operator::{
-    Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, NoSources, ProgressSink, RetryPolicy, RowKernel,
+    AsyncMapKernel, Context, ContextParts, FailureKind, Kernel, NoCheckpoint, NoPieces, NoSources, ProgressSink,
+    RetryPolicy,
 };
 use searchmill_fixtures::openai_server::{answer, message, search, status, status_retry_after};
 
@@ -147,12 +148,12 @@ fn row(text: &str) -> arrow::array::RecordBatch {
     searchmill_schemas::to_batch(&[question(text, text)]).expect("a row")
 }
 
-fn open(bench: &Bench) -> Arc<dyn RowKernel> {
+fn open(bench: &Bench) -> Arc<dyn AsyncMapKernel> {
     let bound = (entry::<Rollout>().bind)(json!({"policy": {"endpoint": bench.endpoint}})).expect("params");
     let mut given = inputs([("questions", rows_input::<Question>(&[]))]);
     given.bind("search", bm25(&bench.harness, &small_corpus()));
     match bound.open(&given, &bench.harness.context()).expect("a kernel") {
-        Kernel::RowMap(kernel) => kernel,
+        Kernel::AsyncMap(kernel) => kernel,
         _ => panic!("a row kernel"),
     }
 }

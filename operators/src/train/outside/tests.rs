@@ -211,7 +211,7 @@ fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<Str
     let (context, listener) =
         searchmill_engine::operator::testing::listened(bench.harness.path(), 3, "hanging", &runtime);
     let params = serde_json::from_value(params).unwrap();
-    let Kernel::Whole(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
+    let Kernel::Blocking(kernel) = Train::open(&params, &bench.inputs(), &context).unwrap() else { panic!("whole") };
     let mut folders = Folders(bench.harness.path().join("trees"));
     let came = kernel.run(&bench.inputs(), &mut Outputs::new(&mut folders), &context);
     let lines = listener.lines.lock().unwrap().clone();

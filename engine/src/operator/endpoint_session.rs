@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::failure::RowFailure;
-use super::gate::Gate;
-use super::money::{Purse, Usage};
+use super::money::{Budget, Usage};
+use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
 
 /// What an endpoint answered, as the operator writes it down, and what that cost.
@@ -54,15 +54,15 @@ pub trait Tenure: Send + Sync {
 
 /// What a run shares between its nodes about the outside.
 #[derive(Clone, Default)]
-pub struct Outside {
+pub struct EndpointSession {
     /// What it may spend, and has.
-    pub purse: Arc<Purse>,
+    pub budget: Arc<Budget>,
     /// What this node has spent.
-    pub node: Arc<Purse>,
+    pub node: Arc<Budget>,
     /// The node's name, by which an endpoint tells its callers apart.
     pub caller: Arc<str>,
     /// The way to the endpoint that the node asks.
-    pub gate: Option<Arc<Gate>>,
+    pub limiter: Option<Arc<RateLimiter>>,
     /// Calls of the row at work.
     pub journal: Option<Arc<dyn CallJournal>>,
     /// May the node still make calls?
@@ -71,10 +71,10 @@ pub struct Outside {
     pub redactor: Redactor,
 }
 
-impl Outside {
+impl EndpointSession {
     /// Why the node asks nothing any more, if so.
     #[must_use]
     pub fn closed(&self) -> Option<String> {
-        self.gate.as_ref()?.closed(&self.caller)
+        self.limiter.as_ref()?.closed(&self.caller)
     }
 }

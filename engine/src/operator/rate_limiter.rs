@@ -150,15 +150,15 @@ pub struct Silence {
 
 /// The way to one endpoint.
 #[derive(Debug)]
-pub struct Gate {
+pub struct RateLimiter {
     address: String,
     stall_after: Duration,
     slots: Option<Arc<Semaphore>>,
     state: Mutex<State>,
 }
 
-impl Gate {
-    /// A gate with those limits.
+impl RateLimiter {
+    /// A limiter with those limits.
     #[must_use]
     pub fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
         let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
@@ -297,18 +297,18 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn gate(limits: &Limits) -> Arc<Gate> {
-        Gate::new("http://h/v1", limits, Duration::from_secs(30))
+    fn limiter(limits: &Limits) -> Arc<RateLimiter> {
+        RateLimiter::new("http://h/v1", limits, Duration::from_secs(30))
     }
 
     #[test]
     fn requests_are_spread_over_the_minute() {
-        let gate = gate(&Limits { requests_per_minute: Some(120.0), ..Limits::default() });
+        let limiter = limiter(&Limits { requests_per_minute: Some(120.0), ..Limits::default() });
         let start = Instant::now();
         let mut now = start;
         let mut begun = 0;
         while now < start + Duration::from_mins(1) {
-            match gate.begin(now) {
+            match limiter.begin(now) {
                 Ok(_) => begun += 1,
                 Err(wait) => now += wait,
             }
@@ -318,67 +318,67 @@ mod tests {
 
     #[test]
     fn tokens_are_paid_back_before_the_next_call() {
-        let gate = gate(&Limits { tokens_per_minute: Some(6000.0), ..Limits::default() });
+        let limiter = limiter(&Limits { tokens_per_minute: Some(6000.0), ..Limits::default() });
         let now = Instant::now();
-        assert!(gate.begin(now).is_ok());
-        gate.count(1100);
-        let wait = gate.begin(Instant::now()).expect_err("a debt of a thousand tokens");
+        assert!(limiter.begin(now).is_ok());
+        limiter.count(1100);
+        let wait = limiter.begin(Instant::now()).expect_err("a debt of a thousand tokens");
         assert!((9.0..10.1).contains(&wait.as_secs_f64()), "{wait:?}");
-        assert!(gate.begin(Instant::now() + wait + Duration::from_millis(50)).is_ok());
+        assert!(limiter.begin(Instant::now() + wait + Duration::from_millis(50)).is_ok());
     }
 
     #[test]
     fn a_pause_is_for_everybody() {
-        let gate = gate(&Limits::default());
-        gate.pause(Duration::from_secs(5));
-        gate.pause(Duration::from_secs(1));
-        let wait = gate.begin(Instant::now()).expect_err("a pause");
+        let limiter = limiter(&Limits::default());
+        limiter.pause(Duration::from_secs(5));
+        limiter.pause(Duration::from_secs(1));
+        let wait = limiter.begin(Instant::now()).expect_err("a pause");
         assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter wish does not end a longer pause");
-        assert!(gate.begin(Instant::now() + Duration::from_secs(6)).is_ok());
+        assert!(limiter.begin(Instant::now() + Duration::from_secs(6)).is_ok());
     }
 
     #[test]
     fn silence_is_told_when_it_is_long_when_it_doubles_and_when_it_ends() {
-        let gate = gate(&Limits::default());
+        let limiter = limiter(&Limits::default());
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert_eq!(gate.watch(at(100)), None, "nobody asks");
-        let call = gate.begin(start).expect("a call");
-        let silent = |seconds| gate.watch(at(seconds)).map(|silence| silence.silent.map(|silent| silent.as_secs()));
+        assert_eq!(limiter.watch(at(100)), None, "nobody asks");
+        let call = limiter.begin(start).expect("a call");
+        let silent = |seconds| limiter.watch(at(seconds)).map(|silence| silence.silent.map(|silent| silent.as_secs()));
         assert_eq!((silent(29), silent(31), silent(59), silent(63)), (None, Some(Some(31)), None, Some(Some(63))));
-        gate.end(call);
+        limiter.end(call);
         assert_eq!(silent(200), None, "given up, and nobody asks");
-        let again = gate.begin(at(200)).expect("a call");
+        let again = limiter.begin(at(200)).expect("a call");
         assert_eq!(silent(201), Some(Some(201)), "nothing was heard since the first call");
-        gate.heard();
-        gate.end(again);
+        limiter.heard();
+        limiter.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
     }
 
     #[test]
     fn an_endpoint_that_nobody_reaches_is_asked_no_more() {
-        let gate = gate(&Limits::default());
+        let limiter = limiter(&Limits::default());
         for _ in 1..CLOSED_AFTER {
-            gate.unreached("refused");
+            limiter.unreached("refused");
         }
-        gate.heard();
+        limiter.heard();
         for _ in 1..CLOSED_AFTER {
-            gate.unreached("refused");
-            assert_eq!(gate.closed("a"), None, "it has spoken in between");
+            limiter.unreached("refused");
+            assert_eq!(limiter.closed("a"), None, "it has spoken in between");
         }
-        gate.unreached("refused");
-        assert!(gate.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
+        limiter.unreached("refused");
+        assert!(limiter.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
     }
 
     #[test]
     fn who_is_turned_away_closes_it_for_nobody_else() {
-        let gate = gate(&Limits::default());
+        let limiter = limiter(&Limits::default());
         for _ in 0..CLOSED_AFTER {
-            assert_eq!(gate.closed("wrong key"), None);
-            gate.turned_away("wrong key", "401 Unauthorized");
+            assert_eq!(limiter.closed("wrong key"), None);
+            limiter.turned_away("wrong key", "401 Unauthorized");
         }
-        assert!(gate.closed("wrong key").is_some_and(|why| why.ends_with("401 Unauthorized")));
-        assert_eq!(gate.closed("right key"), None);
+        assert!(limiter.closed("wrong key").is_some_and(|why| why.ends_with("401 Unauthorized")));
+        assert_eq!(limiter.closed("right key"), None);
     }
 
     #[test]

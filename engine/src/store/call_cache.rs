@@ -18,7 +18,7 @@ use crate::operator::{KeptCall, Usage};
 
 /// The calls to one model. Nothing is read before the first question.
 #[derive(Debug)]
-pub struct Calls {
+pub struct CallCache {
     store: Store,
     base: Digest,
     rebuy: bool,
@@ -48,11 +48,11 @@ pub enum CallState {
     UnderWay,
     /// Another process asks it now.
     Elsewhere,
-    /// Nothing: it is noted as under way, until [`Calls::end`].
+    /// Nothing: it is noted as under way, until [`CallCache::end`].
     Begun,
 }
 
-impl Calls {
+impl CallCache {
     /// The calls of that base ([`crate::fingerprint::calls_base`]).
     #[must_use]
     pub fn new(store: &Store, base: &Digest) -> Self {
