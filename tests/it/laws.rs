@@ -139,7 +139,7 @@ impl Keys {
     fn key(&mut self, entry: &OperatorEntry, params: &Value) -> String {
         let (node, known) = node(entry, params);
         make_sources(node.operator.as_ref(), self.folder.path());
-        match node_key(&node, &known, &mut self.digests, self.folder.path()) {
+        match node_key(&node, &known, &self.digests, self.folder.path()) {
             Ok(key) => key.expect("all inputs are known").0.to_string(),
             Err(problem) => format!("{problem} {}", node.identity_params),
         }

@@ -1,70 +1,16 @@
 //! Decides what becomes of a node: its result is known, it runs, it waits, it is held; and why. `run`, `plan`, `why` and
 //! `status` all ask here.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::history::History;
 use super::identity::{Known, Parts};
+use super::lookup::{Lookup, damage_reason, look_up};
+use super::request::{Request, Retry};
 use crate::fingerprint::{Digest, NodeKey, Reason, SourceDigests, SourceProblem, diff};
 use crate::operator::{Effect, OperatorError, PortType};
 use crate::plan::{Node, Plan};
-use crate::spec::OnError;
-use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError};
-
-/// What a run is asked for, as far as it decides which nodes run.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Relative paths start here.
-    pub directory: &'a Path,
-    /// Rows that a source gives at most.
-    pub limit: Option<u64>,
-    /// Places of the nodes that may run; `None`: all.
-    pub selected: Option<&'a BTreeSet<usize>>,
-    /// Nodes that run even if their result is known (`*`: all).
-    pub force: Option<&'a BTreeSet<String>>,
-    /// Look nothing up.
-    pub no_cache: bool,
-    /// Which rows that failed outside are tried again.
-    pub retry: Retry,
-}
-
-impl<'a> Request<'a> {
-    /// A plain run in that folder.
-    #[must_use]
-    pub fn new(directory: &'a Path) -> Self {
-        Self { directory, limit: None, selected: None, force: None, no_cache: false, retry: Retry::Failed }
-    }
-
-    /// The same with at most so many rows of each source.
-    #[must_use]
-    pub fn limited(self, limit: Option<u64>) -> Self {
-        Self { limit, ..self }
-    }
-
-    fn may_run(&self, place: usize) -> bool {
-        self.selected.is_none_or(|selected| selected.contains(&place))
-    }
-
-    fn forced(&self, node: &Node) -> Option<Reason> {
-        let forced = self.force.is_some_and(|ids| ids.contains(node.id()) || ids.contains("*"));
-        let cache_off = self.no_cache.then_some(Reason::CacheOff);
-        if forced { Some(Reason::Forced) } else { cache_off }
-    }
-}
-
-/// Which rows that failed outside are tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// None.
-    Nothing,
-    /// Rejects.
-    Failed,
-    /// Those also that `on_error: drop` passed over.
-    Dropped,
-}
+use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
 /// What becomes of a node.
 pub(super) enum Decision {
@@ -120,7 +66,7 @@ impl Decider<'_> {
         &self,
         place: usize,
         known: &Known,
-        sources: &mut SourceDigests,
+        sources: &SourceDigests,
         look: Look,
     ) -> Result<Decision, StoreError> {
         let node = &self.plan.nodes()[place];
@@ -203,7 +149,7 @@ impl Decider<'_> {
     }
 
     /// What is known of a node whose inputs are not all known: what it waits for, and what has changed already.
-    fn waits(&self, node: &Node, known: &Known, sources: &mut SourceDigests) -> Decision {
+    fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
         let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
         let mut on: Vec<String> = unknown().map(|input| self.plan.nodes()[input.node].id().to_owned()).collect();
         on.dedup();
@@ -275,71 +221,6 @@ pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
     let key = node.key.as_ref()?;
     let result = store.result(key).or_else(|| store.tombstone(key));
     result.map(|result| result.preimage).or_else(|| node.preimage.clone())
-}
-
-/// What the store says about a key.
-pub(super) enum Lookup {
-    /// The result, with all its files.
-    Hit(Box<NodeResult>),
-    /// Why not.
-    Miss(Vec<Reason>),
-}
-
-/// Looks a key up. A hit whose files are gone or damaged, or are not those that the record describes, is a miss with that
-/// reason; so is one with rows that are to be tried again, and one that a forced run was to replace.
-pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry) -> Lookup {
-    let Some(result) = store.result(key) else {
-        let collected = store.tombstone(key).map(|_| Reason::Collected);
-        return Lookup::Miss(collected.into_iter().collect());
-    };
-    let (result, cut_off) = after_force(store, node, parts, result);
-    for (port, port_type) in &node.outputs {
-        let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
-        if let Err(damage) = output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
-            return Lookup::Miss(vec![damage_reason(port, damage)]);
-        }
-    }
-    let rejects = result.rejects();
-    if retry == Retry::Nothing {
-        return Lookup::Hit(Box::new(result));
-    }
-    if cut_off {
-        return Lookup::Miss(vec![Reason::ForceUnfinished]);
-    }
-    if node.entry.effect == Effect::External && rejects > 0 {
-        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
-    }
-    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
-        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
-    }
-    Lookup::Hit(Box::new(result))
-}
-
-/// Does the node pay for its rows, so that `--force` leaves a floor that decides whether its result counts?
-pub(super) fn has_floor(node: &Node) -> bool {
-    node.operator.rows().is_some() && node.operator.endpoint().is_some()
-}
-
-/// The result that counts after the last forced run of its key, whichever machine that ran on; `true` where that run was
-/// cut off, and the result is the one that it was to replace.
-fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
-    if !has_floor(node) {
-        return (result, false);
-    }
-    // A floor that cannot be read: the node runs, and says so.
-    let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
-    if result.since() >= wanted {
-        return (result, false);
-    }
-    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
-}
-
-fn damage_reason(port: &str, damage: Damage) -> Reason {
-    let port = port.to_owned();
-    match damage {
-        Damage::Missing => Reason::ArtifactMissing { port },
-        Damage::Corrupt => Reason::ArtifactCorrupt { port },
-    }
 }
 
 /// Why a frozen node's result cannot be used.

@@ -3,14 +3,53 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use indexmap::IndexMap;
+
+use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::{Context, OperatorError, PortType};
 use crate::plan::Node;
-use crate::store::{OutputRecord, Store};
+use crate::store::{NodeResult, OutputRecord, Store};
 
-/// Calls the operator's `deliver` with the folders of its tree outputs.
+/// How a node's outputs became known.
+pub(super) enum Made {
+    /// Its result was in the store.
+    Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord> },
+    /// It ran.
+    Now { result: Box<NodeResult>, reasons: Vec<Reason>, cached_rows: u64 },
+}
+
+impl Made {
+    pub(super) fn key(&self) -> Option<NodeKey> {
+        match self {
+            Self::Known { key, .. } => *key,
+            Self::Now { result, .. } => Some(result.key),
+        }
+    }
+
+    pub(super) fn outputs(&self) -> &IndexMap<String, OutputRecord> {
+        match self {
+            Self::Known { outputs, .. } => outputs,
+            Self::Now { result, .. } => &result.outputs,
+        }
+    }
+
+    pub(super) fn into_outputs(self) -> IndexMap<String, OutputRecord> {
+        match self {
+            Self::Known { outputs, .. } => outputs,
+            Self::Now { result, .. } => result.outputs,
+        }
+    }
+}
+
+/// Whether outputs of the node may have to be put somewhere: folders, and nothing else.
+pub(super) fn hands_over(node: &Node) -> bool {
+    node.outputs.values().any(|port| matches!(port, PortType::Tree(_)))
+}
+
+/// Calls the operator's `deliver` with the folders of its tree outputs. Blocks: remote destinations wait for the network.
 pub(super) fn deliver(
     node: &Node,
-    outputs: &indexmap::IndexMap<String, OutputRecord>,
+    outputs: &IndexMap<String, OutputRecord>,
     store: &Store,
     context: &Context,
 ) -> Result<Vec<String>, OperatorError> {

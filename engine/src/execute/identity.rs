@@ -26,7 +26,7 @@ pub type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
 pub fn node_key(
     node: &Node,
     known: &Known,
-    sources: &mut SourceDigests,
+    sources: &SourceDigests,
     directory: &Path,
 ) -> Result<Option<(NodeKey, Value)>, SourceProblem> {
     Ok(Parts::gather(node, known, sources, directory, None)?.map(|parts| parts.key(node)))
@@ -47,7 +47,7 @@ impl Parts {
     pub(super) fn gather(
         node: &Node,
         known: &Known,
-        sources: &mut SourceDigests,
+        sources: &SourceDigests,
         directory: &Path,
         limit: Option<u64>,
     ) -> Result<Option<Self>, SourceProblem> {

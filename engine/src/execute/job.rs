@@ -2,32 +2,26 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::identity::Parts;
-use super::options::RunOptions;
 use super::rows::RowsRun;
-use super::stop::Stop;
-use crate::fingerprint::{Digest, Reason};
+use super::run::Run;
+use crate::fingerprint::{Digest, NodeKey, Reason};
 use crate::operator::{Computed, EndpointSession};
-use crate::plan::{Node, Plan};
-use crate::report::Reporter;
-use crate::store::{CallCache, OutputRecord, Store, Written};
+use crate::plan::Node;
+use crate::store::{CallCache, OutputRecord, Written};
 
 /// Everything that running one node needs.
 pub(super) struct NodeJob {
-    pub(super) plan: Arc<Plan>,
+    pub(super) run: Arc<Run>,
     pub(super) place: usize,
+    pub(super) key: NodeKey,
+    pub(super) preimage: Value,
     pub(super) parts: Parts,
     pub(super) inputs: Vec<OutputRecord>,
     pub(super) reasons: Vec<Reason>,
     pub(super) recall: bool,
-    /// When the run began, as stamps of remembered rows and answers count it.
-    pub(super) started: u64,
-    pub(super) store: Store,
-    pub(super) options: RunOptions,
-    pub(super) reporter: Arc<dyn Reporter>,
-    pub(super) stop: Stop,
-    pub(super) run: String,
-    pub(super) http: reqwest::Client,
     pub(super) session: EndpointSession,
     /// The calls to the model that it asks.
     pub(super) calls: Option<Arc<CallCache>>,
@@ -35,12 +29,12 @@ pub(super) struct NodeJob {
 
 impl NodeJob {
     pub(super) fn node(&self) -> &Node {
-        &self.plan.nodes()[self.place]
+        self.run.node(self.place)
     }
 
     /// Rows that the node may give, if it is a source.
     pub(super) fn limit(&self) -> Option<u64> {
-        self.options.limit.filter(|_| self.node().inputs.is_empty())
+        self.run.options.limit.filter(|_| self.node().inputs.is_empty())
     }
 
     /// Are known parts of the row input passed over? Not where an output was found damaged: the parts that were taken

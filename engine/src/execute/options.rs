@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::decide::{Request, Retry};
+use super::request::{Request, Retry};
 use super::resources::Machine;
 use super::worker::Workers;
 use crate::operator::{BudgetLimits, SecretLookup};

@@ -78,7 +78,7 @@ pub async fn replay(
 
 /// The files that an operator reads, if they are those of the record.
 fn seen(operator: &dyn BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
-    let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
+    let digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
     let sources = operator.sources(directory);
     let (identities, files) =
         digests.identify(&sources, directory).map_err(|problem| format!("its source {problem}"))?;

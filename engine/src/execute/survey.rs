@@ -6,9 +6,10 @@ use std::path::Path;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::decide::{Decider, Decision, Look, Pending, Request};
+use super::decide::{Decider, Decision, Look, Pending};
 use super::history::History;
 use super::identity::Known;
+use super::request::Request;
 use super::versions::version;
 use super::work::Work;
 use crate::fingerprint::{NodeKey, Reason, SourceDigests, SourceProblem};
@@ -133,13 +134,13 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     let decider = Decider { plan, store, request, history: &history };
     let wanted = request.selected.map(|selected| with_all_before(plan, selected));
     let mut known = Known::new();
-    let mut sources = SourceDigests::new(store.known_sources(), version);
+    let sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
     for (place, node) in plan.nodes().iter().enumerate() {
         if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
             continue;
         }
-        let decision = decider.decide(place, &known, &mut sources, Look::There)?;
+        let decision = decider.decide(place, &known, &sources, Look::There)?;
         work.extend(Some(place).zip(work_of(store, node, &decision, &known, request.directory)));
         let status = NodeStatus::of(decision);
         if let Some(outputs) = status.outputs() {

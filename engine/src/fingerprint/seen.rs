@@ -196,7 +196,7 @@ mod tests {
     use crate::fingerprint::SourceDigests;
 
     fn seen(folder: &Path, sources: &[Source]) -> Arc<SeenSources> {
-        let mut digests = SourceDigests::new(std::collections::BTreeMap::new(), |_| None);
+        let digests = SourceDigests::new(std::collections::BTreeMap::new(), |_| None);
         let (_, seen) = digests.identify(sources, folder).unwrap();
         Arc::new(SeenSources::new(sources.to_vec(), seen, folder))
     }

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -53,14 +55,16 @@ impl StatRecord {
 /// Asks a program for its version; `None`: it does not say.
 pub type AskVersion = fn(&Path) -> Option<String>;
 
-/// Digests of outside files.
+/// Digests of outside files. Threads share it: a file that is being hashed delays no lookup of another one.
 pub struct SourceDigests {
-    known: BTreeMap<PathBuf, StatRecord>,
-    changed: bool,
+    known: Mutex<BTreeMap<PathBuf, StatRecord>>,
+    changed: AtomicBool,
     stopped: Box<dyn Fn() -> bool + Send + Sync>,
     ask: AskVersion,
     /// What programs answered: each is asked once.
-    versions: BTreeMap<PathBuf, Option<String>>,
+    versions: Mutex<BTreeMap<PathBuf, Option<String>>>,
+    /// Held while a file is hashed: two nodes that read the same file hash it once.
+    hashing: Mutex<()>,
     /// Devices of read-only file systems, as `major:minor`.
     read_only: BTreeSet<String>,
 }
@@ -71,7 +75,15 @@ impl SourceDigests {
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let read_only = read_only_devices(&mounts);
-        Self { known, changed: false, stopped: Box::new(|| false), ask, versions: BTreeMap::new(), read_only }
+        Self {
+            known: Mutex::new(known),
+            changed: AtomicBool::new(false),
+            stopped: Box::new(|| false),
+            ask,
+            versions: Mutex::default(),
+            hashing: Mutex::default(),
+            read_only,
+        }
     }
 
     /// Gives up with [`SourceProblem::Stopped`] once `stopped` says so.
@@ -83,8 +95,8 @@ impl SourceDigests {
 
     /// What to keep for the next run, if anything is new.
     #[must_use]
-    pub fn changed(&self) -> Option<&BTreeMap<PathBuf, StatRecord>> {
-        self.changed.then_some(&self.known)
+    pub fn changed(&self) -> Option<BTreeMap<PathBuf, StatRecord>> {
+        self.changed.load(Ordering::Relaxed).then(|| locked(&self.known).clone())
     }
 
     /// The identities of sources (one per file, in path order), and what was seen of the files of each. Sources on other
@@ -94,7 +106,7 @@ impl SourceDigests {
     /// # Errors
     /// When a file is missing or unreadable, or the run was told to stop.
     pub fn identify(
-        &mut self,
+        &self,
         sources: &[Source],
         directory: &Path,
     ) -> Result<(Vec<SourceIdentity>, Vec<SeenSource>), SourceProblem> {
@@ -107,7 +119,7 @@ impl SourceDigests {
         Ok((identities, seen))
     }
 
-    fn one(&mut self, source: &Source, directory: &Path) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+    fn one(&self, source: &Source, directory: &Path) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
         let written = source.written();
         match source {
             Source::Identity(text) => Ok((vec![identity("identity", text)], SeenSource::empty(written))),
@@ -120,7 +132,7 @@ impl SourceDigests {
     }
 
     fn files(
-        &mut self,
+        &self,
         source: &Source,
         written: String,
         directory: &Path,
@@ -144,11 +156,8 @@ impl SourceDigests {
     }
 
     /// A program by its version, or by its content where it does not tell one.
-    fn program(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
-        let ask = self.ask;
-        let Some(version) = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone() else {
-            return self.by_content(path, written);
-        };
+    fn program(&self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+        let Some(version) = self.version(path) else { return self.by_content(path, written) };
         let name = program_name(path);
         let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
         let identities = vec![identity(&name, &version)];
@@ -156,7 +165,16 @@ impl SourceDigests {
         Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
     }
 
-    fn by_content(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+    fn version(&self, path: &Path) -> Option<String> {
+        if let Some(known) = locked(&self.versions).get(path) {
+            return known.clone();
+        }
+        let version = (self.ask)(path);
+        locked(&self.versions).insert(path.to_owned(), version.clone());
+        version
+    }
+
+    fn by_content(&self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
         let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
         let name = program_name(path);
         let identities = vec![identity(&name, &digest.hex())];
@@ -166,27 +184,46 @@ impl SourceDigests {
 
     /// The digest of a file that did not change while it was read, what was seen of it, and whether it is so young that it
     /// may change unseen.
-    fn digest(&mut self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
+    fn digest(&self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
+        if let Some((seen, digest)) = self.remembered(file)? {
+            return Ok((seen, digest, false));
+        }
+        let _alone = locked(&self.hashing);
         for _ in 0..TRIES {
-            let seen = settled(file)?;
-            let lasts = !self.read_only.contains(&numbers(seen.device));
-            if let Some(known) = self.known.get(file).filter(|known| lasts && known.stat() == seen) {
-                return Ok((seen, known.digest, false));
+            if let Some((seen, digest)) = self.remembered(file)? {
+                return Ok((seen, digest, false));
             }
+            let seen = settled(file)?;
             let opened = std::fs::File::open(file)?;
             let digest = hash_reader(Stoppable { bytes: opened, stopped: &*self.stopped })?;
             if FileStat::of(file)? != seen {
                 continue;
             }
             let young = seen.age().is_none_or(|age| age <= RACY);
-            if !young && lasts {
-                self.known.insert(file.to_owned(), StatRecord::new(seen, digest));
-                self.changed = true;
+            if !young && self.lasts(&seen) {
+                locked(&self.known).insert(file.to_owned(), StatRecord::new(seen, digest));
+                self.changed.store(true, Ordering::Relaxed);
             }
             return Ok((seen, digest, young));
         }
         Err(std::io::ErrorKind::ResourceBusy.into())
     }
+
+    /// The digest of a file that did not change since it was hashed.
+    fn remembered(&self, file: &Path) -> std::io::Result<Option<(FileStat, Digest)>> {
+        let seen = settled(file)?;
+        let known = locked(&self.known).get(file).filter(|known| known.stat() == seen).map(|known| known.digest);
+        Ok(known.filter(|_| self.lasts(&seen)).map(|digest| (seen, digest)))
+    }
+
+    /// Whether a digest of a file on that device may be remembered.
+    fn lasts(&self, seen: &FileStat) -> bool {
+        !self.read_only.contains(&numbers(seen.device))
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the file system says of a file, once its time stamp is so old that another change gives another one.

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use super::contract::{CONTRACT, Message, Task, told_error};
 use super::device::DeviceLease;
 use crate::execute::job::{NodeJob, Ran};
-use crate::fingerprint::NodeKey;
 use crate::operator::{ContextParts, OperatorError};
 use crate::report::Event;
 
@@ -32,39 +31,38 @@ const STARTS: u32 = 2;
 /// Runs the node in a process of its own; once more if that process dies.
 pub(in crate::execute) fn run_in_worker(
     job: &NodeJob,
-    key: NodeKey,
     parts: &ContextParts,
     program: &Path,
 ) -> Result<Ran, OperatorError> {
-    let workers = &job.options.workers;
+    let workers = &job.run.options.workers;
     let gpus = workers.gpus(&job.node().spec.resources);
-    let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.stop)?;
-    let task = task(job, key, parts, gpus)?;
-    let path = job.store.keep_task(&task)?;
+    let lease = DeviceLease::take(&workers.devices, gpus as usize, &job.run.stop)?;
+    let task = task(job, parts, gpus)?;
+    let path = job.run.store.keep_task(&task)?;
     let mut starts = 0;
     let outcome = loop {
         starts += 1;
         match Supervised::start(job, program, &path, &lease)?.run() {
             Ok(done) => break done,
-            Err(death) if death.again && starts < STARTS && !job.stop.is_draining() => {
+            Err(death) if death.again && starts < STARTS && !job.run.stop.is_draining() => {
                 let line = format!("{}; it is started once more", death.error.message);
-                job.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
+                job.run.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
             }
             Err(death) => break Err(death.error),
         }
     };
-    job.store.drop_task(&path);
+    job.run.store.drop_task(&path);
     outcome
 }
 
-fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
+fn task(job: &NodeJob, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, OperatorError> {
     let node = job.node();
     let (row_base, block_base) = job.bases();
     let inputs = node.inputs.iter().zip(&job.inputs).map(|(input, record)| (input.port.clone(), record.id));
     let task = Task {
         contract: CONTRACT,
-        store: job.store.root().to_owned(),
-        key,
+        store: job.run.store.root().to_owned(),
+        key: job.key,
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
         version: node.entry.version,
@@ -79,7 +77,7 @@ fn task(job: &NodeJob, key: NodeKey, parts: &ContextParts, gpus: u32) -> Result<
         recall_blocks: job.recall_blocks(),
         on_error: node.spec.on_error.into(),
         limit: job.limit(),
-        directory: job.options.directory.clone(),
+        directory: job.run.options.directory.clone(),
         threads: parts.threads,
         concurrency: parts.concurrency,
         memory: parts.memory,
@@ -178,7 +176,7 @@ impl<'a> Supervised<'a> {
             Message::Beat { memory } => self.memory = memory,
             Message::Progress { done, total, unit, cached } => {
                 let (calls, tokens, cost) = (0, 0, 0.0);
-                self.job.reporter.event(&Event::NodeProgress {
+                self.job.run.reporter.event(&Event::NodeProgress {
                     node: node(),
                     done,
                     total,
@@ -189,7 +187,7 @@ impl<'a> Supervised<'a> {
                     cost,
                 });
             }
-            Message::Log { line } => self.job.reporter.event(&Event::NodeLog { node: node(), line }),
+            Message::Log { line } => self.job.run.reporter.event(&Event::NodeLog { node: node(), line }),
             Message::Done(done) => return Some(Ok(done.unpack())),
             Message::Failed { blame, message, help } => return Some(Err(told_error(&blame, message, help))),
         }
@@ -197,11 +195,11 @@ impl<'a> Supervised<'a> {
     }
 
     fn pass_orders_on(&mut self) {
-        if self.draining.is_none() && self.job.stop.is_draining() {
+        if self.draining.is_none() && self.job.run.stop.is_draining() {
             self.draining = Some(Instant::now());
             self.order("drain");
         }
-        if self.cancelling.is_none() && self.job.stop.is_cancelled() {
+        if self.cancelling.is_none() && self.job.run.stop.is_cancelled() {
             self.cancelling = Some(Instant::now());
             self.order("cancel");
         }
@@ -215,7 +213,7 @@ impl<'a> Supervised<'a> {
     }
 
     fn overdue(&self) -> Option<OperatorError> {
-        let wanted = self.job.options.workers.silence;
+        let wanted = self.job.run.options.workers.silence;
         let silence = if wanted.is_zero() { SILENCE } else { wanted };
         let limit = self.job.node().spec.resources.timeout;
         if self.cancelling.is_some_and(|since| since.elapsed() > GRACE) {
@@ -262,7 +260,7 @@ impl<'a> Supervised<'a> {
     fn died(mut self) -> Ended {
         let ended = self.child.wait();
         let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        if self.job.stop.is_cancelled() {
+        if self.job.run.stop.is_cancelled() {
             return Err(Death { error: OperatorError::cancelled(), again: false });
         }
         let (how, help) = match &ended {

@@ -1,0 +1,128 @@
+//! Computes a node's result and records it: what comes before the kernel and after it, wherever the kernel runs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::clock::unix_time;
+use super::context::context_parts;
+use super::executor::{Task, blocking, executor};
+use super::job::{NodeJob, Ran};
+use super::progress::NodeProgress;
+use super::rows::RowsRun;
+use super::watch::{WatchedPieces, unchanged};
+use crate::fingerprint::Digest;
+use crate::operator::{Computed, ContextParts, OperatorError, ProgressSink};
+use crate::report::Event;
+use crate::store::{Blocks, Checkpoint, KeptPieces, NodeResult, Origin};
+
+/// What is made before a kernel runs, and needed after it.
+struct Prepared {
+    checkpoint: Arc<Checkpoint>,
+    pieces: Arc<KeptPieces>,
+    row_base: Digest,
+    asks_rows: bool,
+}
+
+/// Runs the kernel of a node whose lease is held, and records the result.
+pub(super) async fn compute(job: Arc<NodeJob>, start: Instant) -> Result<(NodeResult, RowsRun), OperatorError> {
+    let own = Arc::clone(&job);
+    let (prepared, task) = blocking(move || prepare(&own)).await?;
+    let ran = executor(&job)?.submit(task).outcome().await;
+    blocking(move || record(&job, &prepared, ran, start)).await
+}
+
+fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
+    let (node, store) = (job.node(), &job.run.store);
+    let (id, operator) = (node.id().to_owned(), node.entry.name.to_owned());
+    job.run.reporter.event(&Event::NodeStarted { node: id, operator, reasons: job.reasons.clone(), time: unix_time() });
+    let mut progress = NodeProgress::new(node.id(), Arc::clone(&job.run.reporter));
+    progress.spent = Arc::clone(&job.session.node);
+    let progress = Arc::new(progress);
+    let checkpoint = Arc::new(store.checkpoint(&job.key));
+    if !job.recall {
+        checkpoint.remove()?;
+    }
+    let row_base = job.parts.row_base(node);
+    let asks_rows = node.operator.rows().is_some();
+    if asks_rows && !job.recall && store.raise_floor(&row_base, &job.key, job.calls.as_deref(), job.run.started)? {
+        progress.log("goes on from the forced run that was cut off");
+    } else if asks_rows {
+        // Brought here from a shared store: a worker looks no further.
+        store.floor(&row_base)?;
+    }
+    let pieces = Arc::new(store.pieces(&row_base, job.recall));
+    let sources = Arc::clone(job.parts.seen());
+    let watched = Arc::new(WatchedPieces { pieces: Arc::clone(&pieces), sources: Arc::clone(&sources) });
+    let parts = context_parts(&job.run, node, &progress);
+    let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources, ..parts };
+    Ok((Prepared { checkpoint, pieces, row_base, asks_rows }, Task { job: Arc::clone(job), parts, progress }))
+}
+
+fn record(
+    job: &NodeJob,
+    prepared: &Prepared,
+    ran: Result<Ran, OperatorError>,
+    start: Instant,
+) -> Result<(NodeResult, RowsRun), OperatorError> {
+    let (node, store) = (job.node(), &job.run.store);
+    // Before anything is recorded, and before a failure counts that may come from half a file.
+    unchanged(job.parts.seen(), node.operator.as_ref(), &job.run.options.directory)?;
+    let mut ran = ran?;
+    let blocks = std::mem::take(&mut ran.written.blocks);
+    let mut result = node_result(job, &mut ran, start);
+    result.memo = result.memo.or_else(|| prepared.pieces.base());
+    if !job.recall {
+        store.record_anew(&result)?;
+    } else if let Some(first) = store.record(&result)? {
+        // What was paid is ours, what counts is what was there first.
+        result.outputs = first.outputs;
+    }
+    if prepared.asks_rows {
+        // Also a plain run has then finished what a forced one began.
+        store.close_floor(&prepared.row_base, ran.rows.since)?;
+    }
+    prepared.checkpoint.remove()?;
+    if !blocks.is_empty() {
+        Blocks::open(store, &job.parts.block_base(node), true)?.keep(&blocks)?;
+    }
+    Ok((result, ran.rows))
+}
+
+fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
+    let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
+    let declared = Computed::declared(job.node().operator.repeatability());
+    let computed = Some(declared.and(ran.computed.clone()));
+    NodeResult {
+        key: job.key,
+        preimage: job.preimage.clone(),
+        origin: Some(Origin { computed, ..origin(job) }),
+        outputs: written.outputs,
+        figures: written.figures,
+        summary: written.summary,
+        dropped: rows.dropped,
+        calls: rows.usage.calls,
+        prompt_tokens: rows.usage.prompt_tokens,
+        completion_tokens: rows.usage.completion_tokens,
+        cost_nanos: rows.usage.cost_nanos,
+        seconds: start.elapsed().as_secs_f64(),
+        finished: unix_time(),
+        run: job.run.id.clone(),
+        searchmill: env!("CARGO_PKG_VERSION").to_owned(),
+        columns: rows.columns.clone(),
+        memo: rows.memo,
+        asked: rows.asked,
+        floor: (rows.since > 0).then_some(rows.since),
+    }
+}
+
+fn origin(job: &NodeJob) -> Origin {
+    let node = job.node();
+    Origin {
+        node: node.id().to_owned(),
+        pipeline: job.run.plan.name().to_owned(),
+        params: node.operator.params(),
+        directory: job.run.options.directory.display().to_string(),
+        sources: job.parts.files(),
+        computed: None,
+    }
+}

@@ -1,0 +1,42 @@
+//! The context of operators: what a node may use of the run, and of the machine.
+
+use std::sync::Arc;
+
+use super::progress::NodeProgress;
+use super::run::Run;
+use crate::operator::{Context, ContextParts, EndpointSession, NoCheckpoint, NoPieces, NoSources, ProgressSink};
+use crate::plan::Node;
+
+/// Rows in flight of external nodes, unless the node says otherwise.
+const CONCURRENCY: usize = 16;
+
+/// What the context of a node's own run is made of, as far as the run decides it.
+pub(super) fn context_parts(run: &Run, node: &Node, progress: &Arc<NodeProgress>) -> ContextParts {
+    let (resources, options) = (node.spec.resources, &run.options);
+    ContextParts {
+        seed: node.spec.seed,
+        cancelled: run.stop.flag(),
+        scratch: std::env::temp_dir(),
+        directory: options.directory.clone(),
+        memory: resources.memory,
+        gpus: 0,
+        threads: resources.threads.unwrap_or(options.machine.threads),
+        concurrency: resources.concurrency.unwrap_or(CONCURRENCY),
+        retry: node.spec.retry,
+        secrets: Arc::clone(&options.secrets),
+        runtime: tokio::runtime::Handle::current(),
+        progress: Arc::clone(progress) as Arc<dyn ProgressSink>,
+        http: run.http.clone(),
+        checkpoint: Arc::new(NoCheckpoint),
+        pieces: Arc::new(NoPieces),
+        sources: Arc::new(NoSources),
+    }
+}
+
+/// A context for work outside the node's own run (fetching sources, delivering outputs): no scratch folder of its own.
+pub(super) fn bare_context(run: &Run, node: &Node) -> Context {
+    let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&run.reporter)));
+    let redactor = run.endpoints.redactor.clone();
+    let parts = ContextParts { scratch: run.store.root().join("tmp"), ..context_parts(run, node, &progress) };
+    Context::new(parts).with_session(EndpointSession { redactor, ..EndpointSession::default() })
+}

@@ -1,0 +1,120 @@
+//! From the scheduler's command to a node that is settled from the store, or runs.
+
+use std::sync::Arc;
+
+use super::{Driver, Report};
+use crate::execute::context::bare_context;
+use crate::execute::decide::{Decider, Decision, Look, Pending};
+use crate::execute::deliver::{Made, hands_over};
+use crate::execute::identity::Known;
+use crate::execute::job::NodeJob;
+use crate::execute::node::run_node;
+use crate::execute::run::Run;
+use crate::execute::scheduler::Event as Step;
+use crate::fingerprint::{Reason, SourceProblem};
+use crate::operator::{Blame, OperatorError};
+use crate::plan::Node;
+use crate::store::{NodeRun, StoreError};
+
+impl Driver {
+    /// Decides about a node. A result that was found damaged a moment ago is not trusted.
+    pub(super) fn launch(&mut self, place: usize) -> Result<(), StoreError> {
+        if !self.wanted.contains(&place) {
+            return self.end(Step::Succeeded(place));
+        }
+        let look = if self.repeats.is_remade(place) { Look::Closely } else { Look::Here };
+        let node = self.run.node(place);
+        if look == Look::Here && !may_block(&self.run, node) {
+            let decision = decide(&self.run, place, &self.known, look)?;
+            return self.decided(place, decision);
+        }
+        let inputs = node.inputs.iter().filter_map(|input| Some((input.node, self.known.get(&input.node)?.clone())));
+        let known: Known = inputs.collect();
+        self.elsewhere(move |run| Report::Decided(place, decide(run, place, &known, look)));
+        Ok(())
+    }
+
+    /// Settles a node from the store, or starts it.
+    pub(super) fn decided(&mut self, place: usize, decision: Decision) -> Result<(), StoreError> {
+        let draining = self.run.stop.is_draining();
+        let pending = match decision {
+            Decision::Frozen(last) => {
+                return self.hand_over(place, Made::Known { key: last.key, outputs: last.outputs });
+            }
+            Decision::Cached { key, result } => {
+                return self.hand_over(place, Made::Known { key: Some(key), outputs: result.outputs });
+            }
+            Decision::Unfetched(error) if error.blame == Blame::Cancelled => return self.passed_over(place),
+            Decision::Broken(SourceProblem::Stopped) | Decision::Run(_) if draining => return self.passed_over(place),
+            other => startable(other),
+        };
+        match self.run.store.sound().map_err(OperatorError::from).and(pending) {
+            Ok(pending) => self.start_node(place, *pending),
+            Err(error) => self.fail(place, &error),
+        }
+    }
+
+    /// The run was told to stop before the node started.
+    fn passed_over(&mut self, place: usize) -> Result<(), StoreError> {
+        self.books.interrupted();
+        self.skip(place)?;
+        self.end(Step::Failed(place))
+    }
+
+    fn start_node(&self, place: usize, pending: Pending) -> Result<(), StoreError> {
+        let Pending { parts, key, preimage, reasons } = pending;
+        let node = self.run.node(place);
+        let recall = !reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));
+        let inputs = node.inputs.iter();
+        let inputs = inputs.filter_map(|input| self.known.get(&input.node)?.get(&input.output).cloned()).collect();
+        self.books.begun(&NodeRun::begun(node.id(), node.entry.name, key, reasons.clone(), preimage.clone()))?;
+        let (session, calls) = (self.run.endpoints.session(node), self.run.endpoints.calls(node, &self.run.store));
+        let run = Arc::clone(&self.run);
+        let job = NodeJob { run, place, key, preimage, parts, inputs, reasons, recall, session, calls };
+        let reports = self.reports.clone();
+        // The receiver is gone only when the run has already failed.
+        tokio::spawn(async move { drop(reports.send(Report::Done(Box::new(run_node(job).await)))) });
+        Ok(())
+    }
+}
+
+/// Whether a decision about the node may have to read files or wait for a network.
+fn may_block(run: &Run, node: &Node) -> bool {
+    hands_over(node) || !node.sources.is_empty() || run.store.is_shared()
+}
+
+/// Decides about a node, given the outputs of those before it. Files that its key needs are fetched.
+fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision, StoreError> {
+    let request = run.options.request();
+    let decider = Decider { plan: &run.plan, store: &run.store, request, history: &run.history };
+    let decided = decider.decide(place, known, &run.sources, look)?;
+    if !matches!(decided, Decision::Broken(SourceProblem::NotFetched { .. })) {
+        return Ok(decided);
+    }
+    match run.node(place).operator.fetch(&bare_context(run, run.node(place))) {
+        Ok(()) => decider.decide(place, known, &run.sources, look),
+        Err(error) => Ok(Decision::Unfetched(error)),
+    }
+}
+
+/// What is to run, or why the node cannot run. Results were settled before.
+fn startable(decision: Decision) -> Result<Box<Pending>, OperatorError> {
+    match decision {
+        Decision::Run(pending) => Ok(pending),
+        Decision::Held(_) => {
+            let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
+            Err(error.with_help("run it first, or leave out --from and --only"))
+        }
+        Decision::Broken(SourceProblem::Stopped) => {
+            Err(OperatorError::machine("a source cannot be read: the file system timed out"))
+        }
+        Decision::Broken(problem @ SourceProblem::Changing { .. }) => {
+            Err(OperatorError::machine(problem.to_string()).with_help("run it again once nothing writes there"))
+        }
+        Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
+        Decision::Unfetched(error) | Decision::Misfit(error) => Err(error),
+        Decision::Waits { .. } | Decision::Frozen(_) | Decision::Cached { .. } => {
+            Err(OperatorError::engine("its inputs are not known"))
+        }
+    }
+}

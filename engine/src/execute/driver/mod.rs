@@ -1,0 +1,225 @@
+//! The driver: carries out the scheduler's commands and tells it what came of them. It never blocks: decisions that read
+//! files, kernels and deliveries run elsewhere, and report over one channel.
+
+mod launch;
+mod settle;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::books::Books;
+use super::decide::Decision;
+use super::deliver::Made;
+use super::endpoints::Endpoints;
+use super::history::History;
+use super::identity::Known;
+use super::node::NodeDone;
+use super::options::RunOptions;
+use super::repeats::Repeats;
+use super::resources::{Demand, Pool};
+use super::run::Run;
+use super::scheduler::{Command, Event as Step, Scheduler, Task};
+use super::stop::Stop;
+use super::versions::version;
+use crate::fingerprint::{NodeKey, SourceDigests};
+use crate::operator::{OperatorError, http_client};
+use crate::plan::{Node, Plan, with_all_before};
+use crate::report::{Reporter, RunSummary};
+use crate::store::{Store, StoreError, StoreUse};
+
+/// Runs a plan.
+///
+/// # Errors
+/// Fails if the store cannot be used; failures of nodes are in the summary.
+pub async fn run(
+    plan: Arc<Plan>,
+    store: Store,
+    options: RunOptions,
+    reporter: Arc<dyn Reporter>,
+    stop: Stop,
+) -> Result<RunSummary, StoreError> {
+    let (sender, receiver) = unbounded_channel();
+    let mut driver = Driver::new(plan, store, options, reporter, stop, sender)?;
+    let watch = driver.run.endpoints.watch(Arc::clone(&driver.run.reporter));
+    let outcome = driver.drive(receiver).await;
+    if let Some(watch) = watch {
+        watch.abort();
+    }
+    driver.finish(outcome)
+}
+
+/// What work elsewhere came to.
+enum Report {
+    Decided(usize, Result<Decision, StoreError>),
+    Done(Box<NodeDone>),
+    Delivered(usize, Made, Result<Vec<String>, OperatorError>),
+}
+
+struct Driver {
+    run: Arc<Run>,
+    /// The selected nodes and all that they rest on: the others are not looked at.
+    wanted: BTreeSet<usize>,
+    reports: UnboundedSender<Report>,
+    /// What the scheduler has not heard of yet.
+    steps: VecDeque<Step>,
+    known: Known,
+    /// Keys of the nodes that are known.
+    keys: BTreeMap<usize, NodeKey>,
+    repeats: Repeats,
+    books: Books,
+    /// Keeps `gc` from collecting what this run may use.
+    _in_use: StoreUse,
+}
+
+impl Driver {
+    fn new(
+        plan: Arc<Plan>,
+        store: Store,
+        options: RunOptions,
+        reporter: Arc<dyn Reporter>,
+        stop: Stop,
+        reports: UnboundedSender<Report>,
+    ) -> Result<Self, StoreError> {
+        let in_use = store.enter()?;
+        let wanted = with_all_before(&plan, &options.selected);
+        let told = stop.clone();
+        let sources = SourceDigests::new(store.known_sources(), version).until(move || told.is_draining());
+        let endpoints = Endpoints::new(&plan, options.budget, &options.secrets, options.rebuy);
+        let books = Books::open(&plan, &store, wanted.len(), options.limit, reporter, &endpoints.redactor)?;
+        let run = Run {
+            id: books.run().to_owned(),
+            started: (books.started() * 1e9) as u64,
+            plan,
+            store,
+            options,
+            reporter: Arc::clone(&books.reporter),
+            stop,
+            http: http_client().map_err(|error| StoreError::Location(error.message))?,
+            endpoints,
+            history: History::before(books.run()),
+            sources,
+        };
+        Ok(Self {
+            run: Arc::new(run),
+            wanted,
+            reports,
+            steps: VecDeque::new(),
+            known: Known::new(),
+            keys: BTreeMap::new(),
+            repeats: Repeats::default(),
+            books,
+            _in_use: in_use,
+        })
+    }
+
+    async fn drive(&mut self, mut receiver: UnboundedReceiver<Report>) -> Result<(), StoreError> {
+        self.books.begin();
+        let mut scheduler = self.scheduler();
+        let mut commands = scheduler.start();
+        let mut told = false;
+        let notify = Arc::clone(&self.run.stop.notify);
+        loop {
+            let mut stopped = std::pin::pin!(notify.notified());
+            stopped.as_mut().enable();
+            if self.run.stop.is_draining() && !told {
+                told = true;
+                self.books.interrupted();
+                commands.extend(scheduler.step(Step::Stop));
+            }
+            self.carry_out(&mut scheduler, &mut commands)?;
+            if scheduler.is_done() {
+                return Ok(());
+            }
+            tokio::select! {
+                Some(report) = receiver.recv() => self.receive(report)?,
+                () = stopped, if !told => {}
+            }
+        }
+    }
+
+    /// Carries out commands until nothing more follows at once: cached nodes settle here, and free others.
+    fn carry_out(&mut self, scheduler: &mut Scheduler, commands: &mut Vec<Command>) -> Result<(), StoreError> {
+        loop {
+            while let Some(step) = self.steps.pop_front() {
+                commands.extend(scheduler.step(step));
+            }
+            match commands.pop() {
+                Some(Command::Launch(place)) => self.launch(place)?,
+                Some(Command::Skip(place)) => self.skip(place)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        let (plan, options) = (&self.run.plan, &self.run.options);
+        let task = |(place, node): (usize, &Node)| Task {
+            dependents: plan.dependents(place),
+            dependencies: plan.dependencies(place).len(),
+            demand: Demand {
+                gpus: options.workers.gpus(&node.spec.resources),
+                memory: node.spec.resources.memory.unwrap_or_default(),
+            },
+        };
+        let tasks = plan.nodes().iter().enumerate().map(task).collect();
+        Scheduler::new(tasks, Pool::new(options.jobs, &options.machine), options.keep_going)
+    }
+
+    fn receive(&mut self, report: Report) -> Result<(), StoreError> {
+        match report {
+            Report::Decided(place, decision) => self.decided(place, decision?),
+            Report::Done(done) => self.settled(*done),
+            Report::Delivered(place, made, outcome) => self.delivered(place, made, outcome),
+        }
+    }
+
+    /// Starts work that blocks; its report comes over the channel.
+    fn elsewhere(&self, work: impl FnOnce(&Run) -> Report + Send + 'static) {
+        let (run, reports) = (Arc::clone(&self.run), self.reports.clone());
+        tokio::task::spawn_blocking(move || {
+            // The receiver is gone only when the run has already failed.
+            drop(reports.send(work(&run)));
+        });
+    }
+
+    /// Ends a node. For the scheduler, a node that was recomputed had ended before: what waited for it goes on.
+    fn end(&mut self, step: Step) -> Result<(), StoreError> {
+        let (place, succeeded) = match step {
+            Step::Succeeded(place) => (place, true),
+            Step::Failed(place) => (place, false),
+            Step::Stop => return Ok(()),
+        };
+        let Some(waiting) = self.repeats.waiting(place) else {
+            self.steps.push_back(step);
+            return Ok(());
+        };
+        for waits in waiting {
+            if succeeded {
+                self.launch(waits)?;
+            } else {
+                self.fail(waits, &OperatorError::machine("an input was damaged, and could not be made again"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, place: usize, error: &OperatorError) -> Result<(), StoreError> {
+        self.books.failed(self.run.node(place), error, None, Vec::new(), 0.0)?;
+        self.end(Step::Failed(place))
+    }
+
+    fn skip(&mut self, place: usize) -> Result<(), StoreError> {
+        if !self.wanted.contains(&place) {
+            return Ok(());
+        }
+        self.books.skipped(self.run.node(place), None, Vec::new(), 0.0)
+    }
+
+    fn finish(mut self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
+        self.books.end();
+        self.run.keep_sources()?;
+        self.books.close(outcome)
+    }
+}

@@ -1,0 +1,143 @@
+//! From the end of a node's run, or a known result, to outputs that are delivered and recorded; or to another run.
+
+use super::{Driver, Report};
+use crate::execute::context::bare_context;
+use crate::execute::deliver::{Made, deliver, hands_over};
+use crate::execute::loss::Account;
+use crate::execute::node::NodeDone;
+use crate::execute::repeats::{READINGS, Remake};
+use crate::execute::scheduler::Event as Step;
+use crate::operator::{Blame, OperatorError};
+use crate::report::Event;
+use crate::store::{Damage, StoreError};
+
+impl Driver {
+    /// Records how a node's run ended, or runs it again.
+    pub(super) fn settled(&mut self, done: NodeDone) -> Result<(), StoreError> {
+        let (place, key) = (done.place, Some(done.key));
+        if let Some((input, damage)) = done.damaged {
+            return self.remake(place, input, damage);
+        }
+        self.books.count(&done.spent);
+        if done.taken_over {
+            tracing::warn!("another machine went on with `{}` meanwhile", self.run.node(place).id());
+            return self.launch(place);
+        }
+        match done.outcome {
+            Ok(result) if done.reused => self.hand_over(place, Made::Known { key, outputs: result.outputs }),
+            Ok(result) => {
+                let (reasons, cached_rows) = (done.reasons, done.cached_rows);
+                self.hand_over(place, Made::Now { result: Box::new(result), reasons, cached_rows })
+            }
+            Err(error) if error.blame == Blame::Changed && self.repeats.changed(place) => {
+                let line = format!("{}: nothing was recorded, the node runs again", error.message);
+                let node = self.run.node(place).id().to_owned();
+                self.run.reporter.event(&Event::NodeLog { node, line });
+                self.launch(place)
+            }
+            Err(error) if error.blame == Blame::Cancelled && self.closed(place).is_none() => {
+                if let Some(limit) = self.run.endpoints.budget.refused() {
+                    self.books.budget_used_up(limit);
+                }
+                self.books.skipped(self.run.node(place), key, done.reasons, done.seconds)?;
+                self.end(Step::Failed(place))
+            }
+            Err(error) => {
+                let error = self.final_error(place, error);
+                self.books.failed(self.run.node(place), &error, key, done.reasons, done.seconds)?;
+                self.end(Step::Failed(place))
+            }
+        }
+    }
+
+    /// What a node's failure means for the user.
+    fn final_error(&self, place: usize, error: OperatorError) -> OperatorError {
+        match error.blame {
+            Blame::Changed => {
+                let message = format!("{}, {READINGS} times in a row: nothing was recorded", error.message);
+                let help = "run it again once nothing writes there; if the program itself does, name that file or folder in `writes`";
+                OperatorError::machine(message).with_help(help)
+            }
+            Blame::Cancelled => OperatorError::machine(self.closed(place).unwrap_or_default())
+                .with_help("what was answered is kept; the next run asks the rows that are left"),
+            _ => error,
+        }
+    }
+
+    /// Why a node's endpoint is asked no more, where the run is not told to stop.
+    fn closed(&self, place: usize) -> Option<String> {
+        self.run.endpoints.closed(self.run.node(place)).filter(|_| !self.run.stop.is_draining())
+    }
+
+    /// Recomputes the node behind a damaged input, and runs the node that needs it after that.
+    fn remake(&mut self, place: usize, input: usize, damage: Damage) -> Result<(), StoreError> {
+        let input = &self.run.node(place).inputs[input];
+        let (from, port) = (input.node, input.port.clone());
+        tracing::warn!("an output of `{}` is damaged ({damage:?}): it is made again", self.run.node(from).id());
+        match self.repeats.damaged(from, place) {
+            Remake::Launch => self.launch(from),
+            Remake::Wait => Ok(()),
+            Remake::GiveUp => {
+                let message = format!("the input `{port}` was made again and is damaged each time it is read");
+                self.fail(place, &OperatorError::machine(message).with_help("look at the disk and its controller"))
+            }
+        }
+    }
+
+    /// Delivers the outputs of a node whose result is known, or says why they are held back.
+    pub(super) fn hand_over(&mut self, place: usize, made: Made) -> Result<(), StoreError> {
+        self.keys.extend(made.key().map(|key| (place, key)));
+        if !hands_over(self.run.node(place)) {
+            return self.succeeded(place, made, None);
+        }
+        if let Some(why) = self.held_back(place) {
+            return self.succeeded(place, made, Some(why));
+        }
+        self.elsewhere(move |run| {
+            let node = run.node(place);
+            let outcome = deliver(node, made.outputs(), &run.store, &bare_context(run, node));
+            Report::Delivered(place, made, outcome)
+        });
+        Ok(())
+    }
+
+    /// Why outputs that have destinations are not delivered.
+    fn held_back(&self, place: usize) -> Option<String> {
+        let run = &self.run;
+        if run.node(place).operator.destinations().is_empty() || run.options.deliver_anyway {
+            return None;
+        }
+        let (plan, store, directory) = (&run.plan, &run.store, &run.options.directory);
+        let why = Account { plan, known: &self.known, keys: &self.keys, store, directory }.held_back(place)?;
+        Some(run.endpoints.redactor.strike(&why).into_owned())
+    }
+
+    pub(super) fn delivered(
+        &mut self,
+        place: usize,
+        made: Made,
+        outcome: Result<Vec<String>, OperatorError>,
+    ) -> Result<(), StoreError> {
+        let destinations = match outcome {
+            Ok(destinations) => destinations,
+            Err(error) => return self.fail(place, &error),
+        };
+        for destination in destinations {
+            let node = self.run.node(place).id().to_owned();
+            self.run.reporter.event(&Event::Delivered { node, destination });
+        }
+        self.succeeded(place, made, None)
+    }
+
+    fn succeeded(&mut self, place: usize, made: Made, held_back: Option<String>) -> Result<(), StoreError> {
+        let node = self.run.node(place);
+        match &made {
+            Made::Known { key, outputs } => self.books.cached(node, *key, outputs, held_back)?,
+            Made::Now { result, reasons, cached_rows } => {
+                self.books.finished(node, result, reasons.clone(), *cached_rows, held_back)?;
+            }
+        }
+        self.known.insert(place, made.into_outputs());
+        self.end(Step::Succeeded(place))
+    }
+}

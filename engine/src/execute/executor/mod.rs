@@ -1,0 +1,26 @@
+//! Executors: where the kernel of a node runs.
+//!
+//! An executor gets a task, starts it and returns a handle at once. It decides nothing: keys, leases, retries of nodes and
+//! the result record are the caller's. What a task made is read from the parts that were committed to the store.
+
+mod here;
+mod process;
+mod task;
+
+pub(super) use task::{Executor, Task, blocking};
+
+use super::job::NodeJob;
+use crate::operator::OperatorError;
+
+/// The executor of a node. Budget and rate limits of endpoints belong to this process: nodes that ask one stay here.
+pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
+    let node = job.node();
+    if job.session.limiter.is_some() {
+        return Ok(Box::new(here::Here));
+    }
+    let program = job.run.options.workers.program(&node.spec.resources, node.operator.runs_programs())?;
+    Ok(match program {
+        Some(program) => Box::new(process::Process { program: program.to_owned() }),
+        None => Box::new(here::Here),
+    })
+}

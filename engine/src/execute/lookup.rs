@@ -1,0 +1,74 @@
+//! Looks node keys up in the store.
+
+use super::identity::Parts;
+use super::request::Retry;
+use crate::fingerprint::{NodeKey, Reason};
+use crate::operator::Effect;
+use crate::plan::Node;
+use crate::spec::OnError;
+use crate::store::{Damage, NodeResult, Store};
+
+/// What the store says about a key.
+pub(super) enum Lookup {
+    /// The result, with all its files.
+    Hit(Box<NodeResult>),
+    /// Why not.
+    Miss(Vec<Reason>),
+}
+
+/// Looks a key up. A hit whose files are gone or damaged, or are not those that the record describes, is a miss with that
+/// reason; so is one with rows that are to be tried again, and one that a forced run was to replace.
+pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry) -> Lookup {
+    let Some(result) = store.result(key) else {
+        let collected = store.tombstone(key).map(|_| Reason::Collected);
+        return Lookup::Miss(collected.into_iter().collect());
+    };
+    let (result, cut_off) = after_force(store, node, parts, result);
+    for (port, port_type) in &node.outputs {
+        let output = result.outputs.get(port).filter(|output| output.artifact_type == port_type.into());
+        if let Err(damage) = output.map_or(Err(Damage::Corrupt), |output| store.check_output(output)) {
+            return Lookup::Miss(vec![damage_reason(port, damage)]);
+        }
+    }
+    let rejects = result.rejects();
+    if retry == Retry::Nothing {
+        return Lookup::Hit(Box::new(result));
+    }
+    if cut_off {
+        return Lookup::Miss(vec![Reason::ForceUnfinished]);
+    }
+    if node.entry.effect == Effect::External && rejects > 0 {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
+    }
+    if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
+        return Lookup::Miss(vec![Reason::RejectsRetried { rows: result.dropped }]);
+    }
+    Lookup::Hit(Box::new(result))
+}
+
+/// Does the node pay for its rows, so that `--force` leaves a floor that decides whether its result counts?
+pub(super) fn has_floor(node: &Node) -> bool {
+    node.operator.rows().is_some() && node.operator.endpoint().is_some()
+}
+
+/// The result that counts after the last forced run of its key, whichever machine that ran on; `true` where that run was
+/// cut off, and the result is the one that it was to replace.
+fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
+    if !has_floor(node) {
+        return (result, false);
+    }
+    // A floor that cannot be read: the node runs, and says so.
+    let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
+    if result.since() >= wanted {
+        return (result, false);
+    }
+    store.result_since(&result.key, wanted).map_or((result, true), |newer| (newer, false))
+}
+
+pub(super) fn damage_reason(port: &str, damage: Damage) -> Reason {
+    let port = port.to_owned();
+    match damage {
+        Damage::Missing => Reason::ArtifactMissing { port },
+        Damage::Corrupt => Reason::ArtifactCorrupt { port },
+    }
+}

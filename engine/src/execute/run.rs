@@ -1,0 +1,40 @@
+//! What all nodes of one run share. Any thread may use it.
+
+use std::sync::Arc;
+
+use super::endpoints::Endpoints;
+use super::history::History;
+use super::options::RunOptions;
+use super::stop::Stop;
+use crate::fingerprint::SourceDigests;
+use crate::plan::{Node, Plan};
+use crate::report::Reporter;
+use crate::store::{Store, StoreError};
+
+/// A run under way.
+pub(super) struct Run {
+    pub(super) id: String,
+    /// When it began: Unix time in nanoseconds, as stamps of remembered rows and answers count it.
+    pub(super) started: u64,
+    pub(super) plan: Arc<Plan>,
+    pub(super) store: Store,
+    pub(super) options: RunOptions,
+    pub(super) reporter: Arc<dyn Reporter>,
+    pub(super) stop: Stop,
+    pub(super) http: reqwest::Client,
+    pub(super) endpoints: Endpoints,
+    pub(super) history: History,
+    pub(super) sources: SourceDigests,
+}
+
+impl Run {
+    /// The node at that place of the plan.
+    pub(super) fn node(&self, place: usize) -> &Node {
+        &self.plan.nodes()[place]
+    }
+
+    /// Keeps the digests of sources for the next run.
+    pub(super) fn keep_sources(&self) -> Result<(), StoreError> {
+        self.sources.changed().map_or(Ok(()), |known| self.store.keep_sources(&known))
+    }
+}
