@@ -52,7 +52,8 @@ pub struct Running {
 impl Program<'_> {
     /// Starts the program in the pipeline's working directory, with pipes for its output.
     ///
-    /// # Errors If it is missing or not executable.
+    /// # Errors
+    /// If it is missing or not executable.
     pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
         let name = self.command.first().cloned().unwrap_or_default();
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
@@ -80,7 +81,8 @@ impl Program<'_> {
 impl Running {
     /// Supervises the program while `talk` communicates with it; `talk` must wait for its end.
     ///
-    /// # Errors Cancelled, timed out, or unsuccessful end (with the tail of the log); the first that applies.
+    /// # Errors
+    /// Cancelled, timed out, or unsuccessful end (with the tail of the log); the first that applies.
     pub fn watched<T>(
         mut self,
         context: &Context,

@@ -19,8 +19,9 @@ static CALLS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::n
 /// BLAS's single-precision `c = alpha · op(a) · op(b) + beta · c`. Matrices are column-major; `op` is the matrix or its
 /// transpose. Uses all threads, unless the caller runs on a thread of a pool.
 ///
-/// # Safety As in BLAS: pointers to readable flags, sizes and factors, and to matrices of those sizes; `c` overlaps
-/// neither `a` nor `b`.
+/// # Safety
+/// As in BLAS: pointers to readable flags, sizes and factors, and to matrices of those sizes; `c` overlaps neither `a`
+/// nor `b`.
 #[expect(unsafe_code, reason = "the interface of BLAS is made of pointers")]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sgemm_(

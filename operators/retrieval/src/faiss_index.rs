@@ -113,7 +113,8 @@ pub struct FaissIndex {
 impl FaissIndex {
     /// Creates an empty index.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn create(factory: &str, dimensions: usize, metric: Metric) -> Result<Self, OperatorError> {
         single_threaded();
         let metric = match metric {
@@ -127,7 +128,8 @@ impl FaissIndex {
 
     /// Reads an index from a file. `nprobe` applies to `IVF…` factories, `ef_search` to `HNSW…`.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn read(path: &Path, factory: &str, nprobe: u32, ef_search: u32) -> Result<Self, OperatorError> {
         single_threaded();
         let inner = read_index(path.to_string_lossy()).map_err(failed)?;
@@ -142,7 +144,8 @@ impl FaissIndex {
 
     /// Writes the index to a file.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn write(&self, path: &Path) -> Result<(), OperatorError> {
         write_index(&self.inner, path.to_string_lossy()).map_err(failed)
     }
@@ -161,7 +164,8 @@ impl FaissIndex {
 
     /// Trains cells and code books on concatenated vectors.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
         self.lengths = OnceLock::new();
@@ -173,7 +177,8 @@ impl FaissIndex {
 
     /// Adds concatenated vectors.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn add(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         if vectors.is_empty() {
             return Ok(());
@@ -185,7 +190,8 @@ impl FaissIndex {
 
     /// Finds the nearest `k` rows of each of the concatenated queries.
     ///
-    /// # Errors With Faiss's message.
+    /// # Errors
+    /// With Faiss's message.
     pub fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
         let k = k.min(self.inner.ntotal() as usize);
         let dimensions = self.dimensions();

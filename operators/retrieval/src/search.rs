@@ -30,7 +30,8 @@ pub struct Search {
 impl Search {
     /// Opens indexes built by `index`. Their order matters for ties, weights and the sources of hits.
     ///
-    /// # Errors If a folder is not an index, or the fusion does not fit the number of indexes.
+    /// # Errors
+    /// If a folder is not an index, or the fusion does not fit the number of indexes.
     pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
         check_fusion(&settings.fusion, trees.len())?;
         let mut indexes = Vec::with_capacity(trees.len());
@@ -55,14 +56,16 @@ impl Search {
     /// Returns the best chunks for a query, best first. A query without a searchable word finds nothing in a BM25
     /// index.
     ///
-    /// # Errors If an index cannot be read.
+    /// # Errors
+    /// If an index cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError> {
         Ok(self.search_batch(&[query])?.pop().unwrap_or_default())
     }
 
     /// Searches many queries together, in their order; faster, with equal results.
     ///
-    /// # Errors If an index cannot be read.
+    /// # Errors
+    /// If an index cannot be read.
     pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
         let pool = self.settings.pool.max(self.settings.top_k);
         let pool = if self.indexes.len() == 1 { self.settings.top_k } else { pool };

@@ -30,7 +30,8 @@ type Target = BufWriter<File>;
 
 /// Writes rows as text. Batches are encoded in parallel and written in order.
 ///
-/// # Errors If rows do not fit the format or the file cannot be written.
+/// # Errors
+/// If rows do not fit the format or the file cannot be written.
 pub fn text(
     rows: &RowsInput,
     format: Format,
@@ -264,7 +265,8 @@ impl Packer {
 
 /// Writes rows as Parquet; example rows as the fields of their JSON objects.
 ///
-/// # Errors If rows do not fit the format or the file cannot be written.
+/// # Errors
+/// If rows do not fit the format or the file cannot be written.
 pub fn parquet(
     rows: &RowsInput,
     compression: Compression,

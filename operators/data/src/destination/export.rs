@@ -35,7 +35,8 @@ pub struct Exported {
 /// and lengths agree. Files of a folder that only the previous manifest names are removed. Repeating an export changes
 /// nothing, so it can follow every run, cached or not.
 ///
-/// # Errors If the destination cannot be written.
+/// # Errors
+/// If the destination cannot be written.
 pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Exported, OperatorError> {
     let manifest = Manifest::load(tree)?;
     let unchanged = match scheme(destination) {
@@ -48,7 +49,8 @@ pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Expor
 
 /// Returns the last part of a path or URL.
 ///
-/// # Errors If it has none.
+/// # Errors
+/// If it has none.
 pub fn file_name(destination: &str) -> Result<String, OperatorError> {
     let name = destination.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name == "." || name == ".." || name == "manifest.json" {

@@ -84,7 +84,8 @@ impl Manifest {
 
     /// Loads the manifest of an artifact that `write` created.
     ///
-    /// # Errors If it is missing or cannot be read.
+    /// # Errors
+    /// If it is missing or cannot be read.
     pub fn load(tree: &Path) -> Result<Self, OperatorError> {
         Self::read(&tree.join(NAME))
     }

@@ -22,7 +22,8 @@ pub struct HubFile {
 impl HubFile {
     /// Parses `hf://datasets/ORG/NAME/path@revision` (or `…/NAME@revision/path`). The revision defaults to `main`.
     ///
-    /// # Errors What is wrong with the location.
+    /// # Errors
+    /// What is wrong with the location.
     pub fn parse(location: &str) -> Result<Self, String> {
         let shape = || format!("`{location}` is not `hf://datasets/ORG/NAME/path@revision`");
         let rest = location.strip_prefix("hf://datasets/").ok_or_else(shape)?;
@@ -48,7 +49,8 @@ impl HubFile {
 
 /// Returns the file's path in the local cache. Downloads the file if it is missing or outdated.
 ///
-/// # Errors If the Hub rejects the request, or cannot be reached and the cache lacks the file.
+/// # Errors
+/// If the Hub rejects the request, or cannot be reached and the cache lacks the file.
 pub fn fetch(location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
     Hub::from_environment().fetch(location, context)
 }

@@ -19,7 +19,8 @@ pub(crate) struct CellBlocks<R> {
 impl<R: Read> CellBlocks<R> {
     /// Reads the header.
     ///
-    /// # Errors If the header cannot be read, is not UTF-8, or repeats a column.
+    /// # Errors
+    /// If the header cannot be read, is not UTF-8, or repeats a column.
     pub(crate) fn new(reader: R, delimiter: u8) -> std::io::Result<Self> {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(reader);
         let wrong = |message: String| std::io::Error::new(std::io::ErrorKind::InvalidData, message);
@@ -35,7 +36,8 @@ impl<R: Read> CellBlocks<R> {
 
     /// Returns the next rows with their line numbers, or `None` at the end.
     ///
-    /// # Errors If the stream cannot be read.
+    /// # Errors
+    /// If the stream cannot be read.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<Vec<(u64, ByteRecord)>>> {
         let mut rows = Vec::new();
         let (mut record, mut bytes) = (ByteRecord::new(), 0);
@@ -53,7 +55,8 @@ impl<R: Read> CellBlocks<R> {
 
 /// Pairs the cells of a row with their column names.
 ///
-/// # Errors If the number of cells differs from the header's, or a cell is not UTF-8.
+/// # Errors
+/// If the number of cells differs from the header's, or a cell is not UTF-8.
 pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a str, &'a str)>, Fault> {
     if row.len() != header.len() {
         return Err(Fault::line(format!("the row has {} cells, the header {}", row.len(), header.len())));

@@ -238,7 +238,8 @@ fn incomplete(column: &str, field: &str) -> String {
 impl Decoder {
     /// Decodes the rows of a block.
     ///
-    /// # Errors Only for defects: bad records become [`Decoded::rejects`].
+    /// # Errors
+    /// Only for defects: bad records become [`Decoded::rejects`].
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {

@@ -59,7 +59,8 @@ impl Form {
     /// Returns the value for a record, or `None` if the record has none of the fields. Missing optional fields are
     /// omitted, as are lists and objects that become empty.
     ///
-    /// # Errors The name of a required field that is missing while others are present.
+    /// # Errors
+    /// The name of a required field that is missing while others are present.
     pub fn fill(&self, record: &Value) -> Result<Option<Value>, String> {
         if self.is_missing(record) { Ok(None) } else { self.fill_strictly(record) }
     }

@@ -23,7 +23,8 @@ pub enum Origin {
 impl Origin {
     /// Parses the text of a `columns:` entry.
     ///
-    /// # Errors What is wrong with it.
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("the text is empty; name a column".to_owned());
@@ -39,7 +40,8 @@ impl Origin {
 
     /// Returns the value in a row, or null if there is none.
     ///
-    /// # Errors The name of a required template field that the row lacks while it has others.
+    /// # Errors
+    /// The name of a required template field that the row lacks while it has others.
     pub fn find<'v>(&self, row: &'v Value) -> Result<Cow<'v, Value>, String> {
         Ok(match self {
             Self::Field(path) | Self::Pointer(path) => Cow::Borrowed(lookup(row, path).unwrap_or(&Value::Null)),

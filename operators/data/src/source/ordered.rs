@@ -17,7 +17,8 @@ pub enum Flow {
 /// Takes blocks from `produce` (on its own thread), maps up to `2 × threads` of them in parallel, and passes the
 /// results to `consume` in order. Stops `produce` once `consume` returns [`Flow::Stop`].
 ///
-/// # Errors The first error in block order.
+/// # Errors
+/// The first error in block order.
 pub fn map_in_order<T: Send, U: Send>(
     threads: usize,
     produce: impl FnOnce(&mut dyn FnMut(T) -> Flow) -> Result<(), OperatorError> + Send,

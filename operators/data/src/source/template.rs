@@ -32,7 +32,8 @@ impl Slot {
 
     /// Returns `None` for an optional field.
     ///
-    /// # Errors The name of a required field.
+    /// # Errors
+    /// The name of a required field.
     pub fn missing<T>(&self) -> Result<Option<T>, String> {
         if self.optional.is_some() { Ok(None) } else { Err(self.written.clone()) }
     }
@@ -61,7 +62,8 @@ pub(crate) fn top_level(path: &str) -> &str {
 
 /// Splits a template into its parts.
 ///
-/// # Errors What is wrong with it.
+/// # Errors
+/// What is wrong with it.
 pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut plain = String::new();
@@ -102,7 +104,8 @@ pub(crate) fn slots(pieces: &[Piece]) -> impl Iterator<Item = &Slot> {
 
 /// Returns the text for a record, or `None` if the record has none of the fields.
 ///
-/// # Errors The name of a required field that is missing while others are present: text would be lost silently.
+/// # Errors
+/// The name of a required field that is missing while others are present: text would be lost silently.
 pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, String> {
     if slots(pieces).all(|slot| slot.find(record).is_none()) {
         return Ok(None);
@@ -112,7 +115,8 @@ pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, S
 
 /// Returns the text for a record.
 ///
-/// # Errors The name of a required field without a value.
+/// # Errors
+/// The name of a required field without a value.
 pub(crate) fn fill_strictly(pieces: &[Piece], record: &Value) -> Result<String, String> {
     let mut text = String::new();
     for piece in pieces {

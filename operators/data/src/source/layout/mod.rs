@@ -75,7 +75,8 @@ impl Layout {
 
     /// Reads one question.
     ///
-    /// # Errors What the record lacks.
+    /// # Errors
+    /// What the record lacks.
     pub fn question(self, number: u64, record: Value) -> Result<Question, Fault> {
         let question = match self {
             Self::Hotpotqa | Self::TwoWikiMultihopqa => hotpotqa::question(number, record),
@@ -90,7 +91,8 @@ impl Layout {
 
     /// Reads the documents of one record.
     ///
-    /// # Errors What the record lacks.
+    /// # Errors
+    /// What the record lacks.
     pub fn documents(self, number: u64, record: Value) -> Result<Vec<Document>, Fault> {
         let documents = match self {
             Self::Hotpotqa | Self::TwoWikiMultihopqa => hotpotqa::documents(&record),
