@@ -53,7 +53,7 @@ impl Program<'_> {
     /// Starts the program in the pipeline's working directory, with pipes for its output.
     ///
     /// # Errors
-    /// If it is missing or not executable.
+    /// Fails if it is missing or not executable.
     pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
         let name = self.command.first().cloned().unwrap_or_default();
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));

@@ -57,7 +57,7 @@ impl IndexKind {
     /// Resolves its sources if they are unknown.
     ///
     /// # Errors
-    /// If the Hub cannot be reached.
+    /// Fails if the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         match self {
             Self::Bm25(_) => Ok(()),

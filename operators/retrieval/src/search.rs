@@ -31,7 +31,7 @@ impl Search {
     /// Opens indexes built by `index`. Their order matters for ties, weights and the sources of hits.
     ///
     /// # Errors
-    /// If a folder is not an index, or the fusion does not fit the number of indexes.
+    /// Fails if a folder is not an index, or the fusion does not fit the number of indexes.
     pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
         check_fusion(&settings.fusion, trees.len())?;
         let mut indexes = Vec::with_capacity(trees.len());
@@ -57,7 +57,7 @@ impl Search {
     /// index.
     ///
     /// # Errors
-    /// If an index cannot be read.
+    /// Fails if an index cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError> {
         Ok(self.search_batch(&[query])?.pop().unwrap_or_default())
     }
@@ -65,7 +65,7 @@ impl Search {
     /// Searches many queries together, in their order; faster, with equal results.
     ///
     /// # Errors
-    /// If an index cannot be read.
+    /// Fails if an index cannot be read.
     pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
         let pool = self.settings.pool.max(self.settings.top_k);
         let pool = if self.indexes.len() == 1 { self.settings.top_k } else { pool };

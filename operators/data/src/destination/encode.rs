@@ -31,7 +31,7 @@ type Target = BufWriter<File>;
 /// Writes rows as text. Batches are encoded in parallel and written in order.
 ///
 /// # Errors
-/// If rows do not fit the format or the file cannot be written.
+/// Fails if rows do not fit the format or the file cannot be written.
 pub fn text(
     rows: &RowsInput,
     format: Format,
@@ -266,7 +266,7 @@ impl Packer {
 /// Writes rows as Parquet; example rows as the fields of their JSON objects.
 ///
 /// # Errors
-/// If rows do not fit the format or the file cannot be written.
+/// Fails if rows do not fit the format or the file cannot be written.
 pub fn parquet(
     rows: &RowsInput,
     compression: Compression,

@@ -36,7 +36,7 @@ pub struct Exported {
 /// nothing, so it can follow every run, cached or not.
 ///
 /// # Errors
-/// If the destination cannot be written.
+/// Fails if the destination cannot be written.
 pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Exported, OperatorError> {
     let manifest = Manifest::load(tree)?;
     let unchanged = match scheme(destination) {
@@ -50,7 +50,7 @@ pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Expor
 /// Returns the last part of a path or URL.
 ///
 /// # Errors
-/// If it has none.
+/// Fails if it has none.
 pub fn file_name(destination: &str) -> Result<String, OperatorError> {
     let name = destination.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name == "." || name == ".." || name == "manifest.json" {

@@ -85,7 +85,7 @@ impl Manifest {
     /// Loads the manifest of an artifact that `write` created.
     ///
     /// # Errors
-    /// If it is missing or cannot be read.
+    /// Fails if it is missing or cannot be read.
     pub fn load(tree: &Path) -> Result<Self, OperatorError> {
         Self::read(&tree.join(NAME))
     }

@@ -50,7 +50,7 @@ impl HubFile {
 /// Returns the file's path in the local cache. Downloads the file if it is missing or outdated.
 ///
 /// # Errors
-/// If the Hub rejects the request, or cannot be reached and the cache lacks the file.
+/// Fails if the Hub rejects the request, or cannot be reached and the cache lacks the file.
 pub fn fetch(location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
     Hub::from_environment().fetch(location, context)
 }

@@ -47,7 +47,7 @@ impl Hub {
     /// Returns the commit of a model's revision. Queries the Hub if the cache lacks it, and caches the answer.
     ///
     /// # Errors
-    /// If the Hub cannot be reached, or has no such model or revision.
+    /// Fails if the Hub cannot be reached, or has no such model or revision.
     pub fn resolve(&self, model: &HubModel, context: &Context) -> Result<String, OperatorError> {
         if let Some(commit) = self.commit(model) {
             return Ok(commit);
@@ -81,7 +81,7 @@ impl Hub {
     /// Returns the folder of a commit that contains these files. Downloads files that are not cached.
     ///
     /// # Errors
-    /// If a file is missing or cannot be fetched.
+    /// Fails if a file is missing or cannot be fetched.
     pub fn folder(
         &self,
         model: &HubModel,
@@ -101,7 +101,7 @@ impl Hub {
     /// Whether a file is part of a commit; downloads it if so. Only the Hub's own "not found" counts as missing.
     ///
     /// # Errors
-    /// If the answer is unknown: offline, no permission, a failing server.
+    /// Fails if the answer is unknown: offline, no permission, a failing server.
     pub fn has(&self, model: &HubModel, commit: &str, file: &str, context: &Context) -> Result<bool, OperatorError> {
         let path = self.place(model, commit, file);
         let absent = self.cached(model).join(".no_exist").join(commit).join(file);

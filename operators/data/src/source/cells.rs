@@ -20,7 +20,7 @@ impl<R: Read> CellBlocks<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// If the header cannot be read, is not UTF-8, or repeats a column.
+    /// Fails if the header cannot be read, is not UTF-8, or repeats a column.
     pub(crate) fn new(reader: R, delimiter: u8) -> std::io::Result<Self> {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(reader);
         let wrong = |message: String| std::io::Error::new(std::io::ErrorKind::InvalidData, message);
@@ -37,7 +37,7 @@ impl<R: Read> CellBlocks<R> {
     /// Returns the next rows with their line numbers, or `None` at the end.
     ///
     /// # Errors
-    /// If the stream cannot be read.
+    /// Fails if the stream cannot be read.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<Vec<(u64, ByteRecord)>>> {
         let mut rows = Vec::new();
         let (mut record, mut bytes) = (ByteRecord::new(), 0);
@@ -56,7 +56,7 @@ impl<R: Read> CellBlocks<R> {
 /// Pairs the cells of a row with their column names.
 ///
 /// # Errors
-/// If the number of cells differs from the header's, or a cell is not UTF-8.
+/// Fails if the number of cells differs from the header's, or a cell is not UTF-8.
 pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a str, &'a str)>, Fault> {
     if row.len() != header.len() {
         return Err(Fault::line(format!("the row has {} cells, the header {}", row.len(), header.len())));

@@ -68,7 +68,7 @@ impl Column {
     /// Creates an empty column.
     ///
     /// # Errors
-    /// If the type cannot be read from records.
+    /// Fails if the type cannot be read from records.
     pub fn new(field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
         Self::at(field.name().clone(), field, fit)
     }
@@ -136,7 +136,7 @@ impl Column {
     /// Appends a missing value: null, or an empty list if null is not allowed.
     ///
     /// # Errors
-    /// If a value is required.
+    /// Fails if a value is required.
     pub(crate) fn push_missing(&mut self) -> Result<(), String> {
         if self.field.is_nullable() {
             self.push_null();
@@ -168,7 +168,7 @@ impl Column {
     /// Appends a scalar.
     ///
     /// # Errors
-    /// If the column has another type.
+    /// Fails if the column has another type.
     pub(crate) fn push_scalar(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
         let pushed = match (&mut self.values, scalar) {
             (Values::Text { offsets, bytes }, scalar) => {
@@ -268,7 +268,7 @@ impl Column {
     /// Returns the column as an array and clears it.
     ///
     /// # Errors
-    /// If a required value is null: a defect.
+    /// Fails if a required value is null: a defect.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = NullBuffer::new(self.validity.finish());
         let nulls = (nulls.null_count() > 0).then_some(nulls);

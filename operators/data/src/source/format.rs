@@ -121,7 +121,7 @@ impl Compression {
 /// Decompresses a stream with any number of members or frames.
 ///
 /// # Errors
-/// If the first bytes cannot be read.
+/// Fails if the first bytes cannot be read.
 pub(crate) fn decompressed(
     raw: Box<dyn Read + Send>,
     compression: Compression,

@@ -39,7 +39,7 @@ impl Identity {
     /// Returns the remaining rows with their final ids. Blocks must arrive in order.
     ///
     /// # Errors
-    /// If the batch has no text column `id`: a defect.
+    /// Fails if the batch has no text column `id`: a defect.
     pub fn apply(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
         match self.rule {
             Rule::None => Ok((decoded.batch, decoded.rejects)),

@@ -32,7 +32,7 @@ impl<R: Read> LineBlocks<R> {
     /// Returns the next block, or `None` at the end.
     ///
     /// # Errors
-    /// If the stream cannot be read.
+    /// Fails if the stream cannot be read.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<LineBlock>> {
         let first = self.line == 1 && self.carry.is_empty();
         let mut oversized = Vec::new();

@@ -44,7 +44,7 @@ pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", 
 /// Resolves locations to files: in the order written, sorted by path within a glob or folder, without duplicates.
 ///
 /// # Errors
-/// If a location matches no file.
+/// Fails if a location matches no file.
 pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     let mut found: Vec<SourceFile> = Vec::new();
     for location in locations {

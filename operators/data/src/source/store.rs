@@ -19,7 +19,7 @@ const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 /// `AZURE_STORAGE_ACCOUNT_NAME`, …).
 ///
 /// # Errors
-/// If the scheme is unknown or settings are missing.
+/// Fails if the scheme is unknown or settings are missing.
 pub fn open(url: &Url) -> Result<(Arc<dyn ObjectStore>, Path), OperatorError> {
     open_with(url, std::env::vars())
 }
@@ -47,7 +47,7 @@ pub fn setting(name: &str) -> Option<String> {
 /// Lists the paths below a prefix, sorted.
 ///
 /// # Errors
-/// If the store cannot be listed.
+/// Fails if the store cannot be listed.
 pub async fn list(store: &dyn ObjectStore, prefix: &Path) -> object_store::Result<Vec<Path>> {
     let mut paths: Vec<Path> = store.list(Some(prefix)).map_ok(|found| found.location).try_collect().await?;
     paths.sort();
@@ -72,7 +72,7 @@ pub fn failed(location: &str, error: object_store::Error) -> OperatorError {
 /// Opens a file on this machine through the local store.
 ///
 /// # Errors
-/// If it cannot be opened.
+/// Fails if it cannot be opened.
 pub(crate) async fn local_file(path: &std::path::Path) -> object_store::Result<object_store::GetResult> {
     let store = object_store::local::LocalFileSystem::new();
     let real =

@@ -29,7 +29,7 @@ pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
 /// Opens the decompressed bytes of a file.
 ///
 /// # Errors
-/// If it cannot be opened.
+/// Fails if it cannot be opened.
 pub fn bytes(
     file: &SourceFile,
     compression: Compression,
@@ -88,7 +88,7 @@ impl Read for StreamReader {
 /// Opens the columns and batches of a Parquet file.
 ///
 /// # Errors
-/// If it cannot be opened or is not Parquet.
+/// Fails if it cannot be opened or is not Parquet.
 pub fn parquet(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
     match &file.place {
         Place::Local(path) => {

@@ -30,7 +30,7 @@ pub struct Splitting {
 /// Returns the format of a file.
 ///
 /// # Errors
-/// If the file name does not determine it.
+/// Fails if the file name does not determine it.
 pub fn format_of(file: &SourceFile, given: Format) -> Result<Format, OperatorError> {
     given.or_of_name(&file.name).ok_or_else(|| {
         OperatorError::pipeline(format!("the format of `{}` cannot be told from its name", file.shown))
@@ -41,7 +41,7 @@ pub fn format_of(file: &SourceFile, given: Format) -> Result<Format, OperatorErr
 /// Reads files one after another and passes their blocks to `push` until it returns [`Flow::Stop`].
 ///
 /// # Errors
-/// If a file cannot be read.
+/// Fails if a file cannot be read.
 pub fn blocks(
     files: &[SourceFile],
     splitting: Splitting,

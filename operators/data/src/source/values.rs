@@ -48,7 +48,7 @@ impl<R: Read> ValueBlocks<R> {
     /// Returns the next values, or `None` at the end.
     ///
     /// # Errors
-    /// If the stream cannot be read, or a value is longer than [`MAX_RECORD_BYTES`].
+    /// Fails if the stream cannot be read, or a value is longer than [`MAX_RECORD_BYTES`].
     pub(crate) fn next(&mut self) -> std::io::Result<Option<(Vec<u8>, Vec<Place>)>> {
         while self.places.is_empty() && !self.ended {
             self.read_more()?;

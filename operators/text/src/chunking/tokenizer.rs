@@ -49,7 +49,7 @@ impl TokenCounter {
     /// Loads a `tokenizer.json`.
     ///
     /// # Errors
-    /// If the file is missing or not a tokenizer.
+    /// Fails if the file is missing or not a tokenizer.
     pub fn load(file: &Path) -> Result<Self, TokenizerFault> {
         let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
         Self::parse(&bytes)
@@ -59,7 +59,7 @@ impl TokenCounter {
     /// Parses the content of a `tokenizer.json`.
     ///
     /// # Errors
-    /// If the content is not a tokenizer, or one that tokenises at random.
+    /// Fails if the content is not a tokenizer, or one that tokenises at random.
     pub fn parse(bytes: &[u8]) -> Result<Self, TokenizerFault> {
         const SAVE: &str = "save it with Hugging Face tokenizers (`tokenizer.save(\"tokenizer.json\")`)";
         let broken = |error: String| TokenizerFault::new(format!("not a tokenizer: {error}"), SAVE);
@@ -108,7 +108,7 @@ impl TokenCounter {
     /// Returns the number of tokens of `text`, encoded as a whole.
     ///
     /// # Errors
-    /// If the model has no token for a part of it.
+    /// Fails if the model has no token for a part of it.
     pub fn encode(&self, text: &str) -> Result<usize, String> {
         self.tokenizer.encode_fast(text, false).map(|encoding| encoding.len()).map_err(|error| error.to_string())
     }
@@ -141,7 +141,7 @@ impl TokenCounter {
     /// Returns the byte offsets at which the tokens of `text` start. Offsets rise and lie on character boundaries.
     ///
     /// # Errors
-    /// If the model has no token for a part of it.
+    /// Fails if the model has no token for a part of it.
     pub fn starts(&self, rule: Option<Segmentation>, text: &str) -> Result<Vec<usize>, String> {
         let (mut starts, mut from) = (Vec::new(), 0);
         while from < text.len() {
