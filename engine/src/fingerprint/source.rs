@@ -1,6 +1,7 @@
-//! Content digests of files outside the store, remembered by (path, size, mtime, inode, ctime, device) so that they are
-//! read once. Not those of file systems that are read-only as a whole (images): another image mounted at the same place may
-//! agree in all of these.
+//! Hashes external files, with digests cached by (path, size, mtime, inode, ctime, device).
+//!
+//! Digests on read-only file systems (images) are not cached: another image mounted at the same place may agree in all
+//! of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -15,22 +16,22 @@ use super::seen::{SeenFile, SeenSource};
 use crate::operator::listing::{FileStat, file_name, files_of};
 use crate::operator::{Source, SourceProblem};
 
-/// A file changed this recently may change again under the same time stamp: its digest is not remembered, and it is read
-/// again after the node ran. A page of a mapped file gets a new time stamp only once it was written back, which takes
+/// Files changed within this time are hashed again after the node ran, and their digest is not cached: they may change
+/// again under the same time stamp. A page of a mapped file gets a new time stamp only when it is written back, after
 /// half a minute (`vm.dirty_expire_centisecs`) and a little more.
 const RACY: Duration = Duration::from_mins(1);
-/// Time stamps of a local file system have at least this grain: after so long another change gets another stamp.
+/// Resolution of a local file system's time stamps: after this time, another change gets another stamp.
 const GRAIN: Duration = Duration::from_millis(20);
-/// How often a file that changes while it is digested is tried.
+/// Attempts to hash a file that changes meanwhile.
 const TRIES: u32 = 5;
 
-/// What was seen of a file when it was hashed.
+/// Metadata and digest of a hashed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatRecord {
     size: u64,
     mtime_ns: u128,
     inode: u64,
-    /// When the file system says that it changed: no program sets that.
+    /// Time of the last change according to the file system; programs cannot set it.
     #[serde(default)]
     ctime_ns: i128,
     #[serde(default)]
@@ -50,23 +51,23 @@ impl StatRecord {
     }
 }
 
-/// Asks a program for its version; `None`: it does not say.
+/// Asks a program for its version; `None` if it does not report one.
 pub type AskVersion = fn(&Path) -> Option<String>;
 
-/// Digests of outside files.
+/// Digests of external files.
 pub struct SourceDigests {
     known: BTreeMap<PathBuf, StatRecord>,
     changed: bool,
     stopped: Box<dyn Fn() -> bool + Send + Sync>,
     ask: AskVersion,
-    /// What programs answered: each is asked once.
+    /// Reported versions: each program is asked once.
     versions: BTreeMap<PathBuf, Option<String>>,
     /// Devices of read-only file systems, as `major:minor`.
     read_only: BTreeSet<String>,
 }
 
 impl SourceDigests {
-    /// Starts from what an earlier run saw. `ask` asks programs for their versions.
+    /// Starts from the digests of an earlier run. `ask` asks programs for their versions.
     #[must_use]
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -74,25 +75,26 @@ impl SourceDigests {
         Self { known, changed: false, stopped: Box::new(|| false), ask, versions: BTreeMap::new(), read_only }
     }
 
-    /// Gives up with [`SourceProblem::Stopped`] once `stopped` says so.
+    /// Stops with [`SourceProblem::Stopped`] once `stopped` returns true.
     #[must_use]
     pub fn until(mut self, stopped: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.stopped = Box::new(stopped);
         self
     }
 
-    /// What to keep for the next run, if anything is new.
+    /// Returns the digests to store for the next run, if any changed.
     #[must_use]
     pub fn changed(&self) -> Option<&BTreeMap<PathBuf, StatRecord>> {
         self.changed.then_some(&self.known)
     }
 
-    /// The identities of sources (one per file, in path order), and what was seen of the files of each. Sources on other
-    /// machines are identified by their address: a URL that changes its content must change its name (a revision, a version), or the
-    /// node must be told to run, to be read again.
+    /// Returns the identities of sources (one per file, in path order), and the files seen for each.
+    ///
+    /// Remote sources are identified by their address. If the content of a URL changes, its name must change too (a
+    /// revision, a version), or the node must be forced to run.
     ///
     /// # Errors
-    /// When a file is missing or unreadable, or the run was told to stop.
+    /// Fails if a file is missing or unreadable, or the run was stopped.
     pub fn identify(
         &mut self,
         sources: &[Source],
@@ -143,7 +145,7 @@ impl SourceDigests {
         Ok((identities, SeenSource { written, files, folders, notes: listing.notes }))
     }
 
-    /// A program by its version, or by its content where it does not tell one.
+    /// Identifies a program by its version, or by its content if it reports none.
     fn program(&mut self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
         let ask = self.ask;
         let Some(version) = self.versions.entry(path.to_owned()).or_insert_with(|| ask(path)).clone() else {
@@ -164,8 +166,8 @@ impl SourceDigests {
         Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
     }
 
-    /// The digest of a file that did not change while it was read, what was seen of it, and whether it is so young that it
-    /// may change unseen.
+    /// Returns the metadata and digest of a file that did not change while it was read, and whether it is so recent
+    /// that it may change unnoticed.
     fn digest(&mut self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
         for _ in 0..TRIES {
             let seen = settled(file)?;
@@ -189,7 +191,7 @@ impl SourceDigests {
     }
 }
 
-/// What the file system says of a file, once its time stamp is so old that another change gives another one.
+/// Returns a file's metadata once its time stamp is old enough for another change to get a new stamp.
 fn settled(file: &Path) -> std::io::Result<FileStat> {
     let mut stat = FileStat::of(file)?;
     for _ in 0..TRIES {
@@ -210,15 +212,16 @@ fn identity(name: &str, content: &str) -> SourceIdentity {
     SourceIdentity { name: name.to_owned(), content: content.to_owned(), place: 0 }
 }
 
-/// `major:minor` of a device, as Linux packs them.
+/// Returns `major:minor` of a device, as Linux packs them.
 fn numbers(device: u64) -> String {
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);
     let minor = (device & 0xff) | ((device >> 12) & 0xffff_ff00);
     format!("{major}:{minor}")
 }
 
-/// The devices of all file systems that are read-only as a whole, not only where they are mounted. The third field of a line
-/// of `/proc/self/mountinfo` is the device, the third one behind ` - ` has the options of the file system itself.
+/// Returns the devices of all file systems that are read-only as a whole, not only where mounted. In a line of
+/// `/proc/self/mountinfo`, the third field is the device, and the third field after ` - ` has the file system's own
+/// options.
 fn read_only_devices(mounts: &str) -> BTreeSet<String> {
     let device = |line: &str| {
         let (mount, system) = line.split_once(" - ")?;
@@ -236,7 +239,7 @@ fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
     }
 }
 
-/// Bytes that end in an error once the run is told to stop.
+/// A reader that fails once the run is stopped.
 struct Stoppable<'a, R> {
     bytes: R,
     stopped: &'a (dyn Fn() -> bool + Send + Sync),
@@ -245,7 +248,7 @@ struct Stoppable<'a, R> {
 impl<R: Read> Read for Stoppable<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if (self.stopped)() {
-            // Not `Interrupted`: readers try again after that.
+            // Not `Interrupted`: readers retry after that.
             return Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
         }
         self.bytes.read(buffer)
