@@ -1,4 +1,4 @@
-//! What is wrong with a pipeline, and where: facts only, rendered elsewhere.
+//! Diagnostics of a pipeline with their locations: data only, rendered elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// A stretch of a file, in bytes.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// The file.
@@ -18,19 +18,19 @@ pub struct Span {
 }
 
 impl Span {
-    /// The stretch from `start` up to `end`.
+    /// The range from `start` to `end`.
     #[must_use]
     pub fn new(file: FileId, start: usize, end: usize) -> Self {
         Self { file, start, end: end.max(start) }
     }
 
-    /// From the start of this span to the end of another one of the same file.
+    /// Returns the range from the start of this span to the end of another span of the same file.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
         if self.file == other.file { Self::new(self.file, self.start, other.end.max(self.end)) } else { self }
     }
 
-    /// Its bytes `start..end`, counted from its own start and kept inside of it.
+    /// Returns the bytes `start..end` of this span, clamped to it.
     #[must_use]
     pub fn part(self, start: usize, end: usize) -> Self {
         let clamp = |offset: usize| self.start.saturating_add(offset).min(self.end);
@@ -38,26 +38,26 @@ impl Span {
     }
 }
 
-/// A place and what is to be said about it.
+/// A location with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The place.
+    /// The location.
     pub span: Span,
-    /// What to say there; may be empty.
+    /// The message; may be empty.
     pub message: String,
 }
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The pipeline cannot run.
     Error,
-    /// It can, but probably not as meant.
+    /// The pipeline can run, but probably not as intended.
     Warning,
 }
 
 impl Severity {
-    /// The word in messages.
+    /// Returns the name used in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,45 +67,45 @@ impl Severity {
     }
 }
 
-/// One finding.
+/// One diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// A stable kebab-case name (`unknown-key`).
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong, in one line.
+    /// The message, one line.
     pub message: String,
-    /// Places; the first one is where the fault is.
+    /// Locations; the first one is the primary location.
     pub labels: Vec<Label>,
-    /// More facts.
+    /// Additional facts.
     pub notes: Vec<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error without a place yet.
+    /// An error without a location yet.
     #[must_use]
     pub fn error(code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, severity: Severity::Error, message, labels: Vec::new(), notes: Vec::new(), help: None }
     }
 
-    /// A warning without a place yet.
+    /// A warning without a location yet.
     #[must_use]
     pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Adds a place; the first one added is the primary one.
+    /// Adds a location; the first one is the primary location.
     #[must_use]
     pub fn at(mut self, span: Span, message: impl Into<String>) -> Self {
         self.labels.push(Label { span, message: message.into() });
         self
     }
 
-    /// Adds a place that may be unknown.
+    /// Adds a location that may be unknown.
     #[must_use]
     pub fn at_some(self, span: Option<Span>, message: &str) -> Self {
         match span {
@@ -121,14 +121,14 @@ impl Diagnostic {
         self
     }
 
-    /// Says how to mend it.
+    /// Says how to fix it.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The primary place.
+    /// Returns the primary location.
     #[must_use]
     pub fn span(&self) -> Option<Span> {
         self.labels.first().map(|label| label.span)
@@ -140,24 +140,24 @@ impl Diagnostic {
 struct SourceFile {
     path: PathBuf,
     text: String,
-    /// Byte offset of each line's start.
+    /// Byte offsets of line starts.
     lines: Vec<usize>,
 }
 
-/// All texts that spans point into.
+/// All texts that spans refer to.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMap {
     files: Vec<SourceFile>,
 }
 
 impl SourceMap {
-    /// No files yet.
+    /// A map without files.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a file. The path may also name something that is no file (`--set a=1`).
+    /// Adds a file. The path may also name a command-line argument (`--set a=1`).
     pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) -> FileId {
         let text = text.into();
         let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
@@ -166,24 +166,24 @@ impl SourceMap {
         FileId(u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// Path and text of a file.
+    /// Returns the path and text of a file.
     #[must_use]
     pub fn get(&self, file: FileId) -> Option<(&Path, &str)> {
         self.file(file).map(|file| (file.path.as_path(), file.text.as_str()))
     }
 
-    /// The paths of all files.
+    /// Returns the paths of all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| file.path.as_path())
     }
 
-    /// The text of a span; empty when it points nowhere.
+    /// Returns the text of a span; empty if the span is invalid.
     #[must_use]
     pub fn text(&self, span: Span) -> &str {
         self.file(span.file).and_then(|file| file.text.get(span.start..span.end)).unwrap_or_default()
     }
 
-    /// Line and column (both from 1, columns in characters) of a byte.
+    /// Returns the line and column of a byte (both from 1, columns in characters).
     #[must_use]
     pub fn line_col(&self, file: FileId, offset: usize) -> (usize, usize) {
         let Some(source) = self.file(file) else { return (1, 1) };
@@ -193,7 +193,7 @@ impl SourceMap {
         (line, before.chars().count() + 1)
     }
 
-    /// The stretch of a line (from 1), without its line break.
+    /// Returns the span of a line (from 1) without its line break.
     #[must_use]
     pub fn line_span(&self, file: FileId, line: usize) -> Option<Span> {
         let source = self.file(file)?;

@@ -1,12 +1,12 @@
-//! Where a table may be cut: after rows that their first column chooses, so that a change moves no cut but its own.
+//! Chooses where a table is cut: after rows selected by their first column, so that a change affects only its own part.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 
-/// One row in so many ends a part, once the part is long enough.
+/// One row in this many ends a part, once the part is long enough.
 const ONE_IN: u64 = 4096;
 
-/// Does row `row` of a table's first column end a part? Texts and whole numbers choose; other columns never do.
+/// Whether a row ends a part, by the table's first column. Texts and integers decide; other types never end a part.
 #[must_use]
 pub fn is_boundary(first_column: &ArrayRef, row: usize) -> bool {
     if first_column.is_null(row) {
@@ -27,8 +27,8 @@ fn chosen(bytes: &[u8]) -> bool {
     mark(bytes).is_multiple_of(ONE_IN)
 }
 
-/// FNV-1a with the finaliser of SplitMix64: quick, and even in all bits. Different bytes may have the same mark, so it
-/// identifies nothing.
+/// FNV-1a with the finaliser of SplitMix64: fast, and evenly distributed in all bits. Different bytes may have equal
+/// marks, so a mark identifies nothing.
 #[must_use]
 pub fn mark(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);

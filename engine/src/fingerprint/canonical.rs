@@ -1,9 +1,9 @@
-//! One byte string per value: typed, length-prefixed, keys sorted. Two values encode alike only if they are equal.
+//! Encodes values canonically: typed, length-prefixed, keys sorted. Only equal values have equal encodings.
 
 use serde_json::{Number, Value};
 
-/// The canonical encoding: a type letter, then a length or fixed-width value, then the content.
-/// Integers and floats never encode alike; floats by their IEEE bits, so `-0.0` is not `0.0`.
+/// Returns the canonical encoding: a type letter, then a length or fixed-width value, then the content. Integers and
+/// floats never have equal encodings. Floats are encoded by their IEEE bits, so `-0.0` differs from `0.0`.
 #[must_use]
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();

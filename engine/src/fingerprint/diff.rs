@@ -1,47 +1,47 @@
-//! Why a node runs: the difference of two preimages, as a closed list of reasons.
+//! Explains why a node runs: compares two preimages and returns a closed list of reasons.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Why a node runs (again).
+/// Why a node runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {
-    /// No earlier result and no earlier run of this node.
+    /// Neither an earlier result nor an earlier run of this node exists.
     NeverRan,
-    /// The key's form changed with the program's version.
+    /// The format of keys changed with the program's version.
     KeyFormatChanged,
-    /// Another operator stands at this node.
+    /// The node has another operator.
     OperatorChanged { from: String, to: String },
-    /// The operator's code now gives other bytes.
+    /// The operator's code now produces other bytes.
     VersionChanged { operator: String, from: u64, to: u64 },
     /// A param changed.
     ParamChanged { path: String, from: Value, to: Value },
-    /// What arrives at a port changed.
+    /// The content of an input changed.
     InputChanged { port: String },
     /// Ports were bound differently.
     InputsRebound { port: String },
     /// An output's kind or schema version changed.
     OutputChanged { port: String },
-    /// An outside file or identity changed.
+    /// An external file or identity changed.
     SourceChanged { name: String },
     /// The seed changed.
     SeedChanged { from: Value, to: Value },
-    /// The result was there and was removed to make room.
+    /// The result was collected.
     Collected,
-    /// The result is known, but a file of its artifact is gone.
+    /// The result is known, but a file of its artifact is missing.
     ArtifactMissing { port: String },
-    /// The result is known, but a file of its artifact is not what was written.
+    /// The result is known, but a file of its artifact is damaged.
     ArtifactCorrupt { port: String },
-    /// `--force` asked for it.
+    /// `--force` was given.
     Forced,
-    /// `--no-cache` asked for it.
+    /// `--no-cache` was given.
     CacheOff,
-    /// The same key failed or was stopped before it was done.
+    /// The same key failed or was stopped before it finished.
     Unfinished,
-    /// A forced run of the same key was cut off: what it bought counts, and the result of before does not.
+    /// A forced run of the same key was interrupted. What it bought counts; the earlier result does not.
     ForceUnfinished,
-    /// Rows of the last run were rejected; they are tried again.
+    /// Rows of the last run were rejected and are retried.
     RejectsRetried { rows: u64 },
 }
 
@@ -83,7 +83,7 @@ fn brief(value: &Value) -> String {
     }
 }
 
-/// What differs between the preimage of the last run and that of now, most telling first. Empty when equal.
+/// Returns the differences between the last run's preimage and the current one, most significant first. Empty if equal.
 #[must_use]
 pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
     if before["format"] != now["format"] {
@@ -134,7 +134,7 @@ fn name(row: &Value) -> String {
     row[0].as_str().unwrap_or_default().to_owned()
 }
 
-/// Lists of `[name, content]`: names what is new, gone or different.
+/// Reports new, missing and changed entries of lists of `[name, content]`.
 fn pairs(before: &Value, now: &Value, reasons: &mut Vec<Reason>, reason: impl Fn(String) -> Reason) {
     let (old, new) = (rows(before), rows(now));
     for (index, row) in new.iter().enumerate() {

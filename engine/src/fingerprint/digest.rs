@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What others call the algorithm of a [`Digest`].
+/// The algorithm's name in external formats.
 pub const DIGEST_NAME: &str = "blake3";
 
 /// A BLAKE3-256 digest, written as 64 hexadecimal digits.
@@ -14,31 +14,31 @@ pub const DIGEST_NAME: &str = "blake3";
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// From raw bytes.
+    /// Wraps raw bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The raw bytes.
+    /// Returns the raw bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// 64 hexadecimal digits.
+    /// Returns 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
 
-    /// The first ten digits, for people.
+    /// Returns the first ten digits, for display.
     #[must_use]
     pub fn short(&self) -> String {
         self.hex()[..10].to_owned()
     }
 
-    /// From 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {
         blake3::Hash::from_hex(hex).ok().map(|hash| Self(*hash.as_bytes()))
@@ -66,30 +66,30 @@ impl Serialize for Digest {
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let hex = String::deserialize(deserializer)?;
-        Self::parse(&hex).ok_or_else(|| serde::de::Error::custom(format!("`{hex}` is no BLAKE3 digest")))
+        Self::parse(&hex).ok_or_else(|| serde::de::Error::custom(format!("`{hex}` is not a BLAKE3 digest")))
     }
 }
 
-/// Digest of bytes.
+/// Hashes bytes.
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// Digest of all that a reader gives.
+/// Hashes everything that a reader returns.
 ///
 /// # Errors
-/// When reading fails.
+/// Fails if reading fails.
 pub fn hash_reader(reader: impl Read) -> std::io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(reader)?;
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 
-/// Digest of a file's content.
+/// Hashes a file's content.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub fn hash_file(path: &Path) -> std::io::Result<Digest> {
     hash_reader(File::open(path)?)
 }

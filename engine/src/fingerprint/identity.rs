@@ -1,20 +1,22 @@
-//! Which params enter a key: all but those that their schema marks `x-searchmill-key: false`; and for the keys of rows
-//! also without those marked `x-searchmill-row-key: false` (how many samples there are says nothing of one sample).
+//! Selects the params that enter a key.
+//!
+//! Params that their schema marks `x-searchmill-key: false` are excluded. Row keys also exclude params marked
+//! `x-searchmill-row-key: false`; for example, `samples` does not affect a single sample.
 
 use serde_json::{Map, Value};
 
-/// Marks what changes no bytes.
+/// Marks params that change no bytes.
 const KEY: &str = "x-searchmill-key";
-/// Marks what changes which rows there are, and nothing in them.
+/// Marks params that change which rows exist, but not their content.
 const ROW_KEY: &str = "x-searchmill-row-key";
 
-/// `params` without the fields that do not change the bytes (URLs, secrets, time-outs), as `schema` marks them.
+/// Returns `params` without the fields that `schema` marks as not changing the bytes (URLs, secrets, timeouts).
 #[must_use]
 pub fn identity_params(schema: &Value, params: &Value) -> Value {
     Filter { root: schema, marks: &[KEY] }.value(schema, params).unwrap_or(Value::Null)
 }
 
-/// `params` without the fields that do not change the result of a single row, as `schema` marks them.
+/// Returns `params` without the fields that `schema` marks as not changing the result of a single row.
 #[must_use]
 pub fn row_params(schema: &Value, params: &Value) -> Value {
     Filter { root: schema, marks: &[KEY, ROW_KEY] }.value(schema, params).unwrap_or(Value::Null)
@@ -48,7 +50,7 @@ impl Filter<'_> {
     fn map(&self, schema: &Value, map: &Map<String, Value>) -> Map<String, Value> {
         let keep = |(key, value): (&String, &Value)| {
             let property = property(self.root, schema, key, 0).unwrap_or(&Value::Null);
-            // A key beside `$ref` marks the use of a type, not the type.
+            // A mark beside `$ref` applies to the use of a type, not to the type.
             if self.leaves_out(property) {
                 return None;
             }
@@ -58,7 +60,7 @@ impl Filter<'_> {
     }
 }
 
-/// The schema of a key, wherever an alternative of `schema` declares it.
+/// Returns the schema of a key, from whichever alternative of `schema` declares it.
 fn property<'a>(root: &'a Value, schema: &'a Value, key: &str, depth: usize) -> Option<&'a Value> {
     let schema = resolve(root, schema);
     if depth > 16 {

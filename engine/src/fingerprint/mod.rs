@@ -1,4 +1,4 @@
-//! The only code that hashes: content digests, canonical encoding, node keys, row keys, and the difference of two keys.
+//! Content digests, canonical encoding, node keys, row keys, and key comparison. No other code hashes for identity.
 
 mod boundary;
 mod canonical;

@@ -1,4 +1,4 @@
-//! Node keys: what a node is, and nothing about where, when, or under which name it runs.
+//! Node keys: what a node computes. Where, when and under which name it runs is not part of its key.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::canonical::encode;
 use super::digest::{Digest, hash_bytes};
 
-/// Version of the key's own form: bump when the preimage's shape changes.
+/// Version of the key format: increase it when the shape of the preimage changes.
 pub const KEY_FORMAT: u32 = 1;
 
-/// The key of a node: digest of its preimage.
+/// The key of a node: the digest of its preimage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeKey(pub Digest);
 
@@ -19,7 +19,7 @@ impl std::fmt::Display for NodeKey {
     }
 }
 
-/// One artifact at an input port.
+/// An artifact at an input port.
 #[derive(Clone, Debug)]
 pub struct InputIdentity {
     /// The port.
@@ -30,7 +30,7 @@ pub struct InputIdentity {
     pub digest: Digest,
 }
 
-/// One output port.
+/// An output port.
 #[derive(Clone, Debug)]
 pub struct OutputIdentity {
     /// The port.
@@ -39,46 +39,46 @@ pub struct OutputIdentity {
     pub kind: String,
 }
 
-/// One file or identity outside the pipeline.
+/// An external file or identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
-    /// File name (no folder), or what the operator named.
+    /// File name (without folder), or the name chosen by the operator.
     pub name: String,
-    /// Content digest, as hex, or the identity's text.
+    /// Content digest as hex, or the identity's text.
     pub content: String,
-    /// Which of the operator's sources it belongs to, from 0: a file that moves from one folder to another is a change.
+    /// Index of the operator's source, from 0: moving a file between two sources is a change.
     #[serde(default)]
     pub place: u64,
 }
 
 impl SourceIdentity {
     fn encoded(&self) -> Value {
-        // The first source is left out: most nodes have no other.
+        // Index 0 is omitted, as most nodes have one source.
         if self.place == 0 { json!([self.name, self.content]) } else { json!([self.name, self.content, self.place]) }
     }
 }
 
-/// All that makes a node's output what it is.
+/// Everything that determines a node's output.
 #[derive(Clone, Debug)]
 pub struct NodeIdentity<'a> {
     /// Operator name.
     pub operator: &'a str,
     /// Operator version.
     pub version: u32,
-    /// Params after defaults, execution-only ones left out.
+    /// Params with defaults, without execution-only ones.
     pub params: &'a Value,
     /// Inputs in port order.
     pub inputs: &'a [InputIdentity],
     /// Outputs in port order.
     pub outputs: &'a [OutputIdentity],
-    /// Outside files in order.
+    /// External files in order.
     pub sources: &'a [SourceIdentity],
     /// Seed, for seeded operators.
     pub seed: Option<u64>,
 }
 
 impl NodeIdentity<'_> {
-    /// The key and the preimage it was made from, a small named tree that `why` can compare.
+    /// Returns the key and its preimage, a small named tree that `why` compares.
     #[must_use]
     pub fn key(&self) -> (NodeKey, Value) {
         let preimage = self.preimage();

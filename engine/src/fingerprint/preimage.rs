@@ -1,4 +1,4 @@
-//! Reads a preimage back: what a key says of the node that it names.
+//! Parses stored preimages.
 
 use serde_json::Value;
 
@@ -6,25 +6,25 @@ use super::canonical::encode;
 use super::digest::{Digest, hash_bytes};
 use super::node_key::{InputIdentity, NodeKey, SourceIdentity};
 
-/// What a preimage says.
+/// The content of a preimage.
 #[derive(Clone, Debug)]
 pub struct Preimage {
     /// Operator name.
     pub operator: String,
     /// Operator version.
     pub version: u64,
-    /// Params after defaults, without those that change no bytes.
+    /// Params with defaults, without those that change no bytes.
     pub params: Value,
     /// Inputs in port order.
     pub inputs: Vec<InputIdentity>,
-    /// Outside files in order.
+    /// External files in order.
     pub sources: Vec<SourceIdentity>,
     /// Seed, for seeded and external operators.
     pub seed: Option<u64>,
 }
 
 impl Preimage {
-    /// What a stored preimage says; what it does not say is left empty.
+    /// Parses a stored preimage; missing parts are empty.
     #[must_use]
     pub fn read(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -46,7 +46,7 @@ impl Preimage {
         }
     }
 
-    /// The key that a stored preimage gives.
+    /// Returns the key of a stored preimage.
     #[must_use]
     pub fn key(value: &Value) -> NodeKey {
         NodeKey(hash_bytes(&encode(value)))

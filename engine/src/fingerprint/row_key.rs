@@ -1,5 +1,7 @@
-//! Row, block and call keys: a node's identity without its row input, and the columns of one row that decide its result, or
-//! the digest of one part of the input; of a call, what is sent.
+//! Row, block, piece and call keys.
+//!
+//! A row key combines a node's identity without its row input with the columns that decide the row's result. A block
+//! key uses the digest of one part of the input instead, a call key what is sent.
 
 use std::collections::HashMap;
 
@@ -14,35 +16,35 @@ use super::digest::{Digest, hash_bytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey(pub Digest);
 
-/// Makes the row keys of one node.
+/// Computes the row keys of one node.
 #[derive(Clone, Debug)]
 pub struct RowKeys {
     base: Digest,
     columns: Vec<String>,
-    /// Rows seen so far, by the first bytes of their content's digest.
+    /// Number of equal rows seen so far, by the first bytes of their content's digest.
     seen: HashMap<u64, u32>,
 }
 
-/// What stands for a row: the content of the columns that decide its result, and its place among equal rows.
+/// Identifies a row: the content of the columns that decide its result, and its position among equal rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowIdentity {
     content: Digest,
-    /// How many equal rows came before it: equal rows are asked one by one.
+    /// Number of equal rows before it: equal rows are separate requests.
     pub occurrence: u32,
 }
 
 impl RowKeys {
-    /// `base` is what all rows of the node have in common: the digest of an identity with the side inputs only, without
-    /// the row input. `columns` are those that decide a row's result.
+    /// Creates row keys. `base` is common to all rows of the node: the digest of its identity with the side inputs, but
+    /// without the row input. `columns` decide a row's result.
     #[must_use]
     pub fn new(base: Digest, columns: Vec<String>) -> Self {
         Self { base, columns, seen: HashMap::new() }
     }
 
-    /// What stands for the next row (a batch of one). Rows are given in the order of the input, each once.
+    /// Identifies the next row (a batch of one row). Rows must be passed in input order, each once.
     ///
     /// # Errors
-    /// When a column that the operator reads is missing or cannot be encoded: then the row is not memoised.
+    /// Fails if a column is missing or cannot be encoded; the row is then not cached.
     pub fn identify(&mut self, row: &RecordBatch) -> Result<RowIdentity, String> {
         let schema = row.schema();
         let mut indices = Vec::with_capacity(self.columns.len());
@@ -62,7 +64,7 @@ impl RowKeys {
         Ok(RowIdentity { content, occurrence })
     }
 
-    /// The key of a row and a sample.
+    /// Returns the key of a row and a sample.
     #[must_use]
     pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
         let mut bytes = b"row/2".to_vec();
@@ -74,7 +76,7 @@ impl RowKeys {
     }
 }
 
-/// The key of what a node makes of one part of its row input: `base` is the node's identity without that input.
+/// Returns the key of a node's result for one part of its row input. `base` is the node's identity without that input.
 #[must_use]
 pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     let mut bytes = b"block/1".to_vec();
@@ -83,7 +85,7 @@ pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
     RowKey(hash_bytes(&bytes))
 }
 
-/// The key of what a node makes of one piece of its row input: `base` is the node's identity without that input.
+/// Returns the key of a node's result for one piece of its row input. `base` is the node's identity without that input.
 #[must_use]
 pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
     let mut bytes = b"piece/1".to_vec();
@@ -92,7 +94,7 @@ pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
     RowKey(hash_bytes(&bytes))
 }
 
-/// Names the calls to one model: `identity` says which weights answer, as far as the params tell.
+/// Returns the base of the calls to one model. `identity` says which weights answer, as far as the params define it.
 #[must_use]
 pub fn calls_base(identity: &Value) -> Digest {
     let mut bytes = b"calls/2".to_vec();
@@ -100,7 +102,7 @@ pub fn calls_base(identity: &Value) -> Digest {
     hash_bytes(&bytes)
 }
 
-/// What tells apart calls that send the same request to the same model.
+/// Distinguishes calls that send the same request to the same model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallPlace {
     /// Seed of the node.
@@ -109,11 +111,11 @@ pub struct CallPlace {
     pub sample: u32,
     /// [`RowIdentity::occurrence`] of the row.
     pub occurrence: u32,
-    /// How often the row has sent this request before.
+    /// Number of earlier calls of the row with this request.
     pub repeat: u32,
 }
 
-/// The key of a call to the model of `base`: what is sent decides it, not the row, node, version or pipeline that asks.
+/// Returns the key of a call to the model of `base`. The request decides it, not the row, node, version or pipeline.
 #[must_use]
 pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
     let mut bytes = b"call/2".to_vec();
@@ -128,7 +130,7 @@ pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
 
 fn as_json(row: &RecordBatch) -> Result<Value, String> {
     if row.columns().iter().any(|column| column.len() != 1) {
-        return Err("a row key is made of exactly one row".to_owned());
+        return Err("a row key needs exactly one row".to_owned());
     }
     let mut text = Vec::new();
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut text);

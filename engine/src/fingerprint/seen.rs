@@ -1,4 +1,4 @@
-//! The outside files of a node as its key saw them: the list that the operator reads, and the comparison afterwards.
+//! The external files of a node as its key saw them, and their later comparison with the file system.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,28 +15,28 @@ use crate::operator::{Source, SourceFiles};
 /// A file as the key saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenFile {
-    /// Its name in the key.
+    /// Name in the key.
     pub name: String,
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What the file system said of it.
+    /// Its metadata in the file system.
     pub stat: FileStat,
-    /// Digest of its content; none of a program that is known by its version.
+    /// Digest of its content; `None` for a program identified by its version.
     pub digest: Option<Digest>,
-    /// So young that it may have changed within the grain of its time stamp.
+    /// Whether it is so recent that it may have changed within the resolution of its time stamp.
     pub young: bool,
 }
 
 /// A source as the key saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenSource {
-    /// As written.
+    /// The source as written.
     pub written: String,
     /// Its files, in path order.
     pub files: Vec<SeenFile>,
-    /// Folders that were looked through.
+    /// Folders that were listed.
     pub folders: Vec<(PathBuf, FileStat)>,
-    /// What was there beside files.
+    /// Entries other than files.
     pub notes: Vec<(String, String)>,
 }
 
@@ -47,7 +47,7 @@ impl SeenSource {
         Self { written, ..Self::default() }
     }
 
-    /// What differs now, by name.
+    /// Returns the name of something that differs now, if any.
     fn difference(&self, source: &Source, directory: &Path) -> Option<String> {
         if source.written() != self.written {
             return Some(self.written.clone());
@@ -76,26 +76,26 @@ pub struct SeenSources {
     sources: Vec<Source>,
     seen: Vec<SeenSource>,
     directory: PathBuf,
-    /// Files that were read to their end with the digest that the key has.
+    /// Files that were read completely and matched the key's digest.
     read: Mutex<BTreeSet<PathBuf>>,
-    /// What was found changed first.
+    /// The first change that was found.
     changed: Mutex<Option<String>>,
 }
 
 impl SeenSources {
-    /// `seen` is what was seen of `sources`, in their order; relative paths start at `directory`.
+    /// `seen` describes `sources`, in order; relative paths start at `directory`.
     #[must_use]
     pub fn new(sources: Vec<Source>, seen: Vec<SeenSource>, directory: &Path) -> Self {
         Self { sources, seen, directory: directory.to_owned(), ..Self::default() }
     }
 
-    /// What was seen of each source.
+    /// Returns what was seen of each source.
     #[must_use]
     pub fn seen(&self) -> &[SeenSource] {
         &self.seen
     }
 
-    /// What changed since, as far as the file system tells: quick enough for every row.
+    /// Returns a change since then, by file metadata only: fast enough for every row.
     #[must_use]
     pub fn changed(&self) -> Option<String> {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl SeenSources {
         changed.clone()
     }
 
-    /// The same; `sources` are those that the operator names now.
+    /// Returns a change since then; `sources` are those that the operator names now.
     #[must_use]
     pub fn differs(&self, sources: &[Source]) -> Option<String> {
         if sources != self.sources {
@@ -120,7 +120,7 @@ impl SeenSources {
         self.changed()
     }
 
-    /// The same at the end of a run: files so young that their time stamps say nothing are read again.
+    /// Returns a change at the end of a run. Files too recent for their time stamps to be reliable are read again.
     #[must_use]
     pub fn changed_at_end(&self, sources: &[Source]) -> Option<String> {
         self.differs(sources).or_else(|| {
@@ -139,7 +139,7 @@ impl SeenSources {
         self.seen.iter().flat_map(|source| &source.files).find(|file| file.path == path)?.digest
     }
 
-    /// A file of the list was read to its end: with the content that the key has?
+    /// Checks the digest of a file that was read completely against the key's digest.
     fn was_read(&self, path: &Path, digest: Digest) -> std::io::Result<()> {
         if self.digest_of(path) == Some(digest) {
             self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
@@ -166,7 +166,7 @@ impl SourceFiles for SeenSources {
     }
 }
 
-/// Bytes that are digested on their way; at their end the digest is compared with that of the key.
+/// Hashes bytes while they are read, and compares the digest with the key's at the end.
 struct Watched {
     bytes: Box<dyn Read + Send>,
     path: PathBuf,

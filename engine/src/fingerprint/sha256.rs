@@ -1,4 +1,4 @@
-//! SHA-256, for attestations that other tools check. Nothing of searchmill's own is named by it.
+//! SHA-256 for attestations, which other tools verify. Nothing inside searchmill is identified by it.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of bytes, as 64 hexadecimal digits.
+/// Returns the SHA-256 of bytes, as 64 hexadecimal digits.
 #[must_use]
 pub fn sha256_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file's content, as 64 hexadecimal digits.
+/// Returns the SHA-256 of a file's content, as 64 hexadecimal digits.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if the file cannot be read.
 pub fn sha256_file(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_empty_string_has_its_known_digest() {
-        // FIPS 180-4, and the first line of every other implementation's tests.
+        // FIPS 180-4, and the first test of most other implementations.
         assert_eq!(sha256_bytes(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"abc".repeat(50_000)).unwrap();

@@ -1,6 +1,7 @@
-//! Content digests of files outside the store, remembered by (path, size, mtime, inode, ctime, device) so that they are
-//! read once. Not those of file systems that are read-only as a whole (images): another image mounted at the same place may
-//! agree in all of these.
+//! Hashes external files, with digests cached by (path, size, mtime, inode, ctime, device).
+//!
+//! Digests on read-only file systems (images) are not cached: another image mounted at the same place may agree in all
+//! of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -17,22 +18,22 @@ use super::seen::{SeenFile, SeenSource};
 use crate::operator::listing::{FileStat, file_name, files_of};
 use crate::operator::{Source, SourceProblem};
 
-/// A file changed this recently may change again under the same time stamp: its digest is not remembered, and it is read
-/// again after the node ran. A page of a mapped file gets a new time stamp only once it was written back, which takes
+/// Files changed within this time are hashed again after the node ran, and their digest is not cached: they may change
+/// again under the same time stamp. A page of a mapped file gets a new time stamp only when it is written back, after
 /// half a minute (`vm.dirty_expire_centisecs`) and a little more.
 const RACY: Duration = Duration::from_mins(1);
-/// Time stamps of a local file system have at least this grain: after so long another change gets another stamp.
+/// Resolution of a local file system's time stamps: after this time, another change gets another stamp.
 const GRAIN: Duration = Duration::from_millis(20);
-/// How often a file that changes while it is digested is tried.
+/// Attempts to hash a file that changes meanwhile.
 const TRIES: u32 = 5;
 
-/// What was seen of a file when it was hashed.
+/// Metadata and digest of a hashed file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatRecord {
     size: u64,
     mtime_ns: u128,
     inode: u64,
-    /// When the file system says that it changed: no program sets that.
+    /// Time of the last change according to the file system; programs cannot set it.
     #[serde(default)]
     ctime_ns: i128,
     #[serde(default)]
@@ -52,25 +53,25 @@ impl StatRecord {
     }
 }
 
-/// Asks a program for its version; `None`: it does not say.
+/// Asks a program for its version; `None` if it does not report one.
 pub type AskVersion = fn(&Path) -> Option<String>;
 
-/// Digests of outside files. Threads share it: a file that is being hashed delays no lookup of another one.
+/// Digests of external files, shared by threads: hashing one file does not delay the lookup of another.
 pub struct SourceDigests {
     known: Mutex<BTreeMap<PathBuf, StatRecord>>,
     changed: AtomicBool,
     stopped: Box<dyn Fn() -> bool + Send + Sync>,
     ask: AskVersion,
-    /// What programs answered: each is asked once.
+    /// Reported versions: each program is asked once.
     versions: Mutex<BTreeMap<PathBuf, Option<String>>>,
-    /// Held while a file is hashed: two nodes that read the same file hash it once.
+    /// Held while a file is hashed, so that two nodes that read the same file hash it once.
     hashing: Mutex<()>,
     /// Devices of read-only file systems, as `major:minor`.
     read_only: BTreeSet<String>,
 }
 
 impl SourceDigests {
-    /// Starts from what an earlier run saw. `ask` asks programs for their versions.
+    /// Starts from the digests of an earlier run. `ask` asks programs for their versions.
     #[must_use]
     pub fn new(known: BTreeMap<PathBuf, StatRecord>, ask: AskVersion) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -86,25 +87,26 @@ impl SourceDigests {
         }
     }
 
-    /// Gives up with [`SourceProblem::Stopped`] once `stopped` says so.
+    /// Stops with [`SourceProblem::Stopped`] once `stopped` returns true.
     #[must_use]
     pub fn until(mut self, stopped: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.stopped = Box::new(stopped);
         self
     }
 
-    /// What to keep for the next run, if anything is new.
+    /// Returns the digests to store for the next run, if any changed.
     #[must_use]
     pub fn changed(&self) -> Option<BTreeMap<PathBuf, StatRecord>> {
         self.changed.load(Ordering::Relaxed).then(|| locked(&self.known).clone())
     }
 
-    /// The identities of sources (one per file, in path order), and what was seen of the files of each. Sources on other
-    /// machines are identified by their address: a URL that changes its content must change its name (a revision, a version), or the
-    /// node must be told to run, to be read again.
+    /// Returns the identities of sources (one per file, in path order), and the files seen for each.
+    ///
+    /// Remote sources are identified by their address. If the content of a URL changes, its name must change too (a
+    /// revision, a version), or the node must be forced to run.
     ///
     /// # Errors
-    /// When a file is missing or unreadable, or the run was told to stop.
+    /// Fails if a file is missing or unreadable, or the run was stopped.
     pub fn identify(
         &self,
         sources: &[Source],
@@ -155,7 +157,7 @@ impl SourceDigests {
         Ok((identities, SeenSource { written, files, folders, notes: listing.notes }))
     }
 
-    /// A program by its version, or by its content where it does not tell one.
+    /// Identifies a program by its version, or by its content if it reports none.
     fn program(&self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
         let Some(version) = self.version(path) else { return self.by_content(path, written) };
         let name = program_name(path);
@@ -182,8 +184,8 @@ impl SourceDigests {
         Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
     }
 
-    /// The digest of a file that did not change while it was read, what was seen of it, and whether it is so young that it
-    /// may change unseen.
+    /// Returns the metadata and digest of a file that did not change while it was read, and whether it is so recent
+    /// that it may change unnoticed.
     fn digest(&self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
         if let Some((seen, digest)) = self.remembered(file)? {
             return Ok((seen, digest, false));
@@ -209,14 +211,14 @@ impl SourceDigests {
         Err(std::io::ErrorKind::ResourceBusy.into())
     }
 
-    /// The digest of a file that did not change since it was hashed.
+    /// Returns the metadata and digest of a file that did not change since it was hashed.
     fn remembered(&self, file: &Path) -> std::io::Result<Option<(FileStat, Digest)>> {
         let seen = settled(file)?;
         let known = locked(&self.known).get(file).filter(|known| known.stat() == seen).map(|known| known.digest);
         Ok(known.filter(|_| self.lasts(&seen)).map(|digest| (seen, digest)))
     }
 
-    /// Whether a digest of a file on that device may be remembered.
+    /// Returns whether a digest of a file on that device may be remembered.
     fn lasts(&self, seen: &FileStat) -> bool {
         !self.read_only.contains(&numbers(seen.device))
     }
@@ -226,7 +228,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the file system says of a file, once its time stamp is so old that another change gives another one.
+/// Returns a file's metadata once its time stamp is old enough for another change to get a new stamp.
 fn settled(file: &Path) -> std::io::Result<FileStat> {
     let mut stat = FileStat::of(file)?;
     for _ in 0..TRIES {
@@ -247,15 +249,16 @@ fn identity(name: &str, content: &str) -> SourceIdentity {
     SourceIdentity { name: name.to_owned(), content: content.to_owned(), place: 0 }
 }
 
-/// `major:minor` of a device, as Linux packs them.
+/// Returns `major:minor` of a device, as Linux packs them.
 fn numbers(device: u64) -> String {
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);
     let minor = (device & 0xff) | ((device >> 12) & 0xffff_ff00);
     format!("{major}:{minor}")
 }
 
-/// The devices of all file systems that are read-only as a whole, not only where they are mounted. The third field of a line
-/// of `/proc/self/mountinfo` is the device, the third one behind ` - ` has the options of the file system itself.
+/// Returns the devices of all file systems that are read-only as a whole, not only where mounted. In a line of
+/// `/proc/self/mountinfo`, the third field is the device, and the third field after ` - ` has the file system's own
+/// options.
 fn read_only_devices(mounts: &str) -> BTreeSet<String> {
     let device = |line: &str| {
         let (mount, system) = line.split_once(" - ")?;
@@ -273,7 +276,7 @@ fn unreadable(written: &str, error: &std::io::Error) -> SourceProblem {
     }
 }
 
-/// Bytes that end in an error once the run is told to stop.
+/// A reader that fails once the run is stopped.
 struct Stoppable<'a, R> {
     bytes: R,
     stopped: &'a (dyn Fn() -> bool + Send + Sync),
@@ -282,7 +285,7 @@ struct Stoppable<'a, R> {
 impl<R: Read> Read for Stoppable<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if (self.stopped)() {
-            // Not `Interrupted`: readers try again after that.
+            // Not `Interrupted`: readers retry after that.
             return Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
         }
         self.bytes.read(buffer)

@@ -1,4 +1,4 @@
-//! Walks one row back to its sources: through the nodes that passed it on, to the rows that it names as parents.
+//! Traces one row back to its sources: through the nodes that passed it on, to the rows that it names as parents.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,64 +14,64 @@ use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, OperatorError, RowsInput};
 use crate::store::{ArtifactId, Store};
 
-/// One row and all it came from.
+/// A row and everything it derives from.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Ancestry {
-    /// Rows: the one asked for, then its parents, each once.
+    /// Rows: the requested one, then its parents, each once.
     pub rows: Vec<Ancestor>,
 }
 
-/// A row, wherever it stands.
+/// A row with all its locations.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ancestor {
     /// Its record kind.
     pub kind: String,
     /// Its id.
     pub id: String,
-    /// Where it stands, from the last table that holds it back to the first.
+    /// The tables that contain it, from the last one back to the first.
     pub places: Vec<Place>,
-    /// The rows that it names.
+    /// The rows that it names as parents.
     pub parents: Vec<ParentLink>,
 }
 
-/// A row in a table.
+/// The location of a row in a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     /// The table.
     pub artifact: ArtifactId,
-    /// Number of the row there, from 0.
+    /// Row number, from 0.
     pub row: u64,
-    /// Its id there.
+    /// Id of the row in this table.
     pub id: String,
-    /// The node that made the table.
+    /// The node that produced the table.
     pub node: Option<String>,
     /// Its output port.
     pub port: Option<String>,
-    /// Its key.
+    /// Key of the node's result.
     pub key: Option<NodeKey>,
-    /// Columns in which it differs from the same row of the table before.
+    /// Columns that differ from the same row in the previous table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
 }
 
-/// A parent that a row names.
+/// A parent named by a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParentLink {
-    /// The column that names it.
+    /// The column that names the parent.
     pub column: String,
-    /// Its id.
+    /// Id of the parent.
     pub id: String,
-    /// Where it is named in lists, outermost first, from 0: `[3, 0]` is the first observation of turn 3.
+    /// Positions in nested lists, outermost first, from 0: `[3, 0]` is the first observation of turn 3.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<Vec<usize>>,
-    /// Its place among the rows; `None` when no table behind this one has it.
+    /// Index among the rows; `None` if no upstream table contains it.
     pub row: Option<usize>,
     /// Why it was not found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// An artifact as one result gave it: equal bytes may have been passed on by several nodes.
+/// An artifact as the output of one result: several nodes may have passed on equal bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct At {
     artifact: ArtifactId,
@@ -87,10 +87,10 @@ struct Walk<'a> {
     known: BTreeMap<(ArtifactId, u64), usize>,
 }
 
-/// The row of that id in `start` (or, where that is a folder, in the nearest table behind it), and all its ancestors.
+/// Returns the row with that id in `start` (for a folder: in the nearest upstream table), and all its ancestors.
 ///
 /// # Errors
-/// When there is no such row, or a table cannot be read.
+/// Fails if the row does not exist or a table cannot be read.
 pub fn ancestry(
     store: &Store,
     closure: &Closure,
@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
         Self { store, closure, by_key, tables, found: Ancestry::default(), known }
     }
 
-    /// The artifact as that result gave it, or as the last one of the closure did that has it.
+    /// Returns the artifact as the output of that result, or of the last result of the closure that has it.
     fn start(&self, artifact: ArtifactId, key: Option<NodeKey>) -> At {
         let port = |step: &Step| {
             let (port, _) = step.result.outputs.iter().find(|(_, output)| output.id == artifact)?;
@@ -136,13 +136,13 @@ impl<'a> Walk<'a> {
         self.by_key.get(&at.maker.as_ref()?.key).copied()
     }
 
-    /// What the result took that gave this.
+    /// Returns the inputs of the result that produced an artifact.
     fn inputs(&self, at: &At) -> Vec<At> {
         let inputs = self.maker(at).map(|step| step.inputs.as_slice()).unwrap_or_default();
         inputs.iter().map(|input| At { artifact: input.id, maker: input.maker.clone() }).collect()
     }
 
-    /// The table of an artifact; `None` for folders and for what is gone.
+    /// Returns the table of an artifact; `None` for folders and missing artifacts.
     fn table(&mut self, id: &ArtifactId) -> Option<RowsInput> {
         let open = || match self.store.open_input(id) {
             Ok(InputArtifact::Rows(rows)) => Some(rows),
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
         self.tables.entry(*id).or_insert_with(open).clone()
     }
 
-    /// Rows of a kind in the tables behind an artifact, the nearest table first.
+    /// Returns rows of a kind from upstream tables, searching the nearest table first.
     fn behind(&mut self, at: &At, kind: Option<RecordKind>, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
         let mut found = Found::new();
         let mut missing = wanted.clone();
@@ -173,7 +173,7 @@ impl<'a> Walk<'a> {
         Ok(found)
     }
 
-    /// Takes a row in: itself, and where it stood before. Gives its place among the rows.
+    /// Adds a row with all its earlier locations. Returns its index among the rows.
     fn add(&mut self, at: At, place: RowPlace) -> Result<usize, OperatorError> {
         if let Some(known) = self.known.get(&(at.artifact, place.row)) {
             return Ok(*known);
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
         let mut next = Some((at, place));
         let mut after: Option<RecordBatch> = None;
         let mut seen = BTreeSet::new();
-        // Records that were forged could go round in a circle.
+        // Forged records could form a cycle.
         while let Some((at, place)) = next.take().filter(|(at, place)| seen.insert((at.clone(), place.row))) {
             self.known.entry((at.artifact, place.row)).or_insert(number);
             let row = self.table(&at.artifact).map(|table| read_row(&table, place.row)).transpose()?.flatten();
@@ -213,8 +213,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The same row in a table that the maker of this one took: by its id, or by the id that it had before it was
-    /// repeated.
+    /// Returns the same row in an input of this table's node: by its id, or by its id before it was repeated.
     fn before(&mut self, at: &At, kind: RecordKind, id: &str) -> Result<Option<(At, RowPlace)>, OperatorError> {
         let inputs = self.inputs(at);
         let ids: Vec<String> = [Some(id), repeated_id(id)].into_iter().flatten().map(str::to_owned).collect();
@@ -230,7 +229,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// Finds the parents of a row where it was made; gives those that were not known before.
+    /// Adds the parents of a row, as named where it was produced. Returns those that are new.
     fn parents(&mut self, number: usize) -> Result<Vec<usize>, OperatorError> {
         let Some(place) = self.found.rows[number].places.last().cloned() else { return Ok(Vec::new()) };
         let Some(table) = self.table(&place.artifact) else { return Ok(Vec::new()) };
@@ -260,7 +259,7 @@ impl<'a> Walk<'a> {
     fn why_missing(&self, at: &At, kind: Option<RecordKind>) -> String {
         let kind = kind.map_or_else(String::new, |kind| format!("{kind} "));
         let Some(step) = self.maker(at) else {
-            return "no record in the store says what this table was made from".to_owned();
+            return "no record in the store names the inputs of this table".to_owned();
         };
         let gone = self.closure.steps.iter().flat_map(|step| &step.inputs).find(|input| {
             let is_table = input.artifact_type.ends_with(" rows");
@@ -271,14 +270,14 @@ impl<'a> Walk<'a> {
                 let maker = input.maker.as_ref().and_then(|maker| self.closure.step(&maker.key));
                 let gone = maker.and_then(|maker| maker.collected.as_ref());
                 let gone = gone.map_or_else(|| "is gone from the store".to_owned(), |gone| format!("was {gone}"));
-                format!("the artifact {} behind it {gone}", input.id.digest().short())
+                format!("its upstream artifact {} {gone}", input.id.digest().short())
             }
-            None => format!("no {kind}table behind `{}` has it", step.name()),
+            None => format!("no {kind}table upstream of `{}` contains it", step.name()),
         }
     }
 }
 
-/// The first row of each id in a table.
+/// Returns the first row of each id in a table.
 fn in_table(at: &At, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Found, OperatorError> {
     let mut found = Found::new();
     for place in rows_with(table, &["id"], wanted)? {
@@ -287,7 +286,7 @@ fn in_table(at: &At, table: &RowsInput, wanted: &BTreeSet<String>) -> Result<Fou
     Ok(found)
 }
 
-/// Names of the columns of both rows whose values differ.
+/// Returns the names of columns of both rows whose values differ.
 fn differing(after: &RecordBatch, before: &RecordBatch) -> Vec<String> {
     let schema = after.schema();
     let differs = |name: &&String| match (after.column_by_name(name), before.column_by_name(name)) {

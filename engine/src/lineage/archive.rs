@@ -1,9 +1,11 @@
-//! One file with an artifact and all that made it, to be opened in another store.
+//! Archives: one file that carries an artifact with its lineage to another store.
 //!
-//! A `tar` compressed with zstd: first `searchmill-archive.json`, which names every other file with its size and its
-//! digest, then those files in that order, laid out as in a store. Times, owners and modes are fixed, so that the same
-//! things give the same bytes. Importing takes only what stands in the list, only plain files, only in the places that a
-//! store has; it checks all digests before anything is visible, and changes nothing that is there.
+//! An archive is a `tar` compressed with zstd. Its first file, `searchmill-archive.json`, lists all other files with
+//! size and digest. The others follow in that order, laid out as in a store. Times, owners and modes are fixed, so that
+//! equal content gives equal bytes.
+//!
+//! An import accepts only listed, regular files at valid paths of a store. It verifies all digests before anything
+//! becomes visible, and changes nothing that exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -19,27 +21,27 @@ use crate::store::{
     memo_place, record_place, run_time,
 };
 
-/// Version of the layout of archives.
+/// Version of the archive format.
 pub const ARCHIVE_FORMAT: u32 = 1;
-/// The list of files, the first one.
+/// The list of files, the first file.
 const MANIFEST: &str = "searchmill-archive.json";
-/// Longest list of files: some 300,000 of them.
+/// Limit of the list's size: about 300,000 files.
 const MANIFEST_BYTES: u64 = 48 << 20;
-/// How far the clock of the machine that exported may be ahead.
+/// Tolerated difference between the clocks of exporting and importing machine.
 const AHEAD: Duration = Duration::from_hours(24);
-/// zstd's own default.
+/// Compression level: zstd's default.
 const LEVEL: i32 = 3;
 
-/// What an archive is about.
+/// The subject of an archive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Root {
     /// The artifact.
     pub artifact: ArtifactId,
-    /// The key of the result that made it, if it is known.
+    /// Key of the result that produced it, if known.
     pub key: Option<NodeKey>,
-    /// What it is called: `pipeline/node.port`.
+    /// Its name: `pipeline/node.port`.
     pub name: String,
-    /// The run that it was taken from, if it is known.
+    /// The run it was taken from, if known.
     pub run: Option<String>,
 }
 
@@ -51,7 +53,7 @@ struct FileEntry {
     digest: Digest,
 }
 
-/// What is read of a list before anything else of it is believed.
+/// The version, read before anything else of the list is trusted.
 #[derive(Deserialize)]
 struct Version {
     format: u64,
@@ -70,15 +72,15 @@ struct Manifest {
 /// What to export.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// An artifact with its lineage; without one, only remembered rows.
+    /// An artifact with its lineage; without one, only cached rows.
     pub root: Option<Root>,
-    /// Of the artifacts, only those of the root's own result; of all others only what is known of them.
+    /// Whether to include only the artifacts of the root's own result; of all others, only records.
     pub shallow: bool,
-    /// The remembered rows of the external nodes of the lineage (or of all, without a root).
+    /// Whether to include cached rows of external nodes in the lineage (all of the store without a root).
     pub memo: bool,
 }
 
-/// What an archive holds.
+/// Contents of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Census {
     /// Artifacts.
@@ -87,21 +89,21 @@ pub struct Census {
     pub results: usize,
     /// Runs.
     pub runs: usize,
-    /// Remembered rows.
+    /// Cached rows.
     pub rows: usize,
     /// Bytes before compression.
     pub bytes: u64,
-    /// Artifacts of the lineage that are not in the store any more.
+    /// Artifacts of the lineage that are missing in the store.
     pub missing: usize,
 }
 
-/// Why an archive is not taken.
+/// Why an archive is not imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The archive is not what it should be.
+    /// The archive is invalid.
     #[error("the archive is refused, nothing of it was taken: {0}")]
     Refused(String),
 }
@@ -116,19 +118,19 @@ enum Body {
     Text(Vec<u8>),
 }
 
-/// An archive that is ready to be written.
+/// An archive ready to be written.
 pub struct Export {
     manifest: Manifest,
     bodies: Vec<Body>,
-    /// What is in it.
+    /// Its contents.
     pub census: Census,
 }
 
 impl Export {
-    /// Gathers what was asked for, and checks the digest of every artifact.
+    /// Collects the requested content and verifies the digest of every artifact.
     ///
     /// # Errors
-    /// When the root is not in the store, or something is damaged.
+    /// Fails if the root is not in the store or something is damaged.
     pub fn gather(store: &Store, request: &Request) -> Result<Self, StoreError> {
         let (root, shallow) = (request.root.clone(), request.shallow);
         let searchmill = env!("CARGO_PKG_VERSION").to_owned();
@@ -148,7 +150,7 @@ impl Export {
         Ok(export)
     }
 
-    /// Adds a root's lineage; gives the memos of rows and answers that its results used.
+    /// Adds a root's lineage. Returns the memos of rows and answers used by its results.
     fn lineage(&mut self, store: &Store, root: &Root, shallow: bool) -> Result<BTreeSet<Digest>, StoreError> {
         let makers = Makers::read(store);
         let preferred = run_keys(store, root.run.as_deref());
@@ -181,7 +183,7 @@ impl Export {
         for name in RUN_FILES {
             let path = store.root().join("runs").join(id).join(name);
             let text = std::fs::read(&path).map_err(unreadable(&path))?;
-            // A run that is still going may be half-way through a line.
+            // The last line of an active run may be incomplete.
             let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let text = if name == "run.json" { text } else { text[..whole].to_vec() };
             self.text(format!("runs/{id}/{name}"), text);
@@ -200,7 +202,7 @@ impl Export {
 
     fn artifact(&mut self, store: &Store, id: &ArtifactId, needed: bool) -> Result<(), StoreError> {
         let short = id.digest().short();
-        // What is there but damaged is found below.
+        // Damage is detected below.
         let brought = store.bring(id);
         let Some(artifact) = store.artifact(id).filter(|_| brought != Err(Damage::Missing) || !store.is_shared())
         else {
@@ -247,7 +249,7 @@ impl Export {
     /// Writes the archive.
     ///
     /// # Errors
-    /// When a file cannot be read or `out` cannot be written.
+    /// Fails if a file cannot be read or `out` cannot be written.
     pub fn write(self, out: impl Write) -> std::io::Result<()> {
         let mut encoder = zstd::Encoder::new(out, LEVEL)?;
         encoder.include_checksum(true)?;
@@ -285,28 +287,28 @@ fn run_keys(store: &Store, run: Option<&str>) -> BTreeSet<NodeKey> {
     run.map(|run| store.run_nodes(run)).into_iter().flatten().filter_map(|node| node.key).collect()
 }
 
-/// What an import came to.
+/// Outcome of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// Artifacts that are new here.
+    /// New artifacts.
     pub artifacts: usize,
-    /// Results that are new here.
+    /// New results.
     pub results: usize,
-    /// Runs that are new here.
+    /// New runs.
     pub runs: usize,
-    /// Remembered rows that are new here.
+    /// New cached rows.
     pub rows: usize,
-    /// Things that were here before.
+    /// Objects that existed already.
     pub known: usize,
-    /// Results that were here before with other outputs; those here stay.
+    /// Results that existed already with other outputs; the existing ones stay.
     pub different: usize,
-    /// What the archive is about.
+    /// The subject of the archive.
     pub root: Option<String>,
-    /// The artifact that it is about.
+    /// The subject's artifact.
     pub artifact: Option<ArtifactId>,
 }
 
-/// A place that a store has.
+/// A valid path of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Artifact(ArtifactId, String),
@@ -316,7 +318,7 @@ enum Place {
 }
 
 impl Place {
-    /// Reads a path. It is taken only if it is written exactly as this program writes it.
+    /// Parses a path. Accepts it only if this program would write exactly the same path.
     fn parse(path: &str) -> Option<Self> {
         let digest = |hex: &str| Digest::parse(hex).filter(|digest| digest.hex() == hex);
         let parts: Vec<&str> = path.split('/').collect();
@@ -345,16 +347,16 @@ impl Place {
     }
 }
 
-/// Components that lead down and nowhere else.
+/// Whether all components lead downwards.
 fn is_plain(components: &[&str]) -> bool {
     let plain = |name: &&str| !name.is_empty() && *name != "." && *name != ".." && !name.contains(['\\', '\0', ':']);
     !components.is_empty() && components.iter().all(plain)
 }
 
-/// Takes an archive into a store.
+/// Imports an archive into a store.
 ///
 /// # Errors
-/// When the archive is damaged or odd in any way (then nothing was taken), or the store cannot be written.
+/// Fails if the archive is damaged or irregular in any way (then nothing is imported), or the store cannot be written.
 pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError> {
     let decoder = zstd::Decoder::new(input).map_err(|error| refused(error.to_string()))?;
     let mut tar = tar::Archive::new(decoder);
@@ -368,7 +370,7 @@ pub fn import(store: &Store, input: impl Read) -> Result<Imported, ArchiveError>
     }
     if let Some(more) = entries.next() {
         let path = more.map(|entry| entry_path(&entry)).unwrap_or_default();
-        return Err(refused(format!("`{path}` is not in its list")));
+        return Err(refused(format!("`{path}` is not listed")));
     }
     let checked = check(&intake, &manifest, &places)?;
     let admitted = admit(&intake, checked, manifest.root)?;
@@ -385,7 +387,7 @@ fn entry_path(entry: &tar::Entry<'_, impl Read>) -> String {
 fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, ArchiveError> {
     let entry = entry.ok_or_else(|| refused("it is empty"))?.map_err(|error| refused(error.to_string()))?;
     if entry_path(&entry) != MANIFEST || !entry.header().entry_type().is_file() {
-        return Err(refused(format!("it does not begin with {MANIFEST}: it is no archive of searchmill's")));
+        return Err(refused(format!("not a searchmill archive: it does not start with {MANIFEST}")));
     }
     if entry.size() > MANIFEST_BYTES {
         let (found, most) = (entry.size() >> 20, MANIFEST_BYTES >> 20);
@@ -405,10 +407,10 @@ fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
     let mut seen = BTreeSet::new();
     let mut places = Vec::with_capacity(manifest.files.len());
     for file in &manifest.files {
-        let odd = || refused(format!("`{}` is no place in a store", file.path));
+        let odd = || refused(format!("`{}` is not a path of a store", file.path));
         let place = Place::parse(&file.path).ok_or_else(odd)?;
         if !seen.insert(place.clone()) {
-            return Err(refused(format!("`{}` is in its list twice", file.path)));
+            return Err(refused(format!("`{}` is listed twice", file.path)));
         }
         places.push(place);
     }
@@ -419,10 +421,10 @@ fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place:
     let mut entry = entry.map_err(|error| refused(error.to_string()))?;
     let path = entry_path(&entry);
     if path != file.path || !entry.header().entry_type().is_file() {
-        return Err(refused(format!("where {} should be, there is `{path}` or no plain file", file.path)));
+        return Err(refused(format!("expected the regular file {}, found `{path}`", file.path)));
     }
     if entry.size() != file.bytes {
-        return Err(refused(format!("{path} has {} bytes instead of {}", entry.size(), file.bytes)));
+        return Err(refused(format!("{path} has {} bytes, listed are {}", entry.size(), file.bytes)));
     }
     let mut content = Tracked { inner: &mut entry, failed: None };
     let taken = intake.add(&place.path(), &mut content, file.bytes);
@@ -431,11 +433,11 @@ fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place:
     }
     match taken? {
         (digest, bytes) if digest == file.digest && bytes == file.bytes => Ok(()),
-        _ => Err(refused(format!("{path} is not what the archive's list says (its digest differs)"))),
+        _ => Err(refused(format!("{path} does not match the list (digest differs)"))),
     }
 }
 
-/// Tells a fault of the archive from one of the disk.
+/// A reader that distinguishes archive faults from disk faults.
 struct Tracked<'a> {
     inner: &'a mut dyn Read,
     failed: Option<String>,
@@ -451,7 +453,7 @@ impl Read for Tracked<'_> {
     }
 }
 
-/// What an archive holds, checked.
+/// The verified contents of an archive.
 #[derive(Default)]
 struct Checked {
     artifacts: BTreeMap<ArtifactId, Vec<(String, Digest)>>,
@@ -472,38 +474,38 @@ fn check(intake: &Intake, manifest: &Manifest, places: &[Place]) -> Result<Check
                 }
             }
             Place::Result(key, folder) => {
-                let result = intake.result(key, folder).ok_or_else(|| wrong("is no record of that key"))?;
+                let result = intake.result(key, folder).ok_or_else(|| wrong("is not a record of that key"))?;
                 checked.results.push((result, folder));
             }
             Place::Run(id, _) => drop(checked.runs.insert(id.clone())),
             Place::Memo(base, segment) => {
                 let rows = intake.memo_rows(base, segment).filter(|_| *segment == file.digest);
-                rows.ok_or_else(|| wrong("holds something else than remembered rows"))?;
+                rows.ok_or_else(|| wrong("contains something other than cached rows"))?;
                 checked.memos.push((*base, *segment));
             }
         }
     }
     if let Some((id, _)) = checked.artifacts.iter().find(|(id, files)| !intake.holds_artifact(id, files)) {
-        return Err(refused(format!("the files of the artifact {id} do not make that artifact")));
+        return Err(refused(format!("the files of the artifact {id} do not match it")));
     }
     checked.runs.iter().try_for_each(|id| check_run(intake, id))?;
     Ok(checked)
 }
 
-/// A run of later than tomorrow would be the newest one for good: in lists, and for what is collected.
+/// Rejects a run dated later than tomorrow: it would stay the newest one, in lists and for collection.
 fn check_run(intake: &Intake, id: &str) -> Result<(), ArchiveError> {
     let run = intake.run(id).ok_or_else(|| refused(format!("the record of the run {id} cannot be read")))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let latest = (now + AHEAD).as_secs_f64();
     let times = [run_time(id), Some(run.started), run.finished];
     if times.into_iter().flatten().any(|time| time > latest) {
-        let why = "lies in the future: the clock of this machine or of the exporting one is wrong by more than a day";
+        let why = "is dated in the future: the clock of this machine or of the exporting one is off by more than a day";
         return Err(refused(format!("the run {id} {why}")));
     }
     Ok(())
 }
 
-/// Files first, then what speaks of them.
+/// Admits files first, then the records that refer to them.
 fn admit(intake: &Intake, checked: Checked, root: Option<Root>) -> Result<Imported, ArchiveError> {
     let artifact = root.as_ref().map(|root| root.artifact);
     let mut imported = Imported { artifact, root: root.map(|root| root.name), ..Imported::default() };

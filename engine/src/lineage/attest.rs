@@ -1,5 +1,5 @@
-//! Attestations: what an artifact is and what made it, as an in-toto Statement v1 with a SLSA provenance v1 predicate,
-//! signed with an Ed25519 key in a DSSE envelope.
+//! Attestations: an artifact and its provenance as an in-toto Statement v1 with a SLSA provenance v1 predicate, signed
+//! with an Ed25519 key in a DSSE envelope.
 //!
 //! Sources: <https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md>, <https://slsa.dev/spec/v1.0/provenance>,
 //! <https://github.com/secure-systems-lab/dsse/blob/master/protocol.md>.
@@ -23,13 +23,13 @@ use crate::store::{ArtifactId, Makers, NodeResult, Store, StoreError};
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "https://slsa.dev/provenance/v1";
 const PAYLOAD: &str = "application/vnd.in-toto+json";
-/// What the params of the predicate mean.
+/// Defines the params of the predicate.
 const BUILD_TYPE: &str = "urn:searchmill:pipeline:v1";
 const BUILDER: &str = "urn:searchmill:engine";
-/// The name of an artifact's own digest, which is over its type and the digests of its files.
+/// Name of an artifact's own digest, over its type and the digests of its files.
 const ARTIFACT: &str = "searchmillArtifact";
 
-/// What an attestation is about and what it says.
+/// The statement of an attestation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
     /// Always `https://in-toto.io/Statement/v1`.
@@ -37,45 +37,45 @@ pub struct Statement {
     pub statement_type: String,
     /// The artifact, then its files.
     pub subject: Vec<Subject>,
-    /// What the predicate is.
+    /// The predicate's type.
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
-    /// What made it.
+    /// The provenance.
     pub predicate: Value,
 }
 
-/// One thing that an attestation is about.
+/// A subject of an attestation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// `pipeline/node.port`, or that with a file of it.
+    /// `pipeline/node.port`, or a file of it.
     pub name: String,
     /// Digests by algorithm.
     pub digest: BTreeMap<String, String>,
 }
 
-/// Why an attestation is not believed.
+/// Why an attestation is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttestError {
     /// It cannot be read.
-    #[error("this is no DSSE envelope with an in-toto statement: {0}")]
+    #[error("not a DSSE envelope with an in-toto statement: {0}")]
     Unreadable(String),
-    /// Signed by nobody, by another key, or changed after it was signed.
-    #[error("no signature in it was made with this key over this content")]
+    /// Unsigned, signed by another key, or changed after it was signed.
+    #[error("no signature by this key over this content")]
     Unsigned,
     /// The key cannot be read.
-    #[error("this is no Ed25519 key in PEM form: {0}")]
+    #[error("not an Ed25519 key in PEM form: {0}")]
     Key(String),
 }
 
-/// How something in a store compares with what an attestation says of it.
+/// How the store compares with an attestation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
-    /// It is what was attested.
+    /// Equal to what was attested.
     Same,
-    /// It is something else.
+    /// Different from what was attested.
     Different,
-    /// It is not there.
+    /// Not in the store.
     Missing,
 }
 
@@ -94,33 +94,33 @@ struct EnvelopeSignature {
     sig: String,
 }
 
-/// A key that signs.
+/// A signing key.
 pub struct SecretKey(SigningKey);
 
-/// A key that verifies.
+/// A verification key.
 #[derive(Clone, Debug)]
 pub struct PublicKey(VerifyingKey);
 
 impl SecretKey {
-    /// A new one, from the operating system's random numbers.
+    /// Generates a key from the operating system's random numbers.
     ///
     /// # Errors
-    /// When there are none.
+    /// Fails if there are none.
     pub fn generate() -> Result<Self, AttestError> {
         let mut secret = [0; 32];
         rand::rngs::OsRng.try_fill_bytes(&mut secret).map_err(|error| AttestError::Key(error.to_string()))?;
         Ok(Self(SigningKey::from_bytes(&secret)))
     }
 
-    /// From PKCS #8 PEM, as written by [`SecretKey::to_pem`] or `openssl genpkey -algorithm ed25519`.
+    /// Parses PKCS #8 PEM, as written by [`SecretKey::to_pem`] or `openssl genpkey -algorithm ed25519`.
     ///
     /// # Errors
-    /// When it is something else.
+    /// Fails on any other format.
     pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
         SigningKey::from_pkcs8_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
     }
 
-    /// As PKCS #8 PEM (version 1, which every tool reads).
+    /// Encodes the key as PKCS #8 PEM (version 1, which every tool reads).
     ///
     /// # Errors
     /// Never in practice: the encoding has a fixed size.
@@ -130,7 +130,7 @@ impl SecretKey {
         Ok(pem.to_string())
     }
 
-    /// The key that verifies what this one signs.
+    /// Returns the verification key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
@@ -139,7 +139,7 @@ impl SecretKey {
     /// Signs a statement.
     ///
     /// # Errors
-    /// When the statement cannot be written as JSON.
+    /// Fails if the statement cannot be written as JSON.
     pub fn sign(&self, statement: &Statement) -> Result<String, AttestError> {
         let unreadable = |error: serde_json::Error| AttestError::Unreadable(error.to_string());
         let payload = serde_json::to_vec(statement).map_err(unreadable)?;
@@ -152,15 +152,15 @@ impl SecretKey {
 }
 
 impl PublicKey {
-    /// From SPKI PEM (`BEGIN PUBLIC KEY`).
+    /// Parses SPKI PEM (`BEGIN PUBLIC KEY`).
     ///
     /// # Errors
-    /// When it is something else.
+    /// Fails on any other format.
     pub fn from_pem(pem: &str) -> Result<Self, AttestError> {
         VerifyingKey::from_public_key_pem(pem).map(Self).map_err(|error| AttestError::Key(error.to_string()))
     }
 
-    /// As SPKI PEM.
+    /// Encodes the key as SPKI PEM.
     ///
     /// # Errors
     /// Never in practice.
@@ -168,7 +168,7 @@ impl PublicKey {
         self.0.to_public_key_pem(LineEnding::LF).map_err(|error| AttestError::Key(error.to_string()))
     }
 
-    /// SHA-256 of the key's DER form.
+    /// Returns the SHA-256 of the key's DER encoding.
     ///
     /// # Errors
     /// Never in practice.
@@ -177,10 +177,10 @@ impl PublicKey {
         Ok(sha256_bytes(der.as_bytes()))
     }
 
-    /// Checks a DSSE envelope and gives the statement in it. Nothing of it is read before its signature is right.
+    /// Verifies a DSSE envelope and returns its statement. The payload is parsed only after its signature was verified.
     ///
     /// # Errors
-    /// When it cannot be read, or no signature of it is this key's.
+    /// Fails if the envelope cannot be read or has no signature by this key.
     pub fn verify(&self, envelope: &[u8]) -> Result<Statement, AttestError> {
         let unreadable = |error: &dyn std::fmt::Display| AttestError::Unreadable(error.to_string());
         let envelope: Envelope = serde_json::from_slice(envelope).map_err(|error| unreadable(&error))?;
@@ -204,17 +204,17 @@ impl PublicKey {
     }
 }
 
-/// What is signed: DSSE's pre-authentication encoding.
+/// Returns the signed bytes: DSSE's pre-authentication encoding.
 fn pre_authentication(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
     bytes.extend(payload);
     bytes
 }
 
-/// The statement about an artifact of a store: its files with their digests, and all steps, inputs and sources behind it.
+/// Returns the statement about an artifact: its files with digests, and all upstream steps, inputs and sources.
 ///
 /// # Errors
-/// When the artifact is not in the store, or is damaged.
+/// Fails if the artifact is missing or damaged.
 pub fn statement(store: &Store, root: &Root) -> Result<Statement, StoreError> {
     let makers = Makers::read(store);
     let nodes = root.run.as_ref().map(|run| store.run_nodes(run)).unwrap_or_default();
@@ -289,7 +289,7 @@ fn predicate(
     })
 }
 
-/// One result: what ran with what, and what came of it.
+/// Describes one result: its operator, inputs and outputs.
 fn step(result: &NodeResult, names: &BTreeMap<NodeKey, String>) -> Value {
     let outputs: BTreeMap<&String, String> =
         result.outputs.iter().map(|(port, output)| (port, output.id.to_string())).collect();
@@ -304,7 +304,7 @@ fn step(result: &NodeResult, names: &BTreeMap<NodeKey, String>) -> Value {
     })
 }
 
-/// Outside files of all steps: those with a digest, and those known by their address alone.
+/// Returns external files of all steps: those with a digest, and those identified by address.
 fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let rows = results.iter().flat_map(|result| result.preimage["sources"].as_array().into_iter().flatten());
@@ -324,7 +324,7 @@ fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
     dependencies
 }
 
-/// Compares what an attestation is about with a store, name by name.
+/// Compares the subjects of an attestation with a store, by name.
 #[must_use]
 pub fn compare(store: &Store, statement: &Statement) -> Vec<(String, Comparison)> {
     let artifact = statement.subject.iter().find_map(|subject| ArtifactId::parse(subject.digest.get(ARTIFACT)?));
@@ -344,7 +344,7 @@ fn compare_one(store: &Store, artifact: Option<&ArtifactId>, subject: &Subject, 
     }
     let root = statement.subject.iter().find(|subject| subject.digest.contains_key(ARTIFACT));
     let name = root.and_then(|root| subject.name.strip_prefix(&root.name)?.strip_prefix('/'));
-    // Only files that the artifact itself names are opened.
+    // Only files that belong to the artifact are opened.
     let known = store
         .artifact(id)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Verifies a closure: records, artifacts and sources are what was written. Reads only.
+//! Verifies that the records, artifacts and sources of a closure are as written. Read-only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,22 +15,22 @@ use super::trace::{GraphSource, Roots, sources};
 use crate::fingerprint::{Preimage, hash_file};
 use crate::store::{ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
-/// What is found where a source was read.
+/// The state of a recorded source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceState {
     /// The recorded content.
     Unchanged,
-    /// Other content.
+    /// Different content.
     Changed,
-    /// No file.
+    /// The file is missing.
     Gone,
-    /// It is identified by name or address, not by content.
+    /// Identified by name or address, not by content.
     Named,
-    /// Its place was not recorded.
+    /// Its path was not recorded.
     Unplaced,
 }
 
-/// What is found where a source was read. Reads the whole file.
+/// Compares a source with its record. Reads the whole file.
 #[must_use]
 pub fn source_state(source: &GraphSource) -> SourceState {
     match &source.path {
@@ -44,9 +44,9 @@ pub fn source_state(source: &GraphSource) -> SourceState {
     }
 }
 
-/// Verifies everything behind `roots`: checksums and keys of records, the ledger's word (`ledger`: what the nodes of the
-/// run came to), digests of all files, and sources, as far as they are still there. A source that changed since is a
-/// note; with `strict` it is a difference.
+/// Verifies everything behind `roots`: checksums and keys of records, agreement with the ledger (`ledger`: the run's
+/// nodes), digests of all files, and sources as far as they exist. A changed source is a note, or a difference with
+/// `strict`.
 #[must_use]
 pub fn verify(
     store: &Store,
@@ -101,12 +101,12 @@ fn record(step: &Step, report: &mut Report) {
     }
     let Some(origin) = &step.result.origin else { return };
     for path in disagreeing(&step.preimage.params, &origin.params) {
-        let message = format!("param `{path}` of the key is not the one that the node is recorded to have run with");
+        let message = format!("param `{path}` of the key differs from the one recorded for the node");
         report.differs("record", step.name(), place(), message);
     }
 }
 
-/// A number of more than 15 digits may have lost its last bit on the way through the record's text.
+/// Whether a value contains a number of more than 15 digits, which may lose its last bit in the record's text.
 fn has_long_number(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64() && number.to_string().bytes().filter(u8::is_ascii_digit).count() > 15,
@@ -116,7 +116,7 @@ fn has_long_number(value: &Value) -> bool {
     }
 }
 
-/// Paths of the values of `part` that `whole` holds otherwise. (`whole` may hold more.)
+/// Returns the paths of values in `part` that differ in `whole`, which may contain more.
 fn disagreeing(part: &Value, whole: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![(String::new(), part, whole)];
@@ -161,19 +161,19 @@ fn step_sources(step: &Step, strict: bool, report: &mut Report) {
                 report.find(changed, "source", step.name(), place, "the file changed since it was read");
             }
             SourceState::Gone => {
-                report.find(changed, "source", step.name(), place, "the file is no longer there");
-                report.pass_over(what, "the file is no longer there");
+                report.find(changed, "source", step.name(), place, "the file no longer exists");
+                report.pass_over(what, "the file no longer exists");
             }
             SourceState::Unplaced => {
-                report.find(Severity::Note, "source", step.name(), place, "where the file lay was not recorded");
-                report.pass_over(what, "where the file lay was not recorded");
+                report.find(Severity::Note, "source", step.name(), place, "the file's path was not recorded");
+                report.pass_over(what, "the file's path was not recorded");
             }
             SourceState::Named if source.name == "--limit" => report.sources_unchanged += 1,
             SourceState::Named => {
-                let message = "it is known by its name or address: its content was not checked";
+                let message = "it is identified by name or address: its content was not checked";
                 report.find(Severity::Note, "source", step.name(), place, message);
                 if source.name.contains("://") {
-                    report.pass_over(what, "it is known by its address");
+                    report.pass_over(what, "it is identified by address");
                 }
             }
         }
@@ -195,22 +195,22 @@ fn ledger_agrees(catalog: &Catalog, node: &NodeRun, report: &mut Report) {
     }
 }
 
-/// An output that a record describes.
+/// An output described by a record.
 struct Claim<'a> {
     node: &'a str,
     port: &'a str,
     output: &'a OutputRecord,
 }
 
-/// An artifact, and what the records say of it.
+/// An artifact, and what records say about it.
 struct Expected<'a> {
     id: ArtifactId,
     node: String,
     port: String,
-    /// All that records say of it.
+    /// The descriptions in all records.
     claims: Vec<Claim<'a>>,
     collected: Option<&'a Collected>,
-    /// The run that replaced the result which it belonged to: no record names it any more.
+    /// The run that replaced its result; no record names the artifact any more.
     replaced: Option<&'a str>,
 }
 
@@ -259,8 +259,8 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
         && store.artifact(&expected.id).is_some()
     {
         let fault = match damage {
-            Damage::Missing => "a file of it is gone from the shared store",
-            Damage::Corrupt => "a file of it in the shared store is not what was written",
+            Damage::Missing => "one of its files is missing in the shared store",
+            Damage::Corrupt => "one of its files in the shared store is damaged",
         };
         report.differs("artifact", &expected.node, Some(label), fault);
         return;

@@ -1,4 +1,4 @@
-//! Every result of a store, by key, by what it made and by what it used.
+//! Catalog of all results of a store: by key, by output and by input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ pub struct Port {
     pub port: String,
 }
 
-/// How a result went.
+/// When and how a result was collected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Collected {
-    /// Unix time in seconds, where it is known.
+    /// Unix time in seconds, if known.
     pub time: Option<f64>,
-    /// The collection, where it is known.
+    /// The collection, if known.
     pub by: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for Collected {
     }
 }
 
-/// Every result of a store, read once.
+/// All results of a store, read once.
 #[derive(Debug)]
 pub struct Catalog {
     results: BTreeMap<NodeKey, NodeResult>,
@@ -48,7 +48,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Reads all results, and from the ledger what their nodes are called.
+    /// Reads all results, and the names of their nodes from the ledger.
     #[must_use]
     pub fn read(store: &Store) -> Self {
         let mut catalog = Self {
@@ -72,7 +72,7 @@ impl Catalog {
         catalog
     }
 
-    /// What is left of results that were collected stands for them: only their files are gone.
+    /// Adds tombstones for collected results: only their files are missing.
     fn add_collected(&mut self, store: &Store) {
         let collections = store.collections();
         for key in store.collected_keys() {
@@ -90,7 +90,7 @@ impl Catalog {
         }
     }
 
-    /// When and by which collection a result was collected, if it was.
+    /// Returns when and by which collection a result was collected, if it was.
     #[must_use]
     pub fn collected(&self, key: &NodeKey) -> Option<&Collected> {
         self.collected.get(key)
@@ -114,7 +114,7 @@ impl Catalog {
         self.damaged.insert(key, claim);
     }
 
-    /// Names as the newest run has them; where the ledger says nothing, those under which the results were made.
+    /// Names nodes as in the newest run; without a ledger entry, as recorded with the result.
     fn name(&mut self, store: &Store) {
         let mut missing: BTreeSet<NodeKey> = self.results.keys().chain(self.damaged.keys()).copied().collect();
         for run in &store.newest_runs() {
@@ -135,63 +135,63 @@ impl Catalog {
         }
     }
 
-    /// A result whose record is whole.
+    /// Returns a result whose record is intact.
     #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key)
     }
 
-    /// A result, or what a damaged record claims.
+    /// Returns a result, or the content of a damaged record.
     #[must_use]
     pub fn claim(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key).or_else(|| self.damaged.get(key)?.as_ref())
     }
 
-    /// All results whose records are whole, by key.
+    /// Returns all results with intact records, by key.
     pub fn results(&self) -> impl Iterator<Item = &NodeResult> {
         self.results.values()
     }
 
-    /// Keys of damaged records, with what they still claim.
+    /// Returns the keys of damaged records, with their readable content.
     pub fn damaged(&self) -> impl Iterator<Item = (&NodeKey, Option<&NodeResult>)> {
         self.damaged.iter().map(|(key, claim)| (key, claim.as_ref()))
     }
 
-    /// Is there a record of this key that is damaged?
+    /// Whether the record of this key is damaged.
     #[must_use]
     pub fn is_damaged(&self, key: &NodeKey) -> bool {
         self.damaged.contains_key(key)
     }
 
-    /// The ports that gave an artifact, by key. Equal bytes may have been made in several ways.
+    /// Returns the ports that produced an artifact, by key. Equal bytes may have several makers.
     #[must_use]
     pub fn makers(&self, id: &ArtifactId) -> &[Port] {
         self.makers.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// The ports that took an artifact, by key.
+    /// Returns the ports that used an artifact, by key.
     #[must_use]
     pub fn users(&self, id: &ArtifactId) -> &[Port] {
         self.users.get(id).map_or(&[], Vec::as_slice)
     }
 
-    /// All artifacts that results made, in the order of their ids.
+    /// Returns all artifacts that results produced, sorted by id.
     pub fn artifacts(&self) -> impl Iterator<Item = &ArtifactId> {
         self.makers.keys()
     }
 
-    /// What the node of a key is called.
+    /// Returns the name of a key's node.
     #[must_use]
     pub fn node(&self, key: &NodeKey) -> Option<&str> {
         self.names.get(key).map(String::as_str)
     }
 
-    /// Who made an artifact that `user` took, or that is asked for by itself.
+    /// Returns the maker of an artifact that `user` used, or that is requested by itself.
     ///
-    /// Equal bytes may have been made in several ways, and a node that changes nothing makes what it takes. Of the
-    /// results that were finished when the user started, the newest one of `preferred` (the keys of a run) is taken,
-    /// else the newest one. Where the clock says otherwise: one that did not take the artifact itself. Where no whole
-    /// record says so, a damaged one that claims it.
+    /// Equal bytes may have several makers, and a node that changes nothing produces its own input. Among the results
+    /// finished when the user started, the newest one of `preferred` (the keys of a run) is chosen, else the newest
+    /// one. If the times do not allow any, one that did not use the artifact itself. If no intact record names it, a
+    /// damaged one that does.
     #[must_use]
     pub fn maker(&self, id: &ArtifactId, preferred: &BTreeSet<NodeKey>, user: Option<&NodeResult>) -> Option<&Port> {
         let finished = |port: &Port| self.results.get(&port.key).map_or(0.0, |result| result.finished);
@@ -200,7 +200,7 @@ impl Catalog {
             let (one, other) = (rank(one), rank(other));
             one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
         };
-        // Times are rounded on their way through the record.
+        // Times are rounded in records.
         let started = user.map_or(f64::INFINITY, |user| user.finished - user.seconds + 0.001);
         let others = || self.makers(id).iter().filter(|port| user.is_none_or(|user| user.key != port.key));
         let takes_it = |port: &&Port| self.users(id).iter().any(|user| user.key == port.key);

@@ -1,4 +1,4 @@
-//! Everything behind an artifact: the results that made it, their inputs, the results that made those, to the sources.
+//! The closure of an artifact: all upstream results with their inputs, back to the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::store::{ArtifactId, NodeResult};
 pub struct Step {
     /// Its key.
     pub key: NodeKey,
-    /// What its node is called, as far as the ledger knows.
+    /// The node's name, if the ledger knows it.
     pub node: Option<String>,
-    /// The record. Of a damaged one, what it claims.
+    /// The record; if it is damaged, its readable content.
     pub result: NodeResult,
-    /// Is the record damaged?
+    /// Whether the record is damaged.
     pub damaged: bool,
-    /// Was it collected? Then its files are gone, unless other results have them too.
+    /// Set if the result was collected. Its files are then missing unless other results share them.
     pub collected: Option<Collected>,
-    /// What its key says of it.
+    /// The parsed preimage of its key.
     pub preimage: Preimage,
     /// Its inputs in port order.
     pub inputs: Vec<StepInput>,
@@ -30,15 +30,15 @@ pub struct Step {
 pub struct StepInput {
     /// The port.
     pub port: String,
-    /// Type of the artifact, as the key has it (`chunk rows`, `index`).
+    /// Type of the artifact in the key (`chunk rows`, `index`).
     pub artifact_type: String,
     /// The artifact.
     pub id: ArtifactId,
-    /// Who made it: a step of the closure and its output port. `None` when no record in the store says so.
+    /// The step and output port that produced it; `None` if no record in the store names them.
     pub maker: Option<Port>,
 }
 
-/// Results in an order in which each stands after all it needs.
+/// Results in topological order.
 #[derive(Clone, Debug, Default)]
 pub struct Closure {
     /// The results, sources first.
@@ -46,8 +46,8 @@ pub struct Closure {
 }
 
 impl Closure {
-    /// Everything behind these results, themselves included. Where equal bytes were made in several ways, a result of
-    /// `preferred` (the keys of a run) is taken.
+    /// Returns the closure of these results, themselves included. If equal bytes have several makers, a result of
+    /// `preferred` (the keys of a run) is chosen.
     #[must_use]
     pub fn of(catalog: &Catalog, roots: &[NodeKey], preferred: &BTreeSet<NodeKey>) -> Self {
         let mut closure = Self::default();
@@ -69,13 +69,13 @@ impl Closure {
         closure
     }
 
-    /// The step of a key.
+    /// Returns the step of a key.
     #[must_use]
     pub fn step(&self, key: &NodeKey) -> Option<&Step> {
         self.steps.iter().find(|step| step.key == *key)
     }
 
-    /// Every artifact in it, made or used, in the order of the steps, each once.
+    /// Returns every artifact in it, produced or used, in the order of the steps, each once.
     #[must_use]
     pub fn artifacts(&self) -> Vec<ArtifactId> {
         let mut seen = BTreeSet::new();
@@ -86,7 +86,7 @@ impl Closure {
         self.steps.iter().flat_map(of_step).filter(|id| seen.insert(*id)).collect()
     }
 
-    /// Keys of all results in it.
+    /// Returns the keys of all its results.
     #[must_use]
     pub fn keys(&self) -> BTreeSet<NodeKey> {
         self.steps.iter().map(|step| step.key).collect()
@@ -112,7 +112,7 @@ fn step(catalog: &Catalog, key: NodeKey, preferred: &BTreeSet<NodeKey>) -> Optio
 }
 
 impl Step {
-    /// What to call it: the node's name, else the operator's.
+    /// Returns the node's name, or else the operator's.
     #[must_use]
     pub fn name(&self) -> &str {
         self.node.as_deref().unwrap_or(&self.preimage.operator)

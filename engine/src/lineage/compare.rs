@@ -1,4 +1,4 @@
-//! Compares what was recorded with what was computed again: where do they differ first, and by what?
+//! Compares recorded with recomputed output and finds the first difference.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use crate::store::Artifact;
 
 /// Characters of a value that are shown.
 const SHOWN: usize = 100;
-/// Of these, how many before the first difference.
+/// How many of them precede the first difference.
 const BEFORE: usize = 30;
 
 /// The first difference of two tables or folders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where: `row 7 (q3@0), column prediction`, or a file.
+    /// The location: `row 7 (q3@0), column prediction`, or a file.
     pub place: String,
-    /// What was recorded.
+    /// The recorded value.
     pub recorded: String,
-    /// What was computed.
+    /// The computed value.
     pub computed: String,
 }
 
-/// The first row and column in which two tables differ, and how many rows do.
+/// Returns the first row and column in which two tables differ, and the number of differing rows.
 ///
 /// # Errors
-/// When a table cannot be read.
+/// Fails if a table cannot be read.
 pub fn first_difference(
     recorded: &RowsInput,
     computed: &RowsInput,
@@ -85,7 +85,7 @@ fn schema_difference(recorded: &RowsInput, computed: &RowsInput) -> Option<Diffe
     (one != other).then(|| difference("columns".to_owned(), &one, &other))
 }
 
-/// Rows of two batches of equal length that differ.
+/// Returns the rows that differ between two batches of equal length.
 fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
     let unequal: Vec<(ArrayRef, Option<ArrayRef>)> = columns(one, other)
         .into_iter()
@@ -99,7 +99,7 @@ fn differing_rows(one: &RecordBatch, other: &RecordBatch) -> Vec<usize> {
     (0..one.num_rows()).filter(differs).collect()
 }
 
-/// Columns of the first batch with those of the second, by name.
+/// Pairs the columns of both batches by name.
 fn columns(one: &RecordBatch, other: &RecordBatch) -> Vec<(String, ArrayRef, Option<ArrayRef>)> {
     let schema = one.schema();
     let column = |(field, column): (&arrow::datatypes::FieldRef, &ArrayRef)| {
@@ -112,7 +112,7 @@ fn same_cell(one: &ArrayRef, other: Option<&ArrayRef>, row: usize) -> bool {
     other.is_some_and(|other| one.slice(row, 1).to_data() == other.slice(row, 1).to_data())
 }
 
-/// In what two rows (batches of one) differ.
+/// Returns the difference of two rows (batches of one).
 pub(crate) fn row_difference(one: &RecordBatch, other: &RecordBatch, number: u64) -> Option<Difference> {
     let columns = columns(one, other);
     let (name, a, b) = columns.into_iter().find(|(_, a, b)| !same_cell(a, b.as_ref(), 0))?;
@@ -127,7 +127,7 @@ fn cell(column: &ArrayRef) -> String {
     text.and_then(|text| text.value(0).try_to_string().ok()).unwrap_or_default()
 }
 
-/// Two texts where they begin to differ.
+/// Shows two texts from where they start to differ.
 pub(crate) fn difference(place: String, recorded: &str, computed: &str) -> Difference {
     let common = recorded.chars().zip(computed.chars()).take_while(|(a, b)| a == b).count();
     let start =
@@ -140,7 +140,7 @@ pub(crate) fn difference(place: String, recorded: &str, computed: &str) -> Diffe
     Difference { place, recorded: shown(recorded), computed: shown(computed) }
 }
 
-/// The first file in which two folders differ.
+/// Returns the first file in which two folders differ.
 pub(crate) fn file_difference(recorded: &Artifact, computed: &Artifact) -> Option<Difference> {
     let files = |artifact: &Artifact| -> BTreeMap<String, String> {
         let digest =

@@ -1,4 +1,4 @@
-//! Walks rows forward: from one row to all rows that were made from it.
+//! Traces rows forward: from one row to all rows derived from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use super::lookup::{RowPlace, rows_with};
 use crate::operator::{InputArtifact, OperatorError, RowsInput};
 use crate::store::{ArtifactId, Store};
 
-/// Rows of one table that were made from the row asked for.
+/// Rows of one table that derive from the requested row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Descendants {
     /// The table.
     pub artifact: ArtifactId,
     /// Its record kind.
     pub kind: String,
-    /// The node that made it.
+    /// The node that produced it.
     pub node: String,
     /// Its output port.
     pub port: String,
-    /// Ids of the rows, in the order of the table.
+    /// Ids of the rows, in table order.
     pub ids: Vec<String>,
-    /// Rows in the table.
+    /// Total number of rows in the table.
     pub of: u64,
 }
 
-/// Ids by the kind of their rows.
+/// Ids by record kind.
 type Ids = BTreeMap<RecordKind, BTreeSet<String>>;
 
-/// All rows that were made from the row of that id in `start`, table by table. `closure` holds the results to look at,
-/// each after all it needs.
+/// Returns all rows that derive from the row with that id in `start`, table by table. `closure` holds the results to
+/// search, in topological order.
 ///
 /// # Errors
-/// When `start` has no such row, or a table cannot be read.
+/// Fails if `start` has no such row or a table cannot be read.
 pub fn descent(
     store: &Store,
     closure: &Closure,
@@ -47,7 +47,7 @@ pub fn descent(
     if rows_with(&first, &["id"], &wanted)?.is_empty() {
         return Err(missing());
     }
-    // What is known of the rows behind each artifact that was made from the start.
+    // The known rows behind each artifact that derives from the start.
     let mut behind: BTreeMap<ArtifactId, Ids> = BTreeMap::from([(start, Ids::from([(first.kind, wanted)]))]);
     let mut found = Vec::new();
     for step in &closure.steps {
@@ -67,7 +67,7 @@ pub fn descent(
                 let (artifact, of) = (output.id, table.rows);
                 found.push(Descendants { artifact, kind, node, port: port.clone(), ids: rows, of });
             }
-            // A node that changes nothing gives what it took.
+            // A node that changes nothing produces its own input.
             let all = behind.entry(output.id).or_default();
             for (kind, ids) in ids {
                 all.entry(kind).or_default().extend(ids);
@@ -92,7 +92,7 @@ fn of_inputs(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {
     all
 }
 
-/// Ids of the rows that carry on a known row (by its id, repeats included) or name one as their parent.
+/// Returns the ids of rows that continue a known row (same id, repeats included) or name one as their parent.
 fn made_from(table: &RowsInput, known: &Ids) -> Result<Vec<String>, OperatorError> {
     let mut rows: BTreeMap<u64, String> = BTreeMap::new();
     let mut add = |places: Vec<RowPlace>| {
@@ -114,7 +114,7 @@ fn made_from(table: &RowsInput, known: &Ids) -> Result<Vec<String>, OperatorErro
     Ok(rows.into_values().collect())
 }
 
-/// Rows that repeat a known row: their ids are the known one, `~` and a number, counted from 1.
+/// Returns rows that repeat a known row: their ids are the known id, `~` and a number from 1.
 fn repeats(table: &RowsInput, known: &BTreeSet<String>) -> Result<Vec<RowPlace>, OperatorError> {
     let mut found = Vec::new();
     let mut candidates: BTreeSet<String> = known.iter().map(|id| format!("{id}~1")).collect();

@@ -1,4 +1,4 @@
-//! The difference of two runs: params, code, inputs, row counts, metrics. Only what differs.
+//! Compares two runs: params, code, inputs, row counts, metrics. Reports differences only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,54 +11,54 @@ use crate::fingerprint::{Reason, diff};
 use crate::operator::InputArtifact;
 use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
-/// Something that has another value in the second run; `null` where a run does not have it.
+/// A value that differs between the runs; `null` if a run does not have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changed {
-    /// What: a param's path, a port, a figure.
+    /// Its name: a param's path, a port, a metric.
     pub name: String,
-    /// In the first run.
+    /// Value in the first run.
     pub from: Value,
-    /// In the second run.
+    /// Value in the second run.
     pub to: Value,
 }
 
-/// A metric that has another value in the second run.
+/// A metric that differs between the runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricChange {
     /// `<group>/<name>`.
     pub id: String,
-    /// In the first run, with its interval.
+    /// Value in the first run, with its interval.
     pub from: Option<Metric>,
-    /// In the second run.
+    /// Value in the second run.
     pub to: Option<Metric>,
 }
 
-/// A node that is not the same in both runs.
+/// A node that differs between the runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeChange {
     /// The node.
     pub node: String,
-    /// In which run alone it is, if in one: 1 or 2.
+    /// The only run (1 or 2) that has the node, if it is not in both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_in: Option<u8>,
-    /// How it ended, where that differs (cached and finished are the same).
+    /// The outcomes, if they differ (cached and finished count as equal).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Changed>,
     /// Why its key differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
-    /// Does it differ only because its inputs do?
+    /// Whether it differs only because its inputs do.
     pub follows: bool,
-    /// Rows by port, where they differ.
+    /// Row counts that differ, by port.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Changed>,
-    /// Outputs of other content, by port.
+    /// Ports whose content differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Figures, where they differ.
+    /// Recorded metrics of the operator that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<Changed>,
-    /// Metrics, where they differ.
+    /// Rows of metric tables that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricChange>,
 }
@@ -66,27 +66,27 @@ pub struct NodeChange {
 /// The difference of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunDiff {
-    /// Both runs, older first as they were named.
+    /// Both runs, in the order given.
     pub runs: [String; 2],
-    /// Pipeline, file, exit code: where they differ.
+    /// Pipeline, file and exit code, if they differ.
     pub about: Vec<Changed>,
-    /// Params of the pipelines that differ.
+    /// Pipeline params that differ.
     pub params: Vec<Changed>,
-    /// Nodes that differ, in the order in which they ended in the second run.
+    /// Nodes that differ, in the order they ended in the second run.
     pub nodes: Vec<NodeChange>,
-    /// Nodes that are the same.
+    /// Number of equal nodes.
     pub same: usize,
 }
 
 impl RunDiff {
-    /// Does nothing differ?
+    /// Whether nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.about.is_empty() && self.params.is_empty() && self.nodes.is_empty()
     }
 }
 
-/// What differs between two runs.
+/// Compares two runs.
 #[must_use]
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
     let nodes = [store.run_nodes(&one.id), store.run_nodes(&other.id)];
@@ -181,7 +181,7 @@ impl Comparison<'_> {
         self.catalog.result(node.key.as_ref()?)
     }
 
-    /// Metrics of all metric tables of the node that differ.
+    /// Returns the metrics that differ, over all metric tables of the node.
     fn metrics(&self, one: &NodeRun, other: &NodeRun) -> Vec<MetricChange> {
         let (from, to) = (self.metric_rows(one), self.metric_rows(other));
         let ids: BTreeSet<&String> = from.keys().chain(to.keys()).collect();

@@ -1,4 +1,4 @@
-//! What an audit found, and what it did not look at.
+//! Findings of an audit, and what it did not check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,35 @@ use serde::Serialize;
 use crate::fingerprint::NodeKey;
 use crate::store::ArtifactId;
 
-/// The outcome of a node that nothing was compared of.
+/// Outcome of a node that was not compared.
 pub const NOT_CHECKED: &str = "not checked";
 
-/// Does a finding make an audit fail?
+/// Whether a finding makes an audit fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Something is not what was recorded.
+    /// Something differs from its record.
     Difference,
-    /// Worth knowing; nothing recorded is wrong.
+    /// Worth knowing, but nothing recorded is wrong.
     Note,
 }
 
-/// Something that an audit found.
+/// A finding of an audit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Does it make the audit fail?
+    /// Whether it makes the audit fail.
     pub severity: Severity,
-    /// What was checked: `record`, `ledger`, `artifact`, `lineage`, `source`, `memo`, `replay`, `recheck`, `answers`.
+    /// The check: `record`, `ledger`, `artifact`, `lineage`, `source`, `memo`, `replay`, `recheck`, `answers`.
     pub check: &'static str,
     /// The node.
     pub node: String,
-    /// Artifact, file, row or column, where there is one.
+    /// Artifact, file, row or column, if any.
     pub place: Option<String>,
     /// What is wrong.
     pub message: String,
 }
 
-/// A node that was computed or derived again.
+/// A node that was recomputed or derived again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeCheck {
     /// The node.
@@ -44,11 +44,11 @@ pub struct NodeCheck {
     pub check: &'static str,
     /// `same`, `differs` or `not checked`.
     pub outcome: &'static str,
-    /// How much was compared, or why nothing was.
+    /// What was compared, or why nothing was.
     pub detail: String,
 }
 
-/// Something that was to be checked and was not looked at.
+/// Something that was to be checked but was not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unchecked {
     /// What: a node, an artifact, a source.
@@ -57,64 +57,64 @@ pub struct Unchecked {
     pub why: String,
 }
 
-/// What was checked and what was found.
+/// What an audit checked and found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Result records.
     pub records: u64,
     /// Artifacts.
     pub artifacts: u64,
-    /// Their files.
+    /// Files of the artifacts.
     pub files: u64,
     /// Bytes of these files, all of them read.
     pub bytes: u64,
-    /// Outside files and identities.
+    /// External files and identities.
     pub sources: u64,
-    /// Of these, local files that are there with the recorded content.
+    /// Number of local sources with the recorded content.
     pub sources_unchanged: u64,
-    /// Nodes that were computed or derived again.
+    /// Nodes that were recomputed or derived again.
     pub nodes: Vec<NodeCheck>,
-    /// What was to be checked and was not looked at.
+    /// What was to be checked but was not.
     pub unchecked: Vec<Unchecked>,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// Things that were to be checked and are none of the above.
+    /// Other things that were to be checked.
     #[serde(skip)]
     pub others: u64,
-    /// Artifacts that are not what was written.
+    /// Damaged artifacts.
     #[serde(skip)]
     pub damaged: BTreeSet<ArtifactId>,
-    /// Results that a later run has replaced, with that run.
+    /// Results replaced by a later run, with that run.
     #[serde(skip)]
     pub replaced: BTreeMap<NodeKey, String>,
 }
 
 impl Report {
-    /// Findings that make the audit fail.
+    /// Returns the number of findings that make the audit fail.
     #[must_use]
     pub fn differences(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == Severity::Difference).count()
     }
 
-    /// How many things were to be checked: artifacts, sources, nodes that were to be computed or derived again, and what
-    /// could not be looked at.
+    /// Returns how many things were to be checked: artifacts, sources, nodes to recompute or derive, and what could not
+    /// be checked.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.artifacts + self.sources + self.nodes.len() as u64 + self.others
     }
 
-    /// Notes that something was not looked at.
+    /// Records that something was not checked.
     pub fn pass_over(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.unchecked.push(Unchecked { what: what.into(), why: why.into() });
     }
 
-    /// Notes that something was not looked at that is neither artifact nor source nor node to compute again.
+    /// Records that something other than an artifact, source or recomputed node was not checked.
     pub(super) fn miss(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.others += 1;
         self.pass_over(what, why);
     }
 
-    /// Notes what came of computing or deriving a node again.
+    /// Records the outcome of recomputing or deriving a node.
     pub fn note_node(&mut self, node: &str, check: &'static str, outcome: &'static str, detail: String) {
         if outcome == NOT_CHECKED {
             self.pass_over(format!("{check} of {node}"), detail.clone());

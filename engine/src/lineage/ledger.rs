@@ -1,4 +1,4 @@
-//! Checks the records of runs: every line, that no line and no file is gone, and which nodes have no result.
+//! Verifies run records: every line, missing lines and files, and nodes without results.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use indexmap::IndexMap;
 use super::findings::{Report, Severity};
 use crate::store::{NodeOutcome, RunRecord, Store};
 
-/// Checks the records of runs line by line. Runs that are not there and that no collection forgot are told.
+/// Verifies run records line by line. Reports missing runs that no collection removed.
 pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report) {
     let there: BTreeSet<String> = store.run_ids().into_iter().collect();
     let forgotten: BTreeSet<String> = store.collections().into_iter().flat_map(|collection| collection.runs).collect();
     for run in runs.iter().filter(|run| !there.contains(*run) && !forgotten.contains(*run)) {
-        let why = "its record is gone, and `gc` did not forget it: it was deleted, or results came without it";
+        let why = "its record is missing, and `gc` did not remove it: it was deleted, or not imported";
         report.find(Severity::Note, "ledger", "run", Some(format!("runs/{run}")), why);
-        report.miss(format!("ledger of run {run}"), "its record is gone");
+        report.miss(format!("ledger of run {run}"), "its record is missing");
     }
     for run in runs.iter().filter(|run| there.contains(*run)) {
         whole(store, run, report);
@@ -27,14 +27,14 @@ pub fn verify_ledger(store: &Store, runs: &BTreeSet<String>, report: &mut Report
     }
 }
 
-/// Checks that nothing of a run's records is gone.
+/// Verifies that no file or line of a run's records is missing.
 fn whole(store: &Store, run: &str, report: &mut Report) {
     let place = |file: &str| Some(format!("runs/{run}/{file}"));
     let gone = store.missing_run_files(run);
     for file in &gone {
         report.differs("ledger", "run", place(file), "the file is gone");
     }
-    // Of a run that has not ended, nobody knows how many lines there should be.
+    // The number of lines is unknown until a run has ended.
     let ended = store.run(run).filter(|record| record.finished.is_some() && !gone.contains(&"nodes.jsonl"));
     if let Some(fault) = ended.and_then(|record| missing_lines(store, &record)) {
         report.differs("ledger", "run", place("nodes.jsonl"), fault);
@@ -43,7 +43,7 @@ fn whole(store: &Store, run: &str, report: &mut Report) {
 
 fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
     let Some(sealed) = record.ledger else {
-        // Earlier versions wrote down the number of nodes alone.
+        // Earlier versions recorded only the number of nodes.
         let nodes = outcomes(store, &record.id).len();
         return (nodes < record.nodes).then(|| format!("it has {nodes} nodes, and the run had {}", record.nodes));
     };
@@ -55,12 +55,12 @@ fn missing_lines(store: &Store, record: &RunRecord) -> Option<String> {
     }
 }
 
-/// What the nodes of a run came to in the end.
+/// Returns the final outcome of each node of a run.
 fn outcomes(store: &Store, run: &str) -> IndexMap<String, NodeOutcome> {
     store.run_nodes(run).into_iter().map(|node| (node.node, node.outcome)).collect()
 }
 
-/// Notes the nodes of a run that have no result: nothing of them can be checked.
+/// Records the nodes of a run that have no result and cannot be checked.
 pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
     let Some(record) = store.run(run) else { return };
     let outcomes = outcomes(store, run);
@@ -68,7 +68,7 @@ pub fn note_unfinished(store: &Store, run: &str, report: &mut Report) {
         let why = match outcome {
             NodeOutcome::Failed => "it failed",
             NodeOutcome::Skipped => "it was skipped",
-            NodeOutcome::Begun => "the run was killed, or still goes on",
+            NodeOutcome::Begun => "the run was killed or is still running",
             NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack => continue,
         };
         report.miss(format!("node {node}"), why);

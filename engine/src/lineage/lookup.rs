@@ -1,5 +1,5 @@
-//! Finds rows by a text column in large tables: only that column and the id are read, and row groups whose statistics
-//! say that they cannot hold it are passed over.
+//! Finds rows by a text column in large tables. Reads only that column and the id, and skips row groups whose
+//! statistics exclude the text.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,18 +18,18 @@ use crate::operator::{OperatorError, RowsInput};
 /// A row that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowPlace {
-    /// Number in the table, from 0.
+    /// Row number in the table, from 0.
     pub(crate) row: u64,
-    /// Its id, where the table has ids.
+    /// Its id, if the table has ids.
     pub(crate) id: Option<String>,
-    /// The text that was looked for.
+    /// The text that matched.
     pub(crate) matched: String,
 }
 
 type Builder = ParquetRecordBatchReaderBuilder<File>;
 
-/// Rows in which a column (a path; lists are passed through) holds one of these texts, in table order: one entry for
-/// each row and text. Empty when the table has no such column.
+/// Returns the rows in which a column contains one of these texts, in table order, one entry per row and text. The path
+/// may lead through lists. Empty if the table has no such column.
 pub(crate) fn rows_with(
     table: &RowsInput,
     path: &[&str],
@@ -62,12 +62,12 @@ pub(crate) fn rows_with(
     Ok(found)
 }
 
-/// One row with all its columns.
+/// Reads one row with all its columns.
 pub(crate) fn read_row(table: &RowsInput, row: u64) -> Result<Option<RecordBatch>, OperatorError> {
     Ok(read_rows(table, &BTreeSet::from([row]))?.pop())
 }
 
-/// Rows of these numbers with all their columns, each a batch of one, in table order.
+/// Reads rows by number with all their columns, each as a batch of one, in table order.
 pub(crate) fn read_rows(table: &RowsInput, rows: &BTreeSet<u64>) -> Result<Vec<RecordBatch>, OperatorError> {
     let (mut found, mut start) = (Vec::with_capacity(rows.len()), 0);
     for part in table.parts() {
@@ -103,18 +103,18 @@ fn open(part: &Path) -> Result<Builder, OperatorError> {
     Ok(Builder::try_new(file)?)
 }
 
-/// The leaf column of a path.
+/// Returns the leaf column of a path.
 fn leaf(schema: &SchemaDescriptor, path: &[&str]) -> Option<usize> {
     (0..schema.num_columns()).find(|place| {
         let column = schema.column(*place);
         let mut parts = column.path().parts().iter();
         let first = parts.next().map(String::as_str) == path.first().copied();
-        // The steps between name the list and its items.
+        // The steps between them name the list and its items.
         first && path[1..].iter().all(|name| parts.any(|part| part == name))
     })
 }
 
-/// Can a row group hold one of these texts? Bounds of long texts are cut, and still bounds.
+/// Whether a row group can contain one of these texts. Bounds of long texts are truncated but still valid.
 fn may_hold(group: &RowGroupMetaData, leaf: usize, wanted: &BTreeSet<String>) -> bool {
     let Some(Statistics::ByteArray(bounds)) = group.column(leaf).statistics() else { return true };
     let (Some(low), Some(high)) = (bounds.min_opt(), bounds.max_opt()) else { return true };
@@ -146,12 +146,12 @@ fn search(batch: &RecordBatch, path: &[&str], wanted: &BTreeSet<String>, offset:
     }
 }
 
-/// The texts at a path of one row, in order; lists are passed through.
+/// Returns the texts at a path of one row, in order, also through lists.
 pub(crate) fn texts<'a>(batch: &'a RecordBatch, row: usize, path: &[&str]) -> Vec<&'a str> {
     located(batch, row, path).into_iter().map(|(_, text)| text).collect()
 }
 
-/// The same, each with its places in the lists on the way, from 0.
+/// Returns the texts at a path with their positions in the lists on the way, from 0.
 pub(crate) fn located<'a>(batch: &'a RecordBatch, row: usize, path: &[&str]) -> Vec<(Vec<usize>, &'a str)> {
     let mut found = Vec::new();
     if let Some((first, rest)) = path.split_first()

@@ -1,9 +1,9 @@
-//! What happened: which results made an artifact, from what, back to the sources and down to single rows; whether it is
-//! still all there; and what of it is told to others.
+//! Lineage: which results produced an artifact, from what, back to the sources and down to single rows.
 //!
-//! [`Catalog`] holds every result of a store, [`resolve`] finds what a word on the command line means, [`Closure`] is
-//! everything behind it. [`archive`] carries an artifact with all that made it to another store, [`attest`] signs what is
-//! known of it, [`openlineage`] says what a run does.
+//! [`Catalog`] holds every result of a store, [`resolve`] interprets a word of the command line, and [`Closure`] is
+//! everything upstream of it. [`archive`] carries an artifact with its lineage to another store, [`attest`] signs its
+//! provenance, [`openlineage`] describes a run to other systems. Nothing here runs a node, and only an import writes to
+//! the store.
 
 mod ancestry;
 pub mod archive;

@@ -1,8 +1,8 @@
-//! OpenLineage run events: one run for each node and one for the pipeline, which is their parent.
+//! Creates OpenLineage run events: one run per node, and one for the pipeline as their parent.
 //!
-//! Only words: what happened goes in, events as JSON come out; who sends them where is not decided here. Datasets have
-//! names that stay (`pipeline.node.port`) and their content's digest as version. Specification: OpenLineage 2-0-2, with
-//! the facets at the versions named below (<https://openlineage.io/docs/spec/facets/>).
+//! Pure translation: run events in, JSON out; sending is not done here. Datasets have stable names
+//! (`pipeline.node.port`) and their content digest as version. Specification: OpenLineage 2-0-2, with the facet
+//! versions named below (<https://openlineage.io/docs/spec/facets/>).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,26 +19,26 @@ use crate::store::{ArtifactType, ColumnLineage, ColumnUse, NodeResult, OutputRec
 
 /// The schema of events.
 const EVENT: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
-/// What sends them: no address that could be looked up, a name that stays.
+/// The producer: a stable name, not an address.
 const PRODUCER: &str = concat!("urn:searchmill:engine:", env!("CARGO_PKG_VERSION"));
-/// What stands before the name of a tag, a job type and a data source.
+/// Source of tags, job types and data sources.
 const SOURCE: &str = "SEARCHMILL";
 
-/// An input of a job: an output of another one.
+/// An input of a job: an output of another job.
 #[derive(Clone, Debug)]
 pub struct JobInput {
     /// The port.
     pub port: String,
-    /// The node that it comes from.
+    /// The upstream node.
     pub node: String,
-    /// The port there.
+    /// The upstream port.
     pub output: String,
 }
 
-/// What is known of a node before it runs.
+/// What is known about a node before it runs.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its id.
+    /// Node id.
     pub node: String,
     /// Operator.
     pub operator: String,
@@ -46,7 +46,7 @@ pub struct Job {
     pub version: u32,
     /// Params that change the result.
     pub params: Value,
-    /// What the operator does, in words.
+    /// Description of the operator.
     pub about: String,
     /// Its inputs.
     pub inputs: Vec<JobInput>,
@@ -54,14 +54,14 @@ pub struct Job {
     pub sources: Vec<String>,
 }
 
-/// A pipeline and where it runs.
+/// A pipeline and its location.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     /// Its name.
     pub name: String,
     /// Its file.
     pub file: PathBuf,
-    /// Where relative paths start.
+    /// Base folder of relative paths.
     pub directory: PathBuf,
     /// Namespace of jobs and of datasets in the store.
     pub namespace: String,
@@ -72,11 +72,11 @@ pub struct Pipeline {
 /// How a run or a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Well.
+    /// Successfully.
     Complete,
     /// With an error.
     Fail,
-    /// It was stopped.
+    /// Stopped.
     Abort,
 }
 
@@ -90,34 +90,34 @@ impl Ending {
     }
 }
 
-/// Turns what happens in one run into events.
+/// Translates the events of one run.
 pub struct Emitter {
     store: Store,
     pipeline: Pipeline,
     run: String,
     started: f64,
-    /// Outputs of nodes that are done.
+    /// Outputs of finished nodes.
     outputs: BTreeMap<String, IndexMap<String, OutputRecord>>,
-    /// Nodes that began and have not ended.
+    /// Nodes that started and have not ended.
     open: BTreeSet<String>,
     delivered: BTreeMap<String, Vec<String>>,
 }
 
 impl Emitter {
-    /// For a run that is about to begin.
+    /// Prepares for a run.
     #[must_use]
     pub fn new(store: Store, pipeline: Pipeline) -> Self {
         let (outputs, open, delivered) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { store, pipeline, run: String::new(), started: 0.0, outputs, open, delivered }
     }
 
-    /// The run begins. Times are Unix times in seconds.
+    /// Starts the run. Times are Unix times in seconds.
     pub fn run_started(&mut self, run: &str, time: f64) -> Vec<Value> {
         (self.run, self.started) = (run.to_owned(), time);
         vec![self.run_event("START", time, Map::new())]
     }
 
-    /// The run ends; nodes that are still open are aborted.
+    /// Ends the run; nodes that have not ended are aborted.
     pub fn run_finished(&mut self, ending: Ending, time: f64) -> Vec<Value> {
         let open = std::mem::take(&mut self.open);
         let mut events: Vec<Value> =
@@ -130,7 +130,7 @@ impl Emitter {
         events
     }
 
-    /// A node begins; `reasons` say why it runs.
+    /// Starts a node; `reasons` say why it runs.
     pub fn node_started(&mut self, node: &str, reasons: &[String], time: f64) -> Vec<Value> {
         self.open.insert(node.to_owned());
         let reason = |reason: &String| ("reason", reason.clone());
@@ -138,7 +138,7 @@ impl Emitter {
         vec![self.node_event("START", node, None, time, facets)]
     }
 
-    /// A node's result is there.
+    /// Ends a node whose result is stored.
     pub fn node_finished(&mut self, node: &str, key: &NodeKey, time: f64) -> Vec<Value> {
         let result = self.settle(node, Some(key));
         let mut events = self.begin_if_needed(node, time);
@@ -148,8 +148,7 @@ impl Emitter {
         events
     }
 
-    /// A node's result was known. Told like a run, with a tag that says so: a receiver that sees only this run still learns
-    /// the whole graph.
+    /// Reports a cached node like a run, with a tag, so that a receiver of this run alone sees the whole graph.
     pub fn node_cached(&mut self, node: &str, key: Option<&NodeKey>, time: f64) -> Vec<Value> {
         let result = self.settle(node, key);
         let tags = [("cached", "true".to_owned())].into_iter().chain(key.map(|key| ("key", key.to_string())));
@@ -160,7 +159,7 @@ impl Emitter {
         ]
     }
 
-    /// A node failed, perhaps before it began.
+    /// Reports a failed node, which may not have started.
     pub fn node_failed(&mut self, node: &str, message: &str, time: f64) -> Vec<Value> {
         let mut events = self.begin_if_needed(node, time);
         self.open.remove(node);
@@ -169,7 +168,7 @@ impl Emitter {
         events
     }
 
-    /// A node was not run, or stopped. One that never began has no run and no events.
+    /// Reports a skipped or stopped node. A node that never started has no run and no events.
     pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
         if self.open.remove(node) {
             vec![self.node_event(Ending::Abort.name(), node, None, time, Map::new())]
@@ -178,7 +177,7 @@ impl Emitter {
         }
     }
 
-    /// A node's output was put where the user wants it.
+    /// Records that a node's output was delivered.
     pub fn delivered(&mut self, node: &str, destination: &str) {
         self.delivered.entry(node.to_owned()).or_default().push(destination.to_owned());
     }
@@ -187,7 +186,7 @@ impl Emitter {
         if self.open.contains(node) { Vec::new() } else { self.node_started(node, &[], time) }
     }
 
-    /// Remembers what a node gave, for the inputs of others.
+    /// Records a node's outputs as inputs of other nodes.
     fn settle(&mut self, node: &str, key: Option<&NodeKey>) -> Option<NodeResult> {
         let result = key.and_then(|key| self.store.result(key).or_else(|| self.store.tombstone(key)))?;
         self.outputs.insert(node.to_owned(), result.outputs.clone());
@@ -260,7 +259,7 @@ impl Emitter {
         inner.chain(outer).collect()
     }
 
-    /// An outside file or address; its version is known once it was read.
+    /// Describes an external file or address; its version is known once it was read.
     fn source(&self, source: &str, job: &Job, result: Option<&NodeResult>) -> Value {
         let (namespace, name, url) = self.place(source);
         let mut facets = Map::new();
@@ -303,7 +302,7 @@ impl Emitter {
         (self.pipeline.namespace.clone(), format!("{}.{node}.{port}", self.pipeline.name))
     }
 
-    /// Namespace, name and URL of something outside, after OpenLineage's rules for names.
+    /// Returns namespace, name and URL of an external dataset, by OpenLineage's naming rules.
     fn place(&self, written: &str) -> (String, String, Option<String>) {
         let url = Url::parse(written).ok().filter(|url| url.scheme() != "file" && written.contains("://"));
         if let Some(url) = url {
@@ -360,7 +359,7 @@ impl Emitter {
         facet("1-2-0/ColumnLineageDatasetFacet", facet_fields)
     }
 
-    /// Columns of inputs with all the ways in which each enters.
+    /// Returns input columns with all their transformations.
     fn input_fields(&self, uses: &BTreeSet<ColumnUse>, job: &Job) -> Vec<Value> {
         let mut ways: BTreeMap<(&str, &str), Vec<Value>> = BTreeMap::new();
         for found in uses {
@@ -382,8 +381,8 @@ impl Emitter {
         facet("1-0-0/TagsRunFacet", json!({"tags": tags.map(tag).collect::<Vec<_>>()}))
     }
 
-    /// The id of a node's run, or of the whole one: a UUID of version 7 (RFC 9562) whose random part is a digest, so that
-    /// the same run always has the same ids.
+    /// Returns the id of a node's run, or of the whole run: a UUID version 7 (RFC 9562) whose random part is a digest,
+    /// so that a run always has the same ids.
     fn uuid(&self, node: &str) -> String {
         let millis = (self.started * 1000.0) as u64;
         let digest = hash_bytes(&encode(&json!(["openlineage", self.pipeline.namespace, self.run, node])));
@@ -438,7 +437,7 @@ fn file_url(path: &Path) -> Option<String> {
     Url::from_file_path(path).ok().map(String::from)
 }
 
-/// The digest of what a source held: its only file's, or one over all its files.
+/// Returns the digest of a source's content: its only file's, or one over all its files.
 fn source_version(result: &NodeResult, source: &str, only: bool) -> Option<String> {
     let rows = result.preimage["sources"].as_array()?;
     let digest = |row: &Value| row[1].as_str().and_then(Digest::parse);
@@ -454,7 +453,7 @@ fn source_version(result: &NodeResult, source: &str, only: bool) -> Option<Strin
     }
 }
 
-/// Columns as the schema facet has them, nested ones below.
+/// Returns columns in the form of the schema facet, nested ones below.
 fn fields<'a>(columns: impl Iterator<Item = &'a Field>) -> Vec<Value> {
     let field = |(place, column): (usize, &Field)| {
         let mut field =

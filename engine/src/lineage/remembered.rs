@@ -1,4 +1,4 @@
-//! Reads the memos behind a closure: is what was paid for still remembered?
+//! Verifies the memos of a closure: whether paid rows and answers are still stored.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::findings::{Report, Severity};
 use crate::fingerprint::Digest;
 use crate::store::{Memo, Store};
 
-/// Reads the memos behind a closure. Where something was paid for, damage makes the audit fail; what is gone was not
-/// checked, since `gc --memo` may be why.
+/// Verifies the memos of a closure. Damage to paid content makes the audit fail. Missing content counts as unchecked,
+/// since `gc --memo` may have removed it.
 pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
     let mut seen: BTreeMap<Digest, Vec<&Step>> = BTreeMap::new();
     for step in &closure.steps {
@@ -25,7 +25,7 @@ pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
             }
             Ok(mut memo) => {
                 for step in steps {
-                    // Older ones have the same keys and did not count for it: they do not stand for what is gone.
+                    // Older records have the same keys but did not count: they do not replace missing ones.
                     memo = memo.since(step.result.since());
                     if let Some(missing) = missing(store, step, &memo, what) {
                         report.miss(format!("{missing} of {}", step.name()), "they are gone from the store");
@@ -37,19 +37,19 @@ pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
     }
 }
 
-/// How many of the rows or answers that a result must have left in a memo are not there. What is counted is the least that
-/// can have been left: results are never called incomplete without need.
+/// Returns how many rows or answers that a result must have stored are missing. The expected number is a lower bound,
+/// so that results are never called incomplete without reason.
 fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String> {
     let result = &step.result;
     if result.asked.is_none() && result.calls == 0 {
         return None;
     }
-    // An archive carries results with what is remembered of them or without.
+    // An archive may carry results without their cached rows.
     if memo.is_empty() && store.is_imported(&result.run) {
         return None;
     }
     let failed = result.rejects() + result.dropped;
-    // What rejected rows called is counted and not kept.
+    // Calls of rejected rows are counted but not stored.
     let calls = if failed == 0 { result.calls } else { 0 };
     let records = match what {
         "rows" => input_rows(store, step).saturating_sub(failed),
@@ -59,7 +59,7 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     if known < records && (what == "rows" || calls == 0) {
         return Some(format!("{} of {records} remembered {what}", records - known));
     }
-    // A record is one call or more.
+    // A record stands for one call or more.
     let known = if known < calls { memo.calls() } else { calls };
     (known < calls).then(|| match what {
         "rows" => format!("the rows of {} of {calls} calls", calls - known),
@@ -67,7 +67,7 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     })
 }
 
-/// Rows of the smallest table that a node took: it has a result for each row of its main input, and for each sample.
+/// Returns the rows of the smallest input table: a node has a result for each row of its main input and each sample.
 fn input_rows(store: &Store, step: &Step) -> u64 {
     let tables = step.inputs.iter().filter(|input| input.artifact_type.ends_with(" rows"));
     tables.map(|input| store.artifact(&input.id).map_or(0, |artifact| artifact.rows())).min().unwrap_or(0)

@@ -1,5 +1,6 @@
-//! Results that a later run has replaced under the same key: by `--force`, or because rows that failed were tried again. Of
-//! what an earlier run recorded of such a node, only the files can be compared.
+//! Results that a later run replaced under the same key: by `--force`, or by retrying rejected rows.
+//!
+//! Of an earlier run's record of such a node, only files can be compared.
 
 use super::catalog::Catalog;
 use super::closure::Step;
@@ -8,20 +9,20 @@ use crate::fingerprint::{NodeKey, Reason};
 use crate::operator::Repeatability;
 use crate::store::{ArtifactId, NodeOutcome, NodeResult, NodeRun, OutputRecord, Store};
 
-/// A result as an earlier run recorded it, and what replaced it.
+/// A result as recorded by an earlier run, and its replacement.
 pub(super) struct Replaced {
-    /// The node, as the earlier run called it.
+    /// The node's name in the earlier run.
     pub(super) name: String,
     key: NodeKey,
     /// The run that replaced the result.
     pub(super) by: String,
-    /// The outputs that are not those of the record any more.
+    /// Outputs that differ from the current record.
     pub(super) outputs: Vec<(String, OutputRecord)>,
 }
 
 impl Replaced {
-    /// `node` as `run` recorded it, where a later run made what the record holds now: by its own ledger, because it was
-    /// asked to, and where other bytes may come of the same key. Whatever else does not agree is a difference.
+    /// Returns `node` as recorded by `run` if a later run replaced its result. That run's ledger must say so, it must
+    /// have been asked to, and the key must allow different bytes. Any other disagreement is a difference.
     pub(super) fn of(store: &Store, catalog: &Catalog, run: &str, node: &NodeRun) -> Option<Self> {
         let key = node.key?;
         let result = catalog.result(&key).filter(|result| may_differ(result))?;
@@ -37,18 +38,18 @@ impl Replaced {
         Some(Self { name: node.node.clone(), key, by, outputs })
     }
 
-    /// Did the result give that artifact, which no record names any more?
+    /// Whether the result produced that artifact, which no record names any more.
     pub(super) fn gave(&self, id: &ArtifactId) -> bool {
         self.outputs.iter().any(|(_, output)| output.id == *id)
     }
 
-    /// Is it what that line of a ledger says of a node?
+    /// Whether a ledger line describes this result.
     pub(super) fn is_of(&self, node: &NodeRun) -> bool {
         let agrees = |(port, output): &(String, OutputRecord)| node.outputs.get(port) == Some(output);
         node.key == Some(self.key) && node.node == self.name && self.outputs.iter().all(agrees)
     }
 
-    /// Notes, once a result, that it could not be looked at.
+    /// Records, once per result, that it could not be checked.
     pub(super) fn note(&self, report: &mut Report) {
         if report.replaced.insert(self.key, self.by.clone()).is_none() {
             let why = format!("replaced by run {}: only its files were compared", self.by);
@@ -59,14 +60,14 @@ impl Replaced {
     }
 }
 
-/// May the same key give other bytes another time? A server is asked, or a kind of processor decides.
+/// Whether the same key may give other bytes: it depends on a server, or on the kind of processor.
 fn may_differ(result: &NodeResult) -> bool {
     let computed = result.origin.as_ref().and_then(|origin| origin.computed.as_ref());
     computed.is_none_or(|computed| computed.repeats != Repeatability::Everywhere)
 }
 
-/// Did this node of a run make the result that is recorded now, because it was asked again? Of a run that was killed right
-/// after it had recorded the result, the ledger does not say what it made.
+/// Whether this node of a run produced the currently recorded result because it was run again on request. If the run
+/// was killed right after recording the result, its ledger does not name the outputs.
 fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
     let asked = |reason: &Reason| {
         use Reason::{CacheOff, ForceUnfinished, Forced, RejectsRetried};
@@ -80,14 +81,13 @@ fn made_now(run: &str, made: &NodeRun, result: &NodeResult) -> bool {
     made.key == Some(result.key) && fits && made.reasons.iter().any(asked)
 }
 
-/// What a run recorded of the nodes of its ledger, and was replaced since.
+/// Returns the replaced results among the nodes of a run's ledger.
 pub(super) fn of_ledger(store: &Store, catalog: &Catalog, run: Option<&str>, ledger: &[NodeRun]) -> Vec<Replaced> {
     let Some(run) = run else { return Vec::new() };
     ledger.iter().filter_map(|node| Replaced::of(store, catalog, run, node)).collect()
 }
 
-/// The replaced results behind those inputs of a step that no record says the maker of: the run that made the step knew
-/// them.
+/// Returns the replaced results behind inputs of a step without a recorded maker: the run of the step knows them.
 pub(super) fn behind(store: &Store, catalog: &Catalog, step: &Step) -> Vec<Replaced> {
     let missing: Vec<ArtifactId> =
         step.inputs.iter().filter(|input| input.maker.is_none()).map(|input| input.id).collect();

@@ -1,4 +1,4 @@
-//! What a word on the command line means: a run, a node, an artifact, a result, a file.
+//! Interprets a word of the command line: a run, a node, an artifact, a result, or a file.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use crate::fingerprint::{Digest, NodeKey, Preimage, hash_file};
 use crate::spec::advice;
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 
-/// Fewest digits of an abbreviated digest.
+/// Minimum digits of an abbreviated digest.
 const LEAST_DIGITS: usize = 4;
 
-/// What is meant.
+/// What a word refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// A run.
     Run(String),
-    /// A node of a run, and one of its ports if that was named.
+    /// A node of a run, and optionally one of its ports.
     Node {
         /// The run.
         run: String,
-        /// What the node came to.
+        /// The node's record.
         node: Box<NodeRun>,
         /// The output port.
         port: Option<String>,
@@ -28,14 +28,14 @@ pub enum Target {
     Artifact(ArtifactId),
     /// A result, by its key.
     Result(NodeKey),
-    /// A file outside the store that results were made from.
+    /// An external file that results used.
     Source {
         /// As written.
         name: String,
-        /// Digest of its content, as it stands in the keys.
+        /// Digest of its content, as in the keys.
         content: String,
     },
-    /// A file that results wrote out: the artifact that holds the same bytes.
+    /// A file that results wrote: the artifact that contains the same bytes.
     Delivered {
         /// As written.
         name: String,
@@ -44,14 +44,14 @@ pub enum Target {
     },
 }
 
-/// Nothing of that name.
+/// Nothing of that name was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotFound {
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: Option<String>,
-    /// Is it there under that name with other content: a file that was changed?
+    /// Whether a file of that name is known with other content.
     pub changed: bool,
 }
 
@@ -61,11 +61,11 @@ impl NotFound {
     }
 }
 
-/// The run of that id, of an unambiguous beginning of it, or `latest`, or `previous`: the last runs of this store, not
-/// imported ones.
+/// Returns the run with that id or unambiguous id prefix, or `latest` or `previous`: the last runs of this store,
+/// without imported ones.
 ///
 /// # Errors
-/// When there is none, or more than one.
+/// Fails if there is no run, or more than one.
 pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     let ids = store.run_ids();
     let back = match text {
@@ -91,12 +91,12 @@ pub fn run_of(store: &Store, text: &str) -> Result<String, NotFound> {
     }
 }
 
-/// What `text` means, the first of these that fits: `latest` or `previous`, a node (`NODE`, `NODE.PORT`) of the newest
-/// run that has it (or of `run`), a run id or its beginning, an artifact's id or its beginning, a node key or its
-/// beginning, a file or the digest of one.
+/// Interprets `text` as the first of these that fits: `latest` or `previous`; a node (`NODE`, `NODE.PORT`) of the
+/// newest run that has it (or of `run`); a run id or its prefix; an artifact id or its prefix; a node key or its
+/// prefix; a file or its digest.
 ///
 /// # Errors
-/// When nothing fits, or more than one thing does.
+/// Fails if nothing fits, or more than one thing does.
 pub fn resolve(
     store: &Store,
     catalog: &Catalog,
@@ -126,8 +126,8 @@ pub fn resolve(
     Err(came_to_nothing(store, &runs, text).unwrap_or_else(|| unknown(store, &runs, text)))
 }
 
-/// Why a node of that name (`NODE`, `NODE.PORT`) has nothing to show, where one of the runs, newest first, knows it and
-/// it has no outputs.
+/// Explains why a node of that name (`NODE`, `NODE.PORT`) has nothing to show: the newest run that has it recorded no
+/// outputs for it.
 #[must_use]
 pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<NotFound> {
     let name = |node: &NodeRun| node.node == text || text.rsplit_once('.').is_some_and(|(name, _)| node.node == name);
@@ -141,7 +141,7 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
     };
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("`{}` has nothing to show: it {what} in run {run}{why}", node.node);
-    Some(NotFound::new(message, Some(format!("`searchmill logs {run} --node {}` has what it said", node.node))))
+    Some(NotFound::new(message, Some(format!("its output: `searchmill logs {run} --node {}`", node.node))))
 }
 
 fn node(store: &Store, runs: &[String], text: &str) -> Result<Option<Target>, NotFound> {
@@ -184,13 +184,13 @@ fn digest(catalog: &Catalog, text: &str) -> Result<Option<Target>, NotFound> {
     match found.len() {
         0 | 1 => Ok(found.pop()),
         count => {
-            let message = format!("`{text}` begins {count} digests in the store");
+            let message = format!("`{text}` is the prefix of {count} digests in the store");
             Err(NotFound::new(message, Some("write more of it".to_owned())))
         }
     }
 }
 
-/// Sources (name in the key, content) that a test accepts, each content once.
+/// Returns the sources (name in the key, content) accepted by a test, each content once.
 fn sources(catalog: &Catalog, accept: impl Fn(&str, &str) -> bool) -> Vec<Target> {
     let mut found: Vec<(String, String)> = Vec::new();
     for result in catalog.results() {
@@ -207,7 +207,7 @@ fn sources(catalog: &Catalog, accept: impl Fn(&str, &str) -> bool) -> Vec<Target
 fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Result<Option<Target>, NotFound> {
     let path = directory.join(text);
     if !path.is_file() {
-        // A file that is gone, or an address.
+        // A missing file, or an address.
         let mut found = sources(catalog, |name, _| name == text);
         return Ok((found.len() == 1).then(|| found.remove(0)));
     }
@@ -220,7 +220,7 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
     if let Some(id) = delivered(store, catalog, &digest) {
         return Ok(Some(Target::Delivered { name: text.to_owned(), id }));
     }
-    let message = format!("no result in the store was made from `{text}` as it is now, and none wrote it");
+    let message = format!("no result in the store used or wrote `{text}` with its current content");
     let read = read_before(catalog, &path);
     let read = read.map(|content| format!("it was read with the content {content}: trace that digest"));
     let wrote = || written_before(store, catalog, &path);
@@ -230,7 +230,7 @@ fn file(store: &Store, catalog: &Catalog, text: &str, directory: &Path) -> Resul
     Err(NotFound { changed, ..NotFound::new(message, help) })
 }
 
-/// The node that wrote a file of that name.
+/// Returns the node that wrote a file of that name.
 fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let wrote = catalog.artifacts().find(|id| {
@@ -242,7 +242,7 @@ fn written_before(store: &Store, catalog: &Catalog, path: &Path) -> Option<Strin
     catalog.node(&maker.key).map(str::to_owned)
 }
 
-/// The folder artifact that holds a file of that content.
+/// Returns the folder artifact that contains a file with that content.
 fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<ArtifactId> {
     let holds = |id: &&ArtifactId| {
         let artifact = store.artifact(id);
@@ -251,7 +251,7 @@ fn delivered(store: &Store, catalog: &Catalog, digest: &Digest) -> Option<Artifa
     catalog.artifacts().find(holds).copied()
 }
 
-/// The content with which a path was read last.
+/// Returns the content with which a path was last read.
 fn read_before(catalog: &Catalog, path: &Path) -> Option<String> {
     let path = std::path::absolute(path).ok()?.display().to_string();
     let read = catalog.results().filter_map(|result| {

@@ -1,4 +1,4 @@
-//! Walks artifacts: to everything that one was made from, and from one to everything that was made of it.
+//! Traces artifacts: to everything upstream of one, and to everything derived from it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,10 +11,10 @@ use super::target::Target;
 use crate::fingerprint::{Digest, NodeKey, Preimage};
 use crate::store::{ArtifactId, ArtifactType, NodeOutcome, NodeRun, Store};
 
-/// Results, what they used and what they made.
+/// Results with their inputs and outputs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Graph {
-    /// The results, each after all it needs.
+    /// The results in topological order.
     pub steps: Vec<GraphStep>,
 }
 
@@ -23,7 +23,7 @@ pub struct Graph {
 pub struct GraphStep {
     /// Its key.
     pub key: NodeKey,
-    /// What its node is called.
+    /// The node's name.
     pub node: String,
     /// Operator.
     pub operator: String,
@@ -31,45 +31,45 @@ pub struct GraphStep {
     pub version: u64,
     /// Version of the program.
     pub searchmill: String,
-    /// Params that fix its bytes.
+    /// Params that determine its bytes.
     pub params: Value,
-    /// Seed, where one was used.
+    /// Seed, if one was used.
     pub seed: Option<u64>,
-    /// The run that made it.
+    /// The run that produced it.
     pub run: String,
-    /// Unix time when it was finished.
+    /// Unix time (seconds) of completion.
     pub finished: f64,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Calls to the outside.
+    /// External calls.
     pub calls: u64,
-    /// Prompt and completion tokens paid.
+    /// Paid prompt and completion tokens.
     pub tokens: [u64; 2],
-    /// Is its record damaged?
+    /// Whether its record is damaged.
     pub damaged: bool,
-    /// Was it collected?
+    /// Set if it was collected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collected: Option<Collected>,
-    /// Outside files and identities.
+    /// External files and identities.
     pub sources: Vec<GraphSource>,
-    /// What it used.
+    /// Its inputs.
     pub inputs: Vec<GraphInput>,
-    /// What it made.
+    /// Its outputs.
     pub outputs: Vec<GraphOutput>,
 }
 
-/// An outside file or identity.
+/// An external file or identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GraphSource {
     /// Name in the key.
     pub name: String,
     /// Digest of a local file, else what identifies it.
     pub content: String,
-    /// Where it lay, for local files.
+    /// Path of a local file at the time.
     pub path: Option<String>,
 }
 
-/// An artifact that was used.
+/// An input artifact.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphInput {
     /// The port.
@@ -79,13 +79,13 @@ pub struct GraphInput {
     pub artifact_type: String,
     /// The artifact.
     pub artifact: ArtifactId,
-    /// Key of the result that made it; `None` when no record says so.
+    /// Key of the result that produced it; `None` if no record names it.
     pub made_by: Option<NodeKey>,
-    /// Its output port.
+    /// Output port of that result.
     pub made_at: Option<String>,
 }
 
-/// An artifact that was made.
+/// An output artifact.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphOutput {
     /// The port.
@@ -95,29 +95,29 @@ pub struct GraphOutput {
     pub artifact_type: String,
     /// The artifact.
     pub artifact: ArtifactId,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
     /// Bytes on disk.
     pub bytes: u64,
-    /// Is it what was asked for?
+    /// Whether it was requested.
     pub asked: bool,
 }
 
-/// What a target stands for: results, and the artifacts of theirs that are meant.
+/// What a target refers to: results and artifacts.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
     /// Results.
     pub keys: Vec<NodeKey>,
     /// Artifacts.
     pub artifacts: BTreeSet<ArtifactId>,
-    /// Keys of the run that is meant: of several makers of equal bytes, these.
+    /// Keys of the run that is meant. Among several makers of equal bytes, these are preferred.
     pub preferred: BTreeSet<NodeKey>,
     /// The run that is meant, if one is.
     pub run: Option<String>,
 }
 
 impl Roots {
-    /// The results and artifacts of a target. For a source, the results that read it.
+    /// Returns the results and artifacts of a target. For a source: the results that used it.
     #[must_use]
     pub fn of(store: &Store, catalog: &Catalog, target: &Target) -> Self {
         match target {
@@ -147,7 +147,7 @@ impl Roots {
         Self { preferred: keys.iter().copied().collect(), keys, artifacts, run: Some(run.to_owned()) }
     }
 
-    /// The newest result that made an artifact.
+    /// Returns the newest result that produced an artifact.
     fn of_artifact(catalog: &Catalog, id: ArtifactId) -> Self {
         let made = catalog.maker(&id, &BTreeSet::new(), None);
         let keys: Vec<NodeKey> = made.map(|port| port.key).into_iter().collect();
@@ -155,19 +155,19 @@ impl Roots {
     }
 }
 
-/// The key of a node that came to its end: only such a node has a result.
+/// Returns the key of a finished node: only such a node has a result.
 fn done(node: &NodeRun) -> Option<NodeKey> {
     node.key.filter(|_| matches!(node.outcome, NodeOutcome::Cached | NodeOutcome::Finished | NodeOutcome::HeldBack))
 }
 
-/// Everything behind the roots, themselves included.
+/// Returns the closure upstream of the roots, themselves included.
 #[must_use]
 pub fn upstream(catalog: &Catalog, roots: &Roots) -> Closure {
     Closure::of(catalog, &roots.keys, &roots.preferred)
 }
 
-/// Everything made of the roots' artifacts (of all outputs, where the roots are results alone), the roots included. In
-/// its steps, an input's maker may lie outside of it.
+/// Returns everything derived from the roots' artifacts, the roots included. If the roots are results only, all their
+/// outputs count. The maker of an input may be outside of the closure.
 #[must_use]
 pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
     let of_result = |key: &NodeKey| catalog.result(key).map(|result| result.outputs.values().map(|output| output.id));
@@ -179,7 +179,7 @@ pub fn downstream(catalog: &Catalog, roots: &Roots) -> Closure {
     let mut seen: BTreeSet<ArtifactId> = pending.iter().copied().collect();
     let mut keys: BTreeSet<NodeKey> = roots.keys.iter().copied().collect();
     while let Some(artifact) = pending.pop_front() {
-        // Nothing is made of no rows: tables without rows are equal everywhere.
+        // Nothing derives from an empty table: all empty tables are equal.
         if is_empty(catalog, &artifact) {
             continue;
         }
@@ -201,7 +201,7 @@ fn is_empty(catalog: &Catalog, id: &ArtifactId) -> bool {
     output.is_some_and(|output| output.rows == 0 && matches!(output.artifact_type, ArtifactType::Rows { .. }))
 }
 
-/// A closure as data for people and tools.
+/// Returns a closure as data for display and tools.
 #[must_use]
 pub fn graph(closure: &Closure, asked: &BTreeSet<ArtifactId>) -> Graph {
     Graph { steps: closure.steps.iter().map(|step| graph_step(step, asked)).collect() }
@@ -230,7 +230,7 @@ fn graph_step(step: &Step, asked: &BTreeSet<ArtifactId>) -> GraphStep {
     }
 }
 
-/// The sources of a step with the places where they lay.
+/// Returns the sources of a step with their paths.
 #[must_use]
 pub fn sources(step: &Step) -> Vec<GraphSource> {
     let files = step.result.origin.as_ref().map(|origin| origin.sources.as_slice()).unwrap_or_default();
@@ -248,7 +248,7 @@ pub fn sources(step: &Step) -> Vec<GraphSource> {
 }
 
 impl GraphSource {
-    /// Is it a local file, identified by the digest of its content?
+    /// Whether it is a local file, identified by its content digest.
     #[must_use]
     pub fn is_file(&self) -> bool {
         Digest::parse(&self.content).is_some()

@@ -4,44 +4,44 @@ use serde::Serialize;
 
 use crate::fingerprint::{NodeKey, Reason};
 
-/// How a run ended.
+/// Summary of a finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunSummary {
     /// The run.
     pub run: String,
-    /// Nodes whose result was known.
+    /// Nodes with a cached result.
     pub cached: usize,
     /// Nodes that ran.
     pub finished: usize,
     /// Nodes that failed.
     pub failed: usize,
-    /// Nodes not run because something before them failed or the run was stopped.
+    /// Nodes not run because an upstream node failed or the run was stopped.
     pub skipped: usize,
-    /// Rows that failed in external nodes of this run.
+    /// Rows rejected by external nodes of this run.
     pub dead_letters: u64,
-    /// Nodes whose outputs were not delivered because too many rows were lost before them.
+    /// Nodes whose outputs were not delivered because too many rows were lost upstream.
     pub held_back: usize,
-    /// Rows that other nodes of this run rejected.
+    /// Rows rejected by other nodes of this run.
     pub rejects: u64,
-    /// Was it told to stop?
+    /// Whether the run was told to stop.
     pub interrupted: bool,
-    /// Calls to the outside in this run.
+    /// External calls of this run.
     pub calls: u64,
     /// Prompt tokens paid in this run.
     pub prompt_tokens: u64,
     /// Completion tokens paid in this run.
     pub completion_tokens: u64,
-    /// What that cost, at the prices that the pipeline tells.
+    /// Cost at the pipeline's prices.
     pub cost: f64,
-    /// The currency of these prices.
+    /// Currency of the prices.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub currency: String,
-    /// The limit of the budget that was used up, if that stopped the run.
+    /// The budget limit that stopped the run, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
     /// Wall time in seconds.
     pub seconds: f64,
-    /// A failure that is the machine's (disk, network, lock) rather than the pipeline's.
+    /// Whether a failure is the machine's (disk, network, lock) and not the pipeline's.
     pub machine_failure: bool,
 }
 
@@ -49,18 +49,18 @@ pub struct RunSummary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The run begins.
+    /// The run starts.
     RunStarted {
         /// The run.
         run: String,
         /// The pipeline's name.
         pipeline: String,
-        /// Nodes in it.
+        /// Number of nodes.
         nodes: usize,
         /// Unix time in seconds.
         time: f64,
     },
-    /// A node's result was known.
+    /// A node's result was cached.
     NodeCached {
         /// The node.
         node: String,
@@ -72,12 +72,12 @@ pub enum Event {
         rows: u64,
         /// Bytes of its default output.
         bytes: u64,
-        /// Rejected rows it holds.
+        /// Rejected rows in the result.
         rejects: u64,
         /// The key of its result.
         key: Option<NodeKey>,
     },
-    /// A node begins.
+    /// A node starts.
     NodeStarted {
         /// The node.
         node: String,
@@ -93,23 +93,23 @@ pub enum Event {
         /// The node.
         node: String,
     },
-    /// A node advances.
+    /// Progress of a node.
     NodeProgress {
         /// The node.
         node: String,
         /// Units done.
         done: u64,
-        /// Units in all; 0 when unknown.
+        /// Total units (0 = unknown).
         total: u64,
-        /// What is counted.
+        /// Name of the unit.
         unit: String,
-        /// Of these, rows whose result was known.
+        /// Rows with a cached result.
         cached: u64,
         /// Calls to an endpoint so far.
         calls: u64,
         /// Tokens paid so far.
         tokens: u64,
-        /// What that cost.
+        /// Cost so far.
         cost: f64,
     },
     /// A line for the node's log.
@@ -119,7 +119,7 @@ pub enum Event {
         /// The line.
         line: String,
     },
-    /// A node's result is durable.
+    /// A node's result is stored durably.
     NodeFinished {
         /// The node.
         node: String,
@@ -131,43 +131,43 @@ pub enum Event {
         rows: u64,
         /// Bytes of its default output.
         bytes: u64,
-        /// Rows that failed.
+        /// Rejected rows.
         rejects: u64,
-        /// Why most of them did: `kind: message`.
+        /// Most frequent reason for rejection: `kind: message`.
         #[serde(skip_serializing_if = "Option::is_none")]
         rejected_for: Option<String>,
         /// The key of its result.
         key: NodeKey,
-        /// Of its rows, those whose result was known.
+        /// Rows with a cached result.
         cached_rows: u64,
-        /// Calls to the outside.
+        /// External calls.
         calls: u64,
         /// Prompt tokens paid.
         prompt_tokens: u64,
         /// Completion tokens paid.
         completion_tokens: u64,
-        /// What that cost, at the prices that the params tell.
+        /// Cost at the prices from the params.
         cost: f64,
-        /// Seconds it took.
+        /// Duration in seconds.
         seconds: f64,
-        /// Text for people.
+        /// Human-readable summary.
         #[serde(skip_serializing_if = "String::is_empty")]
         summary: String,
     },
-    /// Something was put where the user wants it (a file written out).
+    /// An output was delivered to its destination.
     Delivered {
         /// The node.
         node: String,
-        /// Where it lies now.
+        /// The destination.
         destination: String,
     },
-    /// A node's outputs were not put in place: too many rows were lost before it, or none is left. What lies there stays.
+    /// A node's outputs were not delivered: too many rows were lost upstream, or none is left. Existing files stay.
     HeldBack {
         /// The node.
         node: String,
-        /// Where they would go.
+        /// The intended destinations.
         destinations: Vec<String>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A node failed.
@@ -176,9 +176,9 @@ pub enum Event {
         node: String,
         /// Operator.
         operator: String,
-        /// What went wrong.
+        /// The error.
         message: String,
-        /// How to mend it.
+        /// How to fix it.
         help: Option<String>,
     },
     /// A node was not run.
@@ -186,23 +186,23 @@ pub enum Event {
         /// The node.
         node: String,
     },
-    /// An endpoint has not said anything for a while, though calls wait for it.
+    /// An endpoint has not responded for a while, although calls wait for it.
     EndpointSilent {
         /// Its address.
         endpoint: String,
-        /// For how long.
+        /// Seconds without a response.
         seconds: f64,
-        /// Calls that wait for it.
+        /// Number of waiting calls.
         waiting: usize,
     },
-    /// An endpoint that was silent speaks again.
+    /// A silent endpoint responds again.
     EndpointHeard {
         /// Its address.
         endpoint: String,
     },
-    /// The budget is used up: no new call is made, and the nodes that would need one stop.
+    /// The budget is used up: no new calls are made, and nodes that need one stop.
     BudgetUsedUp {
-        /// The limit, in words.
+        /// The limit, as text.
         limit: String,
     },
     /// The run ends.
@@ -210,7 +210,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The texts in it that come from operators, and so perhaps from outside.
+    /// Returns the texts that come from operators and may contain external content.
     pub fn texts(&mut self) -> Vec<&mut String> {
         match self {
             Self::NodeLog { line, .. } => vec![line],
@@ -223,8 +223,8 @@ impl Event {
     }
 }
 
-/// Where events go. Called from many threads; must not block for long.
+/// Receives events. Called from many threads; must not block for long.
 pub trait Reporter: Send + Sync {
-    /// Takes one event.
+    /// Receives one event.
     fn event(&self, event: &Event);
 }

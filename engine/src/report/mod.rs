@@ -1,4 +1,4 @@
-//! All that the outside is told about a run.
+//! Reports about a run, for terminals, logs and other programs.
 
 mod event;
 

@@ -1,4 +1,4 @@
-//! Which ticks have come since the last look, and which of them too late.
+//! Determines which ticks have arrived since the last step, and which of them are late.
 
 use std::time::Duration;
 
@@ -6,21 +6,22 @@ use super::state::State;
 use crate::fingerprint::hash_bytes;
 use crate::spec::{Schedule, Time};
 
-/// Most ticks that are looked at one by one after a long absence.
+/// Limit of ticks inspected one by one after a long absence.
 pub(super) const MOST: usize = 1000;
 
-/// Ticks that came since the last look.
+/// Ticks that arrived since the last step.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Arrivals {
-    /// Nobody was there when they were due, oldest first.
+    /// Ticks that were due while no daemon ran, oldest first.
     pub(super) missed: Vec<Time>,
-    /// There were more of these, earlier ones.
+    /// Whether there were earlier missed ticks beyond the limit.
     pub(super) more: bool,
     /// Due now.
     pub(super) due: Vec<Time>,
 }
 
-/// When a tick starts: its time, and a share of the jitter that depends on the schedule's name and the tick alone.
+/// Returns when a tick starts: its time plus a share of the jitter that depends only on the schedule's name and the
+/// tick.
 #[must_use]
 pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
     let span = u64::try_from(schedule.jitter.as_millis()).unwrap_or(u64::MAX);
@@ -32,15 +33,15 @@ pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
     tick + Duration::from_millis(draw % span)
 }
 
-/// The next tick that is not accounted for.
+/// Returns the next tick that is not accounted for.
 pub(super) fn pending(schedule: &Schedule, state: &State) -> Option<Time> {
     schedule.cadence.after(state.accounted?)
 }
 
-/// Takes the ticks that are due by `now` and accounts for them. Those due before `late` have been missed.
+/// Takes the ticks due by `now` and accounts for them. Ticks due before `late` are missed.
 pub(super) fn take(schedule: &Schedule, state: &mut State, now: Time, late: Time) -> Arrivals {
     let mut arrivals = Arrivals::default();
-    // Ticks so old that they are late whatever their jitter: from the newest of them backwards, however long the absence.
+    // Ticks late with any jitter are collected backwards from the newest one, however long the absence.
     let surely_late = late - schedule.jitter;
     if let (Some(from), Some(first)) = (state.accounted, pending(schedule, state))
         && first < surely_late

@@ -1,7 +1,7 @@
-//! Pipelines that run by themselves: what is due, what waits, what runs, and what is to be done about it.
+//! Scheduled pipelines: decides what is due, waits, runs, and what the daemon must do.
 //!
-//! [`step`] is pure: state, time and event in, state and actions out. No clock, no threads, no files; the daemon that
-//! acts on it keeps the state on disk before it acts, so that a killed daemon knows what it had begun.
+//! [`step`] is pure: state, time and event in, state and actions out. No clock, no threads, no files. The daemon stores
+//! the state before it acts, so that its successor knows what a killed daemon had started.
 
 mod arrivals;
 mod notice;

@@ -1,69 +1,69 @@
-//! What a schedule has to say: one kind of line for the log, for `--json` and for tests.
+//! Notices of a schedule: one format for the log, for `--json` and for tests.
 
 use serde::Serialize;
 
 use super::state::{Cause, Outcome, StopReason};
 use crate::spec::Time;
 
-/// Something worth a line in the log.
+/// A notice for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Notice {
-    /// A run of an earlier daemon is still going.
+    /// A run of an earlier daemon is still running.
     Adopted {
         /// Its ticket.
         id: u64,
         /// Its tick.
         tick: Time,
     },
-    /// Ticks that nobody was there for.
+    /// Ticks that were due while no daemon ran.
     Missed {
-        /// How many; with `more`, at least.
+        /// Number of ticks; with `more`, at least that many.
         ticks: usize,
-        /// Were there more than were counted?
+        /// Whether there were more than were counted.
         more: bool,
-        /// The first of those counted.
+        /// The first counted tick.
         first: Time,
-        /// The last one.
+        /// The last counted tick.
         last: Time,
-        /// How many of them will be made up for.
+        /// Number of ticks that will be made up.
         made_up: usize,
     },
-    /// A tick that came while a run was going, and does nothing.
+    /// A tick arrived during a run and is skipped.
     Skipped {
         /// The tick.
         tick: Time,
     },
-    /// A tick that came while the schedule was paused.
+    /// A tick arrived while the schedule was paused.
     Paused {
         /// The tick.
         tick: Time,
     },
-    /// A run waits for its turn.
+    /// A run is queued.
     Queued {
         /// Its ticket.
         id: u64,
         /// Its tick.
         tick: Time,
-        /// Runs that wait now.
+        /// Number of queued runs.
         waiting: usize,
     },
-    /// A run begins.
+    /// A run starts.
     Starting {
         /// Its ticket.
         id: u64,
         /// Its tick.
         tick: Time,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
-    /// A run was told to stop.
+    /// A run is told to stop.
     StoppingRun {
         /// Its ticket.
         id: u64,
-        /// Why.
+        /// The reason.
         reason: StopReason,
-        /// 1: finish what is in flight; 2: stop at once; 3: killed.
+        /// 1: finish calls in flight; 2: stop immediately; 3: killed.
         signal: u8,
     },
     /// A run has ended.
@@ -72,34 +72,34 @@ pub enum Notice {
         id: u64,
         /// Its tick.
         tick: Time,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
-        /// Exit code, where there was one.
+        /// Exit code, if any.
         exit: Option<i32>,
-        /// The run in the store, if it got that far.
+        /// The run in the store, if one was recorded.
         run: Option<String>,
-        /// Nodes whose result was known.
+        /// Nodes with a cached result.
         cached: u64,
         /// Nodes that ran.
         finished: u64,
-        /// Calls to the outside.
+        /// External calls.
         calls: u64,
-        /// Whole seconds it took.
+        /// Duration in whole seconds.
         seconds: i64,
-        /// What it said last, when it failed.
+        /// Its last output, if it failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// The cron line or its time zone is another one than before: ticks are counted from now on.
+    /// The cron line or time zone changed: ticks count from now on.
     Changed {
-        /// The new line.
+        /// The new cron line.
         cron: String,
         /// Its time zone.
         timezone: String,
     },
-    /// The clock was set back by more than an hour: ticks are counted from now on.
+    /// The clock was set back by more than an hour: ticks count from now on.
     ClockSetBack {
-        /// All ticks up to here had been accounted for.
+        /// All ticks up to here were accounted for.
         accounted: Time,
     },
 }

@@ -1,102 +1,102 @@
-//! What is known of one schedule, kept on disk between steps.
+//! The state of one schedule, stored on disk between steps.
 
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Time;
 
-/// Ends that are remembered.
+/// Limit of finished runs in the state.
 const REMEMBERED: usize = 50;
 
-/// Why a run was asked for.
+/// Why a run was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Its time came.
+    /// Its tick is due.
     Tick,
-    /// Its time came while nobody was there.
+    /// Its tick was missed.
     Catchup,
-    /// Somebody asked.
+    /// A user requested it.
     Trigger,
 }
 
-/// A run that is to be.
+/// A requested run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     /// Number within the schedule.
     pub id: u64,
-    /// The point in time it stands for.
+    /// The tick it belongs to.
     pub tick: Time,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// A process, told apart from a later one with the same number by when it began.
+/// A process, distinguished from later ones with the same id by its start time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// When it began, as the operating system counts.
+    /// Start time, as reported by the operating system.
     pub began: String,
 }
 
-/// Why a run was told to stop.
+/// Why a run is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It took longer than `max_runtime`.
+    /// It exceeded `max_runtime`.
     Overran,
-    /// `overlap: replace`: a later tick took its place.
+    /// `overlap: replace`: a later tick replaces it.
     Replaced,
-    /// The daemon was told to stop at once.
+    /// The daemon was told to stop immediately.
     Shutdown,
 }
 
-/// How far a run has come, or how hard it was told to stop.
+/// Progress of a run, or of stopping it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "stage")]
 pub enum Stage {
-    /// About to begin: written down before the process is made.
+    /// About to start: stored before the process is created.
     Starting,
-    /// It runs.
+    /// Running.
     Running,
-    /// Told to finish what is in flight.
+    /// Told to finish calls in flight.
     Draining {
-        /// Why.
+        /// The reason.
         reason: StopReason,
-        /// When it is told again.
+        /// When the second signal is sent.
         until: Time,
     },
-    /// Told to stop at once.
+    /// Told to stop immediately.
     Stopping {
-        /// Why.
+        /// The reason.
         reason: StopReason,
         /// When it is killed.
         until: Time,
     },
     /// Killed.
     Killed {
-        /// Why.
+        /// The reason.
         reason: StopReason,
     },
 }
 
-/// A run that is going.
+/// An active run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// What was asked for.
+    /// The request.
     #[serde(flatten)]
     pub ticket: Ticket,
-    /// When it was started.
+    /// Start time.
     pub began: Time,
-    /// Its process, once it is there.
+    /// Its process, once started.
     pub process: Option<Process>,
-    /// How far it is.
+    /// Its stage.
     #[serde(flatten)]
     pub stage: Stage,
 }
 
 impl Running {
-    /// Why it was told to stop, if it was.
+    /// Returns why the run was told to stop, if it was.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
         match self.stage {
@@ -112,24 +112,24 @@ impl Running {
 pub enum Outcome {
     /// Exit code 0.
     Succeeded,
-    /// Exit code 3: rows of external nodes failed.
+    /// Exit code 3: rows of external nodes were rejected.
     DeadLetters,
-    /// Exit code 4: a budget was spent; the next run goes on.
+    /// Exit code 4: a budget was used up; the next run resumes.
     BudgetSpent,
     /// Any other exit code, or a signal.
     Failed,
-    /// Stopped: it took too long.
+    /// Stopped: exceeded `max_runtime`.
     Overran,
-    /// Stopped: a later tick took its place.
+    /// Stopped: replaced by a later tick.
     Replaced,
     /// Stopped with the daemon.
     Stopped,
-    /// Its process is gone and left no record of an end.
+    /// Its process is gone without a record of its end.
     Lost,
 }
 
 impl Outcome {
-    /// As it is shown.
+    /// Returns the displayed name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -145,91 +145,91 @@ impl Outcome {
     }
 }
 
-/// A run that has ended.
+/// A finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// What was asked for.
+    /// The request.
     #[serde(flatten)]
     pub ticket: Ticket,
-    /// When it was started.
+    /// Start time.
     pub began: Time,
-    /// When its end was seen.
+    /// When its end was detected.
     pub ended: Time,
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Exit code, where there was one.
+    /// Exit code, if any.
     pub exit: Option<i32>,
-    /// The run in the store, if it got that far.
+    /// The run in the store, if one was recorded.
     pub run: Option<String>,
-    /// Nodes whose result was known.
+    /// Nodes with a cached result.
     pub cached: u64,
     /// Nodes that ran.
     pub finished: u64,
-    /// Calls to the outside.
+    /// External calls.
     pub calls: u64,
-    /// What it said last, when it failed.
+    /// Its last output, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What came of all ticks so far.
+/// Counts over all ticks so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Runs started.
     pub started: u64,
-    /// Of these, ended well.
+    /// Runs that succeeded.
     pub succeeded: u64,
-    /// Ended in any other way.
+    /// Runs that ended otherwise.
     pub failed: u64,
-    /// Ticks that came while a run was going, and did nothing.
+    /// Ticks skipped because a run was active.
     pub skipped: u64,
-    /// Ticks that nobody was there for, and that were not made up for.
+    /// Missed ticks that were not made up.
     pub missed: u64,
-    /// Ticks that came while the schedule was paused.
+    /// Ticks that arrived while the schedule was paused.
     pub paused: u64,
 }
 
-/// One schedule.
+/// The state of one schedule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The pipeline's name.
     pub name: String,
-    /// Its file, as given to the daemon.
+    /// The pipeline's file, as given to the daemon.
     pub file: String,
-    /// Cron line and time zone that the ticks were counted by.
+    /// Cron line by which the ticks were counted.
     pub cron: String,
-    /// Its time zone.
+    /// Time zone by which the ticks were counted.
     pub timezone: String,
     /// All ticks up to here are accounted for.
     pub accounted: Option<Time>,
     /// Number of the next ticket.
     pub serial: u64,
-    /// Runs that are going.
+    /// Active runs.
     pub running: Vec<Running>,
-    /// Runs that wait for their turn.
+    /// Queued runs.
     pub waiting: Vec<Ticket>,
-    /// Runs that have ended, newest last.
+    /// Finished runs, newest last.
     pub ended: Vec<Ended>,
-    /// What came of all ticks so far.
+    /// Counts over all ticks so far.
     pub counts: Counts,
-    /// Where the daemon answers, and since when.
+    /// The daemon's address, and since when it serves the schedule.
     #[serde(default)]
     pub daemon: Option<Daemon>,
 }
 
-/// The daemon that serves a schedule. It may be gone: only the lease says whether it is there.
+/// The daemon that serves a schedule. It may have died: only the lease shows whether it lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Daemon {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Address of its health endpoint.
+    /// Address of the health endpoint.
     pub address: String,
-    /// When it began.
+    /// Start time.
     pub since: Time,
 }
 
 impl State {
-    /// A schedule that nothing is known of.
+    /// The state of a new schedule.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }

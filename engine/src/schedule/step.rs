@@ -8,60 +8,60 @@ use super::notice::Notice;
 use super::state::{Cause, Ended, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
-/// A tick that is seen later than this was missed: the machine slept.
+/// A tick seen later than this is missed: the machine was suspended.
 const LATE: Duration = Duration::from_mins(1);
-/// Most runs side by side under `overlap: allow`.
+/// Limit of parallel runs under `overlap: allow`.
 const MOST_AT_ONCE: usize = 16;
-/// From the second signal to the kill.
+/// Time from the second signal to the kill.
 const BEFORE_KILL: Duration = Duration::from_secs(5);
-/// From the first signal to the second when the daemon stops at once.
+/// Time from the first to the second signal if the daemon stops immediately.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// A clock set back by less than this is waited for.
+/// If the clock is set back by less than this, the schedule waits.
 const WAITED_FOR: Duration = Duration::from_hours(1);
 
-/// When and in what mood the daemon asks.
+/// Circumstances of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The time.
     pub now: Time,
-    /// Is the schedule paused?
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// Is the daemon winding down? Then nothing starts, and ticks are left for the next daemon.
+    /// Whether the daemon is shutting down. Nothing starts then, and ticks are left for the next daemon.
     pub draining: bool,
 }
 
-/// What has happened.
+/// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The daemon begins, with what it found of the runs that an earlier one had begun.
+    /// The daemon starts; `found` describes the runs that an earlier daemon had started.
     Boot {
         /// By ticket.
         found: BTreeMap<u64, Found>,
-        /// When the schedule was last resumed after a pause: earlier ticks were not missed.
+        /// When the schedule was last resumed after a pause: earlier ticks are not missed.
         resumed: Option<Time>,
     },
     /// Time has passed.
     Wake,
-    /// A run's process is there.
+    /// A run's process has started.
     Began(u64, Process),
     /// A run has ended.
     Ended(u64, Ending),
-    /// Somebody asks for a run.
+    /// A user requests a run.
     Trigger,
-    /// The daemon is to stop at once.
+    /// The daemon must stop immediately.
     Stop,
 }
 
 /// What became of a run whose daemon was killed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// It is still going.
+    /// Still running.
     Alive(Option<Process>),
-    /// It ended by itself.
+    /// Ended by itself.
     Ended(Ending),
-    /// It was never begun.
+    /// Never started.
     NeverBegan,
-    /// It is gone and left no record of an end.
+    /// Gone without a record of its end.
     Lost,
 }
 
@@ -70,28 +70,28 @@ pub enum Found {
 pub struct Ending {
     /// Exit code; missing after a signal.
     pub exit: Option<i32>,
-    /// The run in the store, if it got that far.
+    /// The run in the store, if one was recorded.
     pub run: Option<String>,
-    /// Nodes whose result was known.
+    /// Nodes with a cached result.
     pub cached: u64,
     /// Nodes that ran.
     pub finished: u64,
-    /// Calls to the outside.
+    /// External calls.
     pub calls: u64,
-    /// What it said last, when it failed.
+    /// Its last output, if it failed.
     pub message: Option<String>,
 }
 
-/// What is to be done.
+/// What the daemon must do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Start a run. The state that holds it must be on disk by then.
+    /// Start a run. The state that contains it must be stored first.
     Start(Ticket),
     /// Send SIGTERM.
     Terminate(u64),
-    /// Send SIGKILL to it and all it started.
+    /// Send SIGKILL to the run and all its descendants.
     Kill(u64),
-    /// Tell.
+    /// Log a notice.
     Tell(Notice),
 }
 
@@ -102,7 +102,7 @@ struct Step<'a> {
     actions: Vec<Action>,
 }
 
-/// Takes one step.
+/// Takes one step and returns the actions.
 pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event) -> Vec<Action> {
     let mut step = Step { schedule, state, moment, actions: Vec::new() };
     step.take(event);
@@ -111,7 +111,7 @@ pub fn step(schedule: &Schedule, state: &mut State, moment: Moment, event: Event
     step.actions
 }
 
-/// When the next step is due if nothing happens before.
+/// Returns when the next step is due if nothing happens before.
 #[must_use]
 pub fn next_wake(schedule: &Schedule, state: &State) -> Option<Time> {
     let tick = arrivals::pending(schedule, state).map(|tick| jittered(schedule, &state.name, tick));
@@ -176,7 +176,7 @@ impl Step<'_> {
         self.recount(resumed);
         let now = self.moment.now;
         let mut arrivals = self.arrivals(now);
-        // A tick whose run was cut off has been missed as much as one whose run never was.
+        // A tick whose run was lost counts as missed, like a tick whose run never started.
         let lost = lost.into_iter().filter(|ticket| ticket.cause != Cause::Trigger).map(|ticket| ticket.tick);
         arrivals.missed.extend(lost);
         arrivals.missed.sort_unstable();
@@ -193,7 +193,7 @@ impl Step<'_> {
         self.tell(Notice::Adopted { id, tick });
     }
 
-    /// A run that was written down and never begun waits at the front again.
+    /// A run that was stored but never started returns to the front of the queue.
     fn put_back(&mut self, id: u64) {
         let Some(place) = self.state.running.iter().position(|running| running.ticket.id == id) else { return };
         let running = self.state.running.remove(place);
@@ -201,7 +201,7 @@ impl Step<'_> {
         self.state.waiting.insert(0, running.ticket);
     }
 
-    /// From when ticks are counted: a new schedule, a changed one, and one that was paused begin now.
+    /// Determines from when ticks count: new, changed and resumed schedules start now.
     fn recount(&mut self, resumed: Option<Time>) {
         let (cron, timezone) = (self.schedule.cadence.cron(), self.schedule.cadence.timezone());
         let now = self.moment.now;
@@ -264,7 +264,7 @@ impl Step<'_> {
             Catchup::All => missed.len().min(room),
         };
         if self.schedule.catchup == Catchup::Latest {
-            // One run makes up for all that was missed, earlier absences included.
+            // One run makes up everything missed, including earlier absences.
             self.state.waiting.retain(|ticket| ticket.cause != Cause::Catchup);
         }
         for tick in &missed[missed.len() - wanted..] {
@@ -275,7 +275,7 @@ impl Step<'_> {
         self.tell(Notice::Missed { ticks: missed.len(), more, first, last, made_up: wanted });
     }
 
-    /// A tick that is due, or a run that somebody asked for, meets what is going on.
+    /// Admits a due tick or a requested run, depending on active runs.
     fn admit(&mut self, tick: Time, cause: Cause) {
         let busy = !self.state.running.is_empty() || !self.state.waiting.is_empty();
         let overlap = self.schedule.overlap;
@@ -305,7 +305,7 @@ impl Step<'_> {
         self.stop_all(StopReason::Replaced, self.schedule.grace);
     }
 
-    /// Tells all runs that were not told yet to stop. Those that were told are hurried if the daemon stops.
+    /// Tells all runs to stop that were not told yet. If the daemon stops, deadlines of the others are shortened.
     fn stop_all(&mut self, reason: StopReason, grace: Duration) {
         let until = self.moment.now + grace;
         let mut told = Vec::new();
@@ -326,7 +326,7 @@ impl Step<'_> {
         }
     }
 
-    /// Runs that have had their time.
+    /// Advances runs past their deadlines.
     fn deadlines(&mut self) {
         let now = self.moment.now;
         let schedule = self.schedule;
@@ -352,7 +352,7 @@ impl Step<'_> {
         }
     }
 
-    /// Starts what may start.
+    /// Starts the runs that may start.
     fn dispatch(&mut self) {
         while let Some(place) = self.state.waiting.iter().position(|ticket| self.may_start(ticket)) {
             let ticket = self.state.waiting.remove(place);
@@ -404,7 +404,7 @@ impl Step<'_> {
 
 fn outcome_of(running: &Running, exit: Option<i32>) -> Outcome {
     match (exit, running.stop_reason()) {
-        // Told to stop when it had nothing left to do.
+        // Told to stop when it had already finished its work.
         (Some(0), _) => Outcome::Succeeded,
         (_, Some(StopReason::Overran)) => Outcome::Overran,
         (_, Some(StopReason::Replaced)) => Outcome::Replaced,

@@ -1,4 +1,4 @@
-//! A daemon whose clock, runs and deaths are made up; everything else is the real thing.
+//! Tests with a simulated clock and simulated runs and kills; everything else is real.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn at(text: &str) -> Time {
     text.parse().unwrap()
 }
 
-/// A daemon in a world where runs take exactly as long as they are said to.
+/// A daemon in a simulated world in which runs take a fixed time.
 struct Sim {
     schedule: Schedule,
     state: State,
@@ -26,7 +26,7 @@ struct Sim {
     paused: bool,
     draining: bool,
     length: Duration,
-    /// Runs that ignore the first and second signal.
+    /// Runs that ignore the first two signals.
     deaf: bool,
     ends: BTreeMap<u64, Time>,
     log: Vec<String>,
@@ -89,7 +89,7 @@ impl Sim {
         self.log.push(format!("{} {text}", self.now.format("%dT%H:%M:%S")));
     }
 
-    /// Lets time pass.
+    /// Advances time.
     fn until(&mut self, end: &str) {
         let end = at(end);
         loop {
@@ -111,7 +111,7 @@ impl Sim {
         self.now = end;
     }
 
-    /// `kill -9` of the daemon, and a new one at a later time with what is on disk.
+    /// Kills the daemon, and starts a new one later from the stored state.
     fn killed_until(&mut self, later: &str, found: impl Fn(u64) -> Found, resumed: Option<&str>) {
         let disk = serde_json::to_string(&self.state).expect("JSON");
         self.state = serde_json::from_str(&disk).expect("the state comes back");
@@ -146,8 +146,8 @@ fn killed_and_restarted_across_a_spring_night_and_a_missed_tick() {
     let line = "cron: '30 2 * * *', timezone: Europe/Berlin, catchup: latest";
     let mut daemon = Sim::new(line, "2026-03-26T12:00:00Z", 600);
     daemon.until("2026-03-28T01:32:00Z");
-    // The daemon dies while the night's run is going, and the run goes on. Clocks go forward on the 29th at 01:00 UTC;
-    // 02:30 does not exist that night and comes at 03:00 CEST. A new daemon begins half an hour later.
+    // The daemon dies during the night's run, which continues. Clocks go forward on the 29th at 01:00 UTC; 02:30 does
+    // not exist that night and becomes 03:00 CEST. A new daemon starts half an hour later.
     daemon.killed_until("2026-03-29T01:30:00Z", |_| Found::Ended(Ending { exit: Some(0), ..Ending::default() }), None);
     assert_eq!(
         daemon.log(),
@@ -174,7 +174,7 @@ fn killed_and_restarted_inside_the_repeated_hour_runs_once() {
     daemon.killed_until("2026-10-25T02:10:00Z", lost, None);
     daemon.until("2026-10-26T12:00:00Z");
     assert_eq!(daemon.log(), ["26T01:30:00 start 26T01:30:00"]);
-    // A line with a step follows the wall clock: the hour that comes twice has twice as many ticks.
+    // A cron line with a step follows the wall clock: the repeated hour has twice as many ticks.
     let mut daemon = Sim::new("cron: '*/30 2 * * *', timezone: Europe/Berlin", "2026-10-24T23:00:00Z", 60);
     daemon.until("2026-10-25T12:00:00Z");
     assert_eq!(daemon.state.counts.started, 4);
@@ -286,7 +286,7 @@ fn a_paused_schedule_starts_nothing_but_what_is_asked_for() {
     daemon.feed(Event::Trigger);
     daemon.until("2026-11-20T03:40:00Z");
     assert_eq!(daemon.log(), ["20T03:30:00 start 20T03:30:00"]);
-    // Resumed while no daemon was there: what fell into the pause was not missed.
+    // Resumed while no daemon ran: ticks during the pause were not missed.
     daemon.paused = false;
     daemon.killed_until("2026-11-20T06:30:00Z", lost, Some("2026-11-20T05:30:00Z"));
     assert_eq!(daemon.log(), ["20T06:30:00 missed 1, made up 1", "20T06:30:00 start 20T06:00:00"]);
@@ -360,7 +360,7 @@ fn a_clock_set_back_repeats_nothing_and_stalls_nothing() {
     daemon.feed(Event::Wake);
     daemon.until("2026-11-20T03:30:00Z");
     assert_eq!(daemon.log(), Vec::<String>::new(), "three o'clock was there already");
-    // Somebody had set the year wrong.
+    // The clock had the wrong year.
     daemon.state.accounted = Some(at("2031-01-01T00:00:00Z"));
     daemon.feed(Event::Wake);
     daemon.until("2026-11-20T04:30:00Z");

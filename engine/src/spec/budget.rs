@@ -1,14 +1,14 @@
-//! Bounds on what a text may unfold to, so that no few lines of YAML fill the memory.
+//! Limits on expansion, so that a few lines of YAML cannot fill the memory.
 
 use super::value::{Spanned, Value};
 
-/// Deepest nesting.
+/// Limit of nesting depth.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Largest number of values that a text spells out.
+/// Limit of values written out in a text.
 pub(super) const MAX_VALUES: usize = 500_000;
-/// Largest number of values that aliases, params and matrices may add, in units of [`weight`].
+/// Limit of values added by aliases, params and matrices, in units of [`weight`].
 pub(super) const MAX_COPIED: usize = 250_000;
-/// Longest string that `${…}` may put together.
+/// Limit of a string's length in bytes after replacing `${…}`.
 pub(super) const MAX_STRING: usize = 1 << 20;
 
 /// Counts copied values.
@@ -18,19 +18,19 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Counts a copy; `false` when that was too much.
+    /// Counts a copy. Returns `false` if the limit is exceeded.
     pub(super) fn charge(&mut self, weight: usize) -> bool {
         self.copied = self.copied.saturating_add(weight);
         self.copied <= MAX_COPIED
     }
 
-    /// Was too much copied?
+    /// Whether the limit is exceeded.
     pub(super) fn spent(self) -> bool {
         self.copied > MAX_COPIED
     }
 }
 
-/// What a copy of this value costs: one for each value and for each 64 bytes of text.
+/// Returns the cost of copying a value: one per value and per 64 bytes of text.
 pub(super) fn weight(value: &Spanned) -> usize {
     1 + match &value.value {
         Value::String(text) => text.len() / 64,
@@ -40,7 +40,7 @@ pub(super) fn weight(value: &Spanned) -> usize {
     }
 }
 
-/// How deep a value nests: 1 for a scalar.
+/// Returns the nesting depth of a value: 1 for a scalar.
 pub(super) fn height(value: &Spanned) -> usize {
     1 + match &value.value {
         Value::List(items) => items.iter().map(height).max().unwrap_or(0),

@@ -1,8 +1,9 @@
-//! When: a cron line in a time zone, as points in time.
+//! Cadence: the ticks of a cron line in a time zone.
 //!
-//! Summer time follows Vixie cron. A fixed time that a spring night leaves out comes at the first moment after the gap;
-//! one that an autumn night has twice comes the first time only. A line with `*` or a step in seconds, minutes or hours
-//! follows the wall clock: nothing in the gap, both passes of the repeated hour. A list or a range is as many fixed times.
+//! Daylight saving time follows Vixie cron. A fixed time skipped in spring moves to the first moment after the gap; a
+//! fixed time repeated in autumn occurs only the first time. A line with `*` or a step in seconds, minutes or hours
+//! follows the wall clock: nothing in the gap, both passes of the repeated hour. A list or range counts as several
+//! fixed times.
 
 use chrono::{DateTime, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
@@ -13,31 +14,32 @@ use super::suggest;
 /// A point in time.
 pub type Time = DateTime<Utc>;
 
-/// Most times of day that a line of lists is taken apart into.
+/// Limit of fixed times into which lists and ranges are expanded.
 const MOST_TIMES: usize = 64;
-/// Longest cron line that is read, in bytes.
+/// Limit of a cron line's length in bytes.
 const LONGEST: usize = 200;
 
 /// A cron line in a time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cadence {
     text: String,
-    /// The line, or one for each of its fixed times.
+    /// The line, or one line per fixed time.
     lines: Vec<Cron>,
     zone: Tz,
 }
 
-/// Why a cron line is none.
+/// Why a cron line is invalid.
 #[derive(Debug, PartialEq)]
 pub(super) struct BadCron {
-    /// What is wrong.
+    /// The reason.
     pub(super) message: String,
-    /// Bytes of the line that are to blame, where that is known.
+    /// The faulty byte range of the line, if known.
     pub(super) part: Option<std::ops::Range<usize>>,
 }
 
 impl Cadence {
-    /// Reads a cron line: `minute hour day month weekday`, or six fields with seconds first, or seven with a year last.
+    /// Parses a cron line: `minute hour day month weekday`, or six fields with seconds first, or seven with a year
+    /// last.
     pub(super) fn new(line: &str, zone: Tz) -> Result<Self, BadCron> {
         if line.len() > LONGEST || !line.is_ascii() {
             let message = format!("it has other characters than ASCII's, or more than {LONGEST} of them");
@@ -52,25 +54,25 @@ impl Cadence {
         }
     }
 
-    /// What [`Self::cron`] and [`Self::timezone`] once gave.
+    /// Restores a cadence from [`Self::cron`] and [`Self::timezone`].
     #[must_use]
     pub fn recall(cron: &str, timezone: &str) -> Option<Self> {
         Self::new(cron, zone(timezone).ok()?).ok()
     }
 
-    /// The cron line.
+    /// Returns the cron line.
     #[must_use]
     pub fn cron(&self) -> &str {
         &self.text
     }
 
-    /// The time zone's name.
+    /// Returns the time zone's name.
     #[must_use]
     pub fn timezone(&self) -> &'static str {
         self.zone.name()
     }
 
-    /// The first tick after that time. `None` when there is none any more (a line with a year).
+    /// Returns the first tick after that time, or `None` if there is none (a line with a year).
     #[must_use]
     pub fn after(&self, time: Time) -> Option<Time> {
         let time = time.with_timezone(&self.zone);
@@ -78,17 +80,17 @@ impl Cadence {
         Some(next.with_timezone(&Utc))
     }
 
-    /// The last tick before that time.
+    /// Returns the last tick before that time.
     #[must_use]
     pub fn before(&self, time: Time) -> Option<Time> {
-        // Cron counts whole seconds: half a second past a tick, that tick is before.
+        // Cron counts whole seconds: half a second after a tick, that tick is already before.
         let within = time.timestamp_subsec_nanos() > 0;
         let time = time.with_timezone(&self.zone);
         let last = self.lines.iter().filter_map(|line| line.find_previous_occurrence(&time, within).ok()).max()?;
         Some(last.with_timezone(&Utc))
     }
 
-    /// A time as the clocks of its zone show it: `2026-03-29 03:00:00 CEST`.
+    /// Formats a time in the local time zone: `2026-03-29 03:00:00 CEST`.
     #[must_use]
     pub fn local(&self, time: Time) -> String {
         time.with_timezone(&self.zone).format("%Y-%m-%d %H:%M:%S %Z").to_string()
@@ -103,7 +105,7 @@ fn parse(line: &str) -> Result<Cron, String> {
     line.parse::<Cron>().map_err(|error| plain(&error.to_string()))
 }
 
-/// A line of lists and ranges as one line for each time of day: the parser takes only a single time for a fixed one.
+/// Expands lists and ranges to one line per time of day: the parser treats only single values as fixed times.
 fn fixed_times(line: &str) -> Option<Vec<Cron>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let clock = fields.len().min(7).checked_sub(5)?.min(1) + 2;
@@ -119,7 +121,7 @@ fn fixed_times(line: &str) -> Option<Vec<Cron>> {
     heads.iter().map(|head| format!("{head}{rest}").parse().ok()).collect()
 }
 
-/// The numbers of a field without `*` and steps.
+/// Returns the numbers of a field without `*` and steps.
 fn values(field: &str) -> Option<Vec<u32>> {
     let mut values = Vec::new();
     for piece in field.split(',') {
@@ -129,7 +131,7 @@ fn values(field: &str) -> Option<Vec<u32>> {
     Some(values)
 }
 
-/// The parser's message without the names of its types.
+/// Returns the parser's message without its type names.
 fn plain(message: &str) -> String {
     let said = message.split_once(": ").map_or(message, |(_, said)| said);
     let said = said.trim_end_matches('.').replace("CronPattern", "a cron line");
@@ -137,7 +139,7 @@ fn plain(message: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// The one field that is wrong even if all others are `*`.
+/// Returns the only field that is invalid even if all others are `*`.
 fn to_blame(line: &str) -> Option<std::ops::Range<usize>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     if !(5..=7).contains(&fields.len()) {
@@ -151,7 +153,7 @@ fn to_blame(line: &str) -> Option<std::ops::Range<usize>> {
     Some(start..start + fields[wrong].len())
 }
 
-/// A time zone by its IANA name, or the name that was probably meant.
+/// Returns a time zone by its IANA name, or the name that was probably meant.
 pub(super) fn zone(name: &str) -> Result<Tz, Option<&'static str>> {
     let exact = name.parse::<Tz>().ok();
     exact.ok_or_else(|| {
@@ -177,7 +179,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The ticks after a time, in UTC without the date's year.
+    /// Returns the ticks after a time, in UTC without the year.
     fn ticks(line: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
         let cadence = cadence(line, zone);
         let next = std::iter::successors(cadence.after(at(from)), |tick| cadence.after(*tick));
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(nights, ["03-28T01:30:00", "03-29T01:00:00", "03-30T00:30:00"]);
         let halves = ticks("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", 4);
         assert_eq!(halves, ["03-29T00:30:00", "03-29T01:00:00", "03-29T01:30:00", "03-29T02:00:00"]);
-        // A list is as many fixed times; two of them in one gap are one tick.
+        // A list counts as several fixed times; two of them in one gap are one tick.
         let twice = ticks("0 2,14 * * *", "Europe/Berlin", "2026-03-28T23:00:00Z", 3);
         assert_eq!(twice, ["03-29T01:00:00", "03-29T12:00:00", "03-30T00:00:00"]);
         let pair = ticks("0,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);

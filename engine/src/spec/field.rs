@@ -1,4 +1,4 @@
-//! Reads the fixed fields of a pipeline (all that is not an operator's params), reporting what does not fit.
+//! Reads the fixed fields of a pipeline (everything except operator params) and reports what does not fit.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::suggest;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Where faults go.
+/// Receives diagnostics.
 pub(super) type Problems = Vec<Diagnostic>;
 
-/// A map with a fixed set of keys; nothing when it is no map. Unknown keys are reported.
+/// Reads a map with a fixed set of keys; empty if it is not a map. Reports unknown keys.
 pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut Problems) -> Vec<(Key, Spanned)> {
     let entries = map(value, what, problems).unwrap_or_default();
     for (key, _) in &entries {
@@ -20,13 +20,13 @@ pub(super) fn fields(value: Spanned, what: &str, known: &[&str], problems: &mut 
     entries
 }
 
-/// Takes the value under a key out of the fields.
+/// Removes a field by name and returns its value.
 pub(super) fn take(fields: &mut Vec<(Key, Spanned)>, name: &str) -> Option<Spanned> {
     let at = fields.iter().position(|(key, _)| key.text == name)?;
     Some(fields.swap_remove(at).1)
 }
 
-/// A key that nothing reads.
+/// An unknown key.
 pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
     let fault = Diagnostic::error("unknown-key", format!("{what} has no key `{}`", key.text)).at(key.span, "");
     match suggest::advice(&key.text, known) {
@@ -35,7 +35,7 @@ pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
     }
 }
 
-/// Something of the wrong type.
+/// A value of the wrong type.
 pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnostic {
     let fault = Diagnostic::error("wrong-type", format!("{what} is {wanted}, not {}", value.kind()));
     fault.at(value.span, "").at_some(value.via, "used here")
@@ -46,7 +46,7 @@ fn bad_value(value: &Spanned, message: String, help: &str) -> Diagnostic {
     if help.is_empty() { fault } else { fault.help(help) }
 }
 
-/// The entries of a map. `null` is an empty one.
+/// Reads the entries of a map. `null` is an empty map.
 pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option<Vec<(Key, Spanned)>> {
     match value.value {
         Value::Map(entries) => Some(entries),
@@ -59,7 +59,7 @@ pub(super) fn map(value: Spanned, what: &str, problems: &mut Problems) -> Option
     }
 }
 
-/// Text; numbers count as they are written.
+/// Reads text; numbers keep their spelling.
 pub(super) fn text(value: &Spanned, what: &str, problems: &mut Problems) -> Option<String> {
     let text = value.scalar_text();
     if text.is_none() && value.value != Value::Broken {
@@ -68,7 +68,7 @@ pub(super) fn text(value: &Spanned, what: &str, problems: &mut Problems) -> Opti
     text
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub(super) fn flag(value: &Spanned, what: &str, problems: &mut Problems) -> Option<bool> {
     match value.value {
         Value::Bool(flag) => Some(flag),
@@ -80,7 +80,7 @@ pub(super) fn flag(value: &Spanned, what: &str, problems: &mut Problems) -> Opti
     }
 }
 
-/// A whole number of at least `least`.
+/// Reads an integer of at least `least`.
 pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Problems) -> Option<u64> {
     let number = match &value.value {
         Value::Broken => return None,
@@ -99,7 +99,7 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
     number
 }
 
-/// A duration: `500ms`, `1s`, `2m`, `1h`; a bare number counts seconds.
+/// Reads a duration: `500ms`, `1s`, `2m`, `1h`; a bare number means seconds.
 pub(super) fn duration(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Duration> {
     const UNITS: &[(&str, f64)] = &[("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("min", 60.0), ("h", 3600.0)];
     let help = "a duration is written as `500ms`, `1s`, `2m` or `1h`";
@@ -107,7 +107,7 @@ pub(super) fn duration(value: &Spanned, what: &str, problems: &mut Problems) -> 
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A size: `512MB`, `2GiB`; a bare number counts bytes.
+/// Reads a size: `512MB`, `2GiB`; a bare number means bytes.
 pub(super) fn bytes(value: &Spanned, what: &str, problems: &mut Problems) -> Option<u64> {
     const UNITS: &[(&str, f64)] = &[
         ("b", 1.0),
@@ -143,7 +143,7 @@ fn amount(
     amount
 }
 
-/// One of some words.
+/// Reads one of several words.
 pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problems: &mut Problems) -> Option<&'w str> {
     let text = text(value, what, problems)?;
     let folded = text.replace('-', "_");
@@ -155,7 +155,7 @@ pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problem
     found
 }
 
-/// Is that a node id? Reports if not.
+/// Whether a text is a node id. Reports if not.
 pub(super) fn node_id(text: &str, span: Span, problems: &mut Problems) -> bool {
     let good = is_id(text);
     if !good {
@@ -165,7 +165,7 @@ pub(super) fn node_id(text: &str, span: Span, problems: &mut Problems) -> bool {
     good
 }
 
-/// Letters, digits, `_` and `-`.
+/// Whether a text consists of letters, digits, `_` and `-`.
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|ch| ch.is_alphanumeric() || matches!(ch, '_' | '-'))
 }

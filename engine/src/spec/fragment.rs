@@ -1,4 +1,4 @@
-//! One file and what it includes: its params laid over, its keys read.
+//! Reads one file and its includes: applies params, then reads the keys.
 
 use super::field::{self, take};
 use super::include::{self, Place, Wanted};
@@ -14,7 +14,7 @@ use crate::operator::BudgetLimits;
 
 const KEYS: &[&str] = &["name", "description", "params", "nodes", "include", "schedule", "budget", "tests"];
 
-/// One file, read: its own nodes and those of what it includes.
+/// One file after reading: its own nodes and those of its includes.
 #[derive(Default)]
 pub(super) struct Fragment {
     pub(super) name: Option<String>,
@@ -26,13 +26,13 @@ pub(super) struct Fragment {
     pub(super) tests: Option<Spanned>,
 }
 
-/// Params that are laid over those that the file declares.
+/// Params that override those declared in the file.
 pub(super) enum Over<'o> {
     CommandLine(&'o Overrides),
     Include(Spanned),
 }
 
-/// Reads one file and what it includes.
+/// Reads one file and its includes.
 pub(super) fn fragment(place: &Place, over: Over<'_>, shared: &mut Shared<'_>) -> Option<Fragment> {
     let text = shared.sources.get(place.file).map(|(_, text)| text.to_owned()).unwrap_or_default();
     let root = syntax::parse(place.file, &text, &mut shared.problems)?;
@@ -90,7 +90,7 @@ fn head(fragment: &mut Fragment, fields: &mut Vec<(Key, Spanned)>, scope: &mut S
     }
 }
 
-/// The nodes of all files that an `include:` names.
+/// Reads the nodes of all files named by `include:`.
 fn included_nodes(value: Spanned, from: &Place, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     let wanted = include::files(value, scope, shared);
     wanted.into_iter().flat_map(|wanted| nodes_of(wanted, from, shared)).collect()
@@ -113,7 +113,7 @@ fn no_nodes(file: FileId) -> Diagnostic {
         .help("write `nodes:` and below it one entry for each step: `passages: {op: OPERATOR, from: corpus}`")
 }
 
-/// `budget: {calls: 500, tokens: 1.5M, cost: 2.50}`.
+/// Reads `budget: {calls: 500, tokens: 1.5M, cost: 2.50}`.
 fn budget(value: Spanned, shared: &mut Shared<'_>) -> BudgetLimits {
     let mut budget = BudgetLimits::default();
     for (name, amount) in field::fields(value, "`budget`", &BudgetLimits::NAMES, &mut shared.problems) {

@@ -1,4 +1,5 @@
-//! Random texts: whatever they hold, reading ends without a panic and what it says is true.
+//! Fuzzing: reading any text ends without a panic, and its result is consistent.
+//!
 //! `SEARCHMILL_FUZZ_CASES=1000000 cargo test -p searchmill-engine --lib spec::fuzz` runs longer.
 
 use std::collections::BTreeSet;
@@ -39,7 +40,7 @@ nodes:
 schedule: {cron: "0 3,14 * * MON-FRI", timezone: Europe/Berlin, overlap: queue, catchup: all, jitter: 5m, max_runtime: 6h}
 "#;
 
-/// Pieces that mutations put in.
+/// Text that mutations insert.
 const PIECES: &[&str] = &[
     "",
     "\n",
@@ -108,7 +109,7 @@ fn overrides() -> impl Strategy<Value = Overrides> {
     vec("[a-z.]{0,8}=?[\\[{\"a-z0-9}\\]: ]{0,8}", 0..2).prop_map(|set| Overrides { set, params_files: Vec::new() })
 }
 
-/// Reads a text and checks what must hold of any reading.
+/// Reads a text and checks invariants of every reading.
 fn check(text: &str, overrides: &Overrides) {
     let mut sources = SourceMap::new();
     let reading = read_text(Path::new("/nowhere/fuzz.yaml"), text, overrides, &mut sources);
@@ -117,7 +118,7 @@ fn check(text: &str, overrides: &Overrides) {
     }
     match reading.finish() {
         Ok(spec) => check_spec(&spec),
-        Err(problems) => assert!(!problems.is_empty(), "refused without a word"),
+        Err(problems) => assert!(!problems.is_empty(), "rejected without a diagnostic"),
     }
 }
 
@@ -133,11 +134,11 @@ fn check_spec(spec: &Spec) {
     let ids: BTreeSet<_> = spec.nodes.iter().map(|node| node.id.as_str()).collect();
     assert_eq!(ids.len(), spec.nodes.len(), "ids differ");
     for node in &spec.nodes {
-        assert!(!node.with.is_broken(), "a fault in `{}` was not told", node.id);
+        assert!(!node.with.is_broken(), "an error in `{}` was not reported", node.id);
         let schema =
             serde_json::json!({"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["path"]});
         if let Err(problems) = arguments(&node.with, &schema, &node.operator) {
-            assert!(!problems.is_empty(), "params refused without a word");
+            assert!(!problems.is_empty(), "params rejected without a diagnostic");
         }
     }
 }
@@ -229,7 +230,7 @@ fn json() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Two parsers that share no code agree on what a writer wrote.
+/// Two independent parsers must agree on written text.
 #[test]
 fn what_serde_yaml_writes_is_read_back() {
     let compare = |value: Json| {

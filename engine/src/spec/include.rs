@@ -1,4 +1,4 @@
-//! `include:` — which other files are wanted, and how their nodes are named here.
+//! `include:`: which other files are read, and how their nodes are named.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +11,19 @@ use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
 const KEYS: &[&str] = &["path", "params", "prefix"];
-/// Longest chain of files that include each other.
+/// Limit of nested includes.
 const MAX_CHAIN: usize = 16;
-/// Most files read for one pipeline.
+/// Limit of files per pipeline.
 const MAX_FILES: usize = 256;
 
-/// Where a file stands in the chain of includes.
+/// The position of a file in the chain of includes.
 pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) file: FileId,
     pub(super) chain: Vec<PathBuf>,
 }
 
-/// A file that is to be included.
+/// A file to include.
 pub(super) struct Wanted {
     path: String,
     span: Span,
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
     pub(super) prefix: String,
 }
 
-/// The files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
+/// Returns the files named by `include: a.yaml`, `include: [a.yaml, {path: b.yaml, …}]` or `include: {path: …}`.
 pub(super) fn files(mut value: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<Wanted> {
     scope.apply(&mut value, None, shared);
     let items = match value.value {
@@ -66,7 +66,7 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
     Some(Wanted { path: text, span: path.span, params, prefix: prefix_text })
 }
 
-/// Reads the text of such a file, if it may be included at that place and looks like a pipeline.
+/// Reads the text of an included file, if the limits allow it and it looks like a pipeline.
 pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Option<Place> {
     let path = from.path.parent().unwrap_or(Path::new("")).join(&wanted.path);
     let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
@@ -100,13 +100,13 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
     Some(Place { path, file, chain })
 }
 
-/// Has a file a key that pipelines have, on a line of its own or in braces?
+/// Whether the text contains a key of pipelines.
 fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
     let text = shared.sources.get(file).map_or("", |(_, text)| text);
     ["nodes", "include"].iter().any(|key| text.contains(key))
 }
 
-/// In place of what was found wrong with a file that is no pipeline: its lines are not shown, it may hold secrets.
+/// Replaces the diagnostics of a file that is not a pipeline. Its lines are not shown, as they may contain secrets.
 fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
     shared.problems.truncate(found);
     let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
@@ -128,7 +128,7 @@ fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Share
     Err(Diagnostic::error("include-cycle", message).at(wanted.span, ""))
 }
 
-/// Puts a prefix before the ids of the nodes, and before references among them.
+/// Prefixes the ids of the nodes and references between them.
 pub(super) fn prefixed(mut nodes: Vec<NodeSpec>, prefix: &str) -> Vec<NodeSpec> {
     if prefix.is_empty() {
         return nodes;

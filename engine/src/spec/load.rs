@@ -1,4 +1,4 @@
-//! A file and all that it includes, to one [`Spec`].
+//! Reads a file and its includes into one [`Spec`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) fn pipeline(path: &Path, file: FileId, overrides: &Overrides, shared:
     })
 }
 
-/// Reports ids that two nodes have, keeping the first of them.
+/// Reports duplicate node ids and keeps the first node of each.
 fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     nodes.retain(|node| {

@@ -1,4 +1,4 @@
-//! `matrix:` — one node written, one for each combination of values meant.
+//! `matrix:`: expands one written node to one node per combination of values.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::field::Problems;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Most nodes that one matrix may give.
+/// Limit of nodes per matrix.
 const MAX_NODES: usize = 10_000;
 
 /// One value of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Coordinate {
     pub(super) key: String,
-    /// The value as it stands in the node's id.
+    /// The value in the node's id.
     pub(super) name: String,
     pub(super) value: Spanned,
 }
 
-/// All combinations of a matrix, the last key varying fastest; one empty combination when something is wrong.
+/// Returns all combinations of a matrix, with the last key varying fastest; one empty combination after an error.
 pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let axes = axes(matrix, problems);
     let size = axes.iter().try_fold(1_usize, |size, axis| size.checked_mul(axis.len()));
@@ -74,7 +74,7 @@ fn bad(span: Span, message: String) -> Diagnostic {
         .help("a matrix is written `{lr: [1e-4, 2e-4], rank: [8, 64]}`")
 }
 
-/// The values of a key with their names, which must differ.
+/// Returns the values of a key with their names, which must differ.
 fn distinct(key: &str, values: &[Spanned], problems: &mut Problems) -> Vec<Coordinate> {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let mut axis = Vec::new();
@@ -91,7 +91,8 @@ fn distinct(key: &str, values: &[Spanned], problems: &mut Problems) -> Vec<Coord
     axis
 }
 
-/// A value in the id of its node: its text with everything odd replaced by `_`; lists and maps by their position.
+/// Returns a value's name in the node's id: its text with special characters replaced by `_`; for lists and maps, the
+/// position.
 fn coordinate_name(value: &Spanned, position: usize) -> String {
     let Some(text) = value.scalar_text() else {
         return if value.value == Value::Null { "null".to_owned() } else { position.to_string() };
@@ -100,12 +101,12 @@ fn coordinate_name(value: &Spanned, position: usize) -> String {
     text.chars().map(|ch| if keep(ch) { ch } else { '_' }).collect()
 }
 
-/// The coordinates as text, as they stand in the node's id.
+/// Returns the coordinates as text, as in the node's id.
 pub(super) fn names(coordinates: &[Coordinate]) -> Vec<(String, String)> {
     coordinates.iter().map(|coordinate| (coordinate.key.clone(), coordinate.name.clone())).collect()
 }
 
-/// `train@lr=1e-4,rank=64`.
+/// Returns an id like `train@lr=1e-4,rank=64`.
 pub(super) fn node_id(base: &str, names: &[(String, String)]) -> String {
     if names.is_empty() {
         return base.to_owned();

@@ -1,4 +1,4 @@
-//! YAML text to a [`Spec`]: what was written, with its places, all errors in one go.
+//! Reads YAML text into a [`Spec`]: as written, with locations. Reports all errors together.
 
 mod arguments;
 mod budget;
@@ -41,24 +41,24 @@ pub use value::{Key, Spanned, Value, locate};
 use crate::diagnostic::{Diagnostic, FileId, Severity, SourceMap};
 use scope::Shared;
 
-/// Most findings that are told.
+/// Limit of reported diagnostics.
 const MAX_PROBLEMS: usize = 200;
 
-/// What could be made of a pipeline, and all that is wrong with it. Where something is wrong, the spec lacks nodes or
-/// holds [`Value::Broken`]: good enough to look for more faults, never to run.
+/// The result of reading a pipeline, with all its errors. After an error, the spec lacks nodes or contains
+/// [`Value::Broken`]: good enough to find more errors, never to run.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// As much as could be read.
+    /// The spec as far as it could be read.
     pub spec: Option<Spec>,
-    /// All findings, in the order of the text.
+    /// All diagnostics, in text order.
     pub problems: Vec<Diagnostic>,
 }
 
 impl Reading {
-    /// The spec, if nothing is wrong.
+    /// Returns the spec if there are no errors.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All diagnostics.
     pub fn finish(self) -> Result<Spec, Vec<Diagnostic>> {
         let failed = self.problems.iter().any(|problem| problem.severity == Severity::Error);
         self.spec.filter(|_| !failed).ok_or(self.problems)
@@ -68,15 +68,15 @@ impl Reading {
 /// Reads a pipeline from a file.
 ///
 /// # Errors
-/// All that is wrong with it, in one go.
+/// All diagnostics together.
 pub fn load(path: &Path, overrides: &Overrides, sources: &mut SourceMap) -> Result<Spec, Vec<Diagnostic>> {
     read(path, overrides, sources).finish()
 }
 
-/// Reads a pipeline from memory; `path` is where it would stand.
+/// Reads a pipeline from memory; `path` is its nominal location.
 ///
 /// # Errors
-/// All that is wrong with it, in one go.
+/// All diagnostics together.
 pub fn load_text(
     path: &Path,
     text: impl Into<String>,
@@ -86,13 +86,13 @@ pub fn load_text(
     read_text(path, text, overrides, sources).finish()
 }
 
-/// Like [`load`], with whatever could be read beside the findings.
+/// Reads like [`load`], and also returns what could be read despite errors.
 pub fn read(path: &Path, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
     let file = source::read(path, None, sources);
     read_admitted(path, file, overrides, sources)
 }
 
-/// Like [`load_text`], with whatever could be read beside the findings.
+/// Reads like [`load_text`], and also returns what could be read despite errors.
 pub fn read_text(path: &Path, text: impl Into<String>, overrides: &Overrides, sources: &mut SourceMap) -> Reading {
     let file = source::take(path, text.into(), sources);
     read_admitted(path, file, overrides, sources)
@@ -114,7 +114,7 @@ fn read_admitted(
     Reading { spec, problems: tidy(shared.problems) }
 }
 
-/// In the order of the text, each finding once, and not too many of them.
+/// Sorts diagnostics by location, removes duplicates, and limits their number.
 fn tidy(mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert((problem.code, problem.span(), problem.message.clone())));

@@ -1,4 +1,4 @@
-//! One entry of `nodes:`.
+//! Reads one entry of `nodes:`.
 
 use super::budget::weight;
 use super::field::{self, Problems, take};
@@ -15,7 +15,7 @@ const MEANT_OP: &str = "did you mean `op`?";
 
 const KEYS: &[&str] = &["op", "from", "with", "matrix", "resources", "retry", "on_error", "freeze", "seed"];
 
-/// The nodes that one entry stands for: one, or one for each combination of its matrix.
+/// Returns the nodes of one entry: one, or one per combination of its matrix.
 pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &mut Shared<'_>) -> Vec<NodeSpec> {
     field::node_id(&id.text, id.span, &mut shared.problems);
     let Some(mut matrix) = take_matrix(&mut body) else {
@@ -88,7 +88,7 @@ fn one(id: &Key, body: Spanned, coordinates: Vec<(String, String)>, problems: &m
     })
 }
 
-/// Words that other tools use for the same thing.
+/// Corrects the advice for keys that have other names in other tools.
 fn amend(problem: &mut Diagnostic) {
     const SAME: &[(&str, &str)] = &[
         ("operator", "op"),
@@ -125,7 +125,7 @@ fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
     }
 }
 
-/// The settings of the run that are written, each with its place.
+/// Returns the execution settings that are written, with their locations.
 fn settings(fields: &[(Key, Spanned)]) -> Vec<(String, Span)> {
     let place = |(key, _): &(Key, Spanned)| (key.text.clone(), key.span);
     let named = |name: &str| fields.iter().find(|(key, _)| key.text == name);

@@ -1,4 +1,4 @@
-//! A pipeline as written: nodes with their references, params resolved, nothing checked against operators yet.
+//! A pipeline as written: nodes with references and resolved params, not yet checked against operators.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,117 +13,117 @@ use crate::operator::{BudgetLimits, RetryPolicy};
 pub struct Spec {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<String>,
-    /// The files that it was read from: its own, those included, those of `--params`.
+    /// The files it was read from: its own, included ones, those of `--params`.
     pub files: Vec<PathBuf>,
-    /// Its nodes, in the order written; a matrix is expanded in place.
+    /// Nodes in the order written; a matrix is expanded in place.
     pub nodes: Vec<NodeSpec>,
-    /// Params after overrides, every `${…}` resolved (secrets stay references).
+    /// Params after overrides, with every `${…}` resolved (secrets stay references).
     pub params: serde_json::Value,
-    /// What the command line changed in them.
+    /// The command line's overrides of params.
     pub overrides: Overrides,
-    /// Names of all secrets referred to.
+    /// Names of all referenced secrets.
     pub secrets: BTreeSet<String>,
-    /// When it runs by itself.
+    /// When it runs on its own.
     pub schedule: Option<Schedule>,
-    /// What a run may spend.
+    /// Spending limits of a run.
     pub budget: BudgetLimits,
-    /// `tests:` as written, its shape checked.
+    /// `tests:` as written, with its shape checked.
     pub tests: Option<Spanned>,
 }
 
-/// One step.
+/// A node of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSpec {
-    /// Its id (`train`, `train@lr=1e-4,rank=64`).
+    /// Node id (`train`, `train@lr=1e-4,rank=64`).
     pub id: String,
-    /// Where the id stands.
+    /// Location of the id.
     pub id_span: Span,
     /// The word after `op:`.
     pub operator: String,
-    /// Where that word stands.
+    /// Location of that word.
     pub operator_span: Span,
     /// Inputs, in the order written.
     pub from: Vec<Binding>,
-    /// Where the value of `from:` stands.
+    /// Location of the value of `from:`.
     pub from_span: Option<Span>,
     /// Params of the operator: a map with every `${…}` resolved.
     pub with: Spanned,
-    /// What it may use.
+    /// Resource limits.
     pub resources: Resources,
-    /// Repeats of outside calls.
+    /// Retries of external calls.
     pub retry: RetryPolicy,
-    /// What a failed row does.
+    /// How rejected rows are handled.
     pub on_error: OnError,
-    /// Where settings of the run were written: `retry`, `on_error`, `gpus`, ….
+    /// Locations of execution settings: `retry`, `on_error`, `gpus`, ….
     pub settings: Vec<(String, Span)>,
-    /// Use what an earlier run made, whatever changed since.
+    /// Whether to use an earlier result regardless of changes.
     pub freeze: bool,
-    /// Seed of all its random choices.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Its coordinates in a matrix, in the order of the keys.
+    /// Coordinates in a matrix, in the order of the keys.
     pub matrix: Vec<(String, String)>,
 }
 
-/// What is bound to an input port.
+/// Artifacts bound to an input port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
-    /// The port; `None` means the main one (`from: node`, `from: [a, b]`).
+    /// The port; `None` for the main one (`from: node`, `from: [a, b]`).
     pub port: Option<String>,
-    /// Where the port stands, or the whole of `from:`.
+    /// Location of the port, or of all of `from:`.
     pub port_span: Span,
-    /// What is bound, in the order written.
+    /// The references, in the order written.
     pub references: Vec<Reference>,
 }
 
-/// A node's output.
+/// A reference to a node's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Id of the node.
+    /// Node id.
     pub node: String,
-    /// Its output port; `None` means the default one.
+    /// Output port; `None` for the default one.
     pub port: Option<String>,
-    /// Where the reference stands.
+    /// Location of the reference.
     pub span: Span,
 }
 
-/// What a node may use. Execution only: never enters a key.
+/// Resources of a node. Execution only: never part of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Rows in flight.
+    /// Limit of rows in flight.
     pub concurrency: Option<usize>,
-    /// CPU threads.
+    /// Number of CPU threads.
     pub threads: Option<usize>,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Bytes of memory.
+    /// Memory limit in bytes.
     pub memory: Option<u64>,
-    /// Compute on the CPU where the GPUs are not there.
+    /// Whether to compute on the CPU if GPUs are missing.
     pub cpu_fallback: bool,
-    /// Run in a process of its own.
+    /// Whether to run in a separate process.
     pub isolate: bool,
-    /// Longest time that a process of its own may take.
+    /// Timeout of the separate process.
     pub timeout: Option<std::time::Duration>,
 }
 
-/// What a failed row does.
+/// How a rejected row is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// It fails the node.
+    /// The node fails.
     Fail,
-    /// It goes to `rejects` and the run goes on.
+    /// The row goes to `rejects` and the run continues.
     #[default]
     DeadLetter,
-    /// It is counted and dropped.
+    /// The row is counted and dropped.
     Drop,
 }
 
-/// What the command line changes.
+/// Overrides of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `a.b=value`, as given with `--set`.
+    /// Values of `--set`: `a.b=value`.
     pub set: Vec<String>,
-    /// Files given with `--params`, later ones win.
+    /// Files of `--params`; later ones win.
     pub params_files: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `from:` — which outputs of which nodes go to which port.
+//! `from:`: binds outputs of nodes to input ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use super::pipeline::{Binding, NodeSpec, Reference};
 use super::value::{Spanned, Value};
 use crate::diagnostic::Diagnostic;
 
-/// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference holds its whole text in `node`
-/// until [`link`] takes it apart.
+/// Reads `from: a`, `from: [a, b]` or `from: {port: a, other: [b, c]}`. Each reference keeps its whole text in `node`
+/// until [`link`] splits it.
 pub(super) fn bindings(value: &Spanned, problems: &mut Problems) -> Vec<Binding> {
     let Value::Map(entries) = &value.value else {
         let references = references(value, "`from`", problems);
@@ -58,12 +58,12 @@ fn is_reference(text: &str) -> bool {
     field::is_id(base) && good_rest
 }
 
-/// The id before `@` or `.`.
+/// Returns the id before `@` or `.`.
 pub(super) fn base(reference: &str) -> &str {
     reference.split(['@', '.']).next().unwrap_or_default()
 }
 
-/// Takes references apart and spreads those to a node with a matrix.
+/// Splits references and expands those to a node with a matrix.
 pub(super) fn link(nodes: &mut [NodeSpec], problems: &mut Problems) {
     let mut targets = Targets::new(nodes);
     let linked: Vec<_> = nodes.iter().map(|node| targets.link_node(node, problems)).collect();
@@ -72,13 +72,13 @@ pub(super) fn link(nodes: &mut [NodeSpec], problems: &mut Problems) {
     }
 }
 
-/// One node of a matrix: its id and its coordinates.
+/// A node of a matrix: its id and coordinates.
 struct Member {
     id: String,
     coordinates: Vec<(String, String)>,
 }
 
-/// All nodes of one matrix, and those that agree with given coordinates (by keys shared, then by their values).
+/// All nodes of one matrix, indexed by coordinates (by shared keys, then by their values).
 struct Family {
     members: Vec<Member>,
     keys: BTreeSet<String>,
@@ -91,7 +91,7 @@ impl Family {
         Self { members, keys, by_values: BTreeMap::new() }
     }
 
-    /// Members with those values at the keys that they have.
+    /// Returns the members that have those values at the keys they share.
     fn agreeing(&mut self, coordinates: &[(String, String)]) -> Vec<&Member> {
         let shared = |(key, _): &&(String, String)| self.keys.contains(key);
         let mut wanted: Vec<_> = coordinates.iter().filter(shared).cloned().collect();
@@ -114,7 +114,7 @@ fn index(members: &[Member], keys: &[String]) -> BTreeMap<Vec<String>, Vec<usize
     index
 }
 
-/// Nodes of a matrix by the id before `@`.
+/// Nodes of matrices, by the id before `@`.
 struct Targets {
     families: BTreeMap<String, Family>,
     budget: Budget,
@@ -171,8 +171,8 @@ impl Targets {
 
 type Parts<'r> = (&'r str, Option<Vec<(&'r str, &'r str)>>, Option<String>);
 
-/// Node, coordinates and port. Coordinates may hold dots (`train@lr=0.5.model`): what follows the last dot is a port
-/// if the coordinates before it exist and those with it do not.
+/// Splits a reference into node, coordinates and port. Coordinates may contain dots (`train@lr=0.5.model`): the text
+/// after the last dot is a port if the coordinates exist without it and not with it.
 fn take_apart<'r>(text: &'r str, family: &[Member]) -> Parts<'r> {
     let Some((_, coordinates)) = text.split_once('@') else {
         let (node, port) = text.split_once('.').map_or((text, None), |(node, port)| (node, Some(port)));
@@ -193,7 +193,7 @@ fn pairs(coordinates: &str) -> Vec<(&str, &str)> {
     coordinates.split(',').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
 }
 
-/// Are all those coordinates among the node's?
+/// Whether all wanted coordinates are among the node's.
 fn contains(coordinates: &[(String, String)], wanted: &[(&str, &str)]) -> bool {
     wanted.iter().all(|(key, value)| coordinates.iter().any(|(name, own)| name == key && own == value))
 }

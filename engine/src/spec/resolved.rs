@@ -1,13 +1,13 @@
-//! A [`Spec`] as YAML again: includes read, params filled in, matrices expanded. For people and for records.
+//! Writes a [`Spec`] as YAML with includes, params and matrices expanded, for display and records.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::pipeline::{Binding, NodeSpec, Spec};
 
-/// The pipeline as it was understood. Secrets stay references.
+/// Returns the resolved pipeline. Secrets stay references.
 ///
 /// # Errors
-/// When it cannot be written as YAML: a defect.
+/// Fails if it cannot be written as YAML: a defect.
 pub fn resolved_yaml(spec: &Spec) -> Result<String, serde_yaml::Error> {
     let mut root = Map::new();
     root.insert("name".to_owned(), json!(spec.name));
@@ -55,7 +55,7 @@ fn references(binding: &Binding) -> Json {
     }
 }
 
-/// Text that holds `${` for good is escaped again; references to secrets are not.
+/// Escapes literal `${` again, except in references to secrets.
 fn escaped(value: Json) -> Json {
     match value {
         Json::String(text) if !text.starts_with("${secret:") => Json::String(text.replace("${", "$${")),

@@ -2,7 +2,8 @@
 
 use super::value::Value;
 
-/// The value of a plain scalar. `no`, `1_000` and dates are strings; `007` is 7 unless a string is wanted later.
+/// Returns the value of a plain scalar. `no`, `1_000` and dates are strings; `007` is 7 unless a string is required
+/// later.
 pub(super) fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -21,7 +22,7 @@ fn resolve_number(text: &str) -> Option<Value> {
     integer(text).map(Value::Int).or_else(|| number(text).map(Value::Float))
 }
 
-/// A whole number as the core schema writes it (`12`, `-3`, `0x1f`, `0o17`), if it fits.
+/// Parses an integer of the core schema (`12`, `-3`, `0x1f`, `0o17`) that fits `i64`.
 pub(super) fn integer(text: &str) -> Option<i64> {
     if let Some(digits) = text.strip_prefix("0x") {
         return unsigned(digits, 16);
@@ -37,7 +38,7 @@ fn unsigned(digits: &str, radix: u32) -> Option<i64> {
     if digits.starts_with(['+', '-']) { None } else { i64::from_str_radix(digits, radix).ok() }
 }
 
-/// A number as the core schema writes it (`1e-4`, `.5`, `-.inf`, `12`).
+/// Parses a number of the core schema (`1e-4`, `.5`, `-.inf`, `12`).
 pub(super) fn number(text: &str) -> Option<f64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if matches!(digits, ".inf" | ".Inf" | ".INF") {

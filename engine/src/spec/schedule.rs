@@ -1,4 +1,4 @@
-//! `schedule:` as written: when a pipeline runs by itself, and what happens when that does not fit.
+//! `schedule:` as written: when a pipeline runs on its own, and how overlaps and missed ticks are handled.
 
 use std::time::Duration;
 
@@ -12,54 +12,54 @@ const KEYS: &[&str] = &["cron", "timezone", "overlap", "catchup", "jitter", "max
 const OVERLAP: [(&str, Overlap); 4] =
     [("skip", Overlap::Skip), ("queue", Overlap::Queue), ("replace", Overlap::Replace), ("allow", Overlap::Allow)];
 const CATCHUP: [(&str, Catchup); 3] = [("none", Catchup::None), ("latest", Catchup::Latest), ("all", Catchup::All)];
-/// Time that a run is given to finish what is in flight.
+/// Default time for a run to finish calls in flight.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// When a pipeline runs by itself.
+/// When a pipeline runs on its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The ticks.
     pub cadence: Cadence,
-    /// What a tick does that comes while a run is going.
+    /// How a tick during an active run is handled.
     pub overlap: Overlap,
-    /// What becomes of ticks that nobody was there for.
+    /// How missed ticks are handled.
     pub catchup: Catchup,
-    /// Each tick starts later by a share of this, the same share whenever it is asked.
+    /// Each tick is delayed by a fixed share of this.
     pub jitter: Duration,
     /// A run that takes longer is told to stop.
     pub max_runtime: Option<Duration>,
-    /// Time it then has to finish what is in flight.
+    /// Time to finish calls in flight after that.
     pub grace: Duration,
 }
 
-/// What a tick does that comes while a run is going.
+/// How a tick during an active run is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// Nothing.
+    /// It is skipped.
     #[default]
     Skip,
-    /// It waits for its turn.
+    /// It is queued.
     Queue,
-    /// It stops the run and takes its place.
+    /// It stops the active run and replaces it.
     Replace,
-    /// It starts beside it.
+    /// It starts a parallel run.
     Allow,
 }
 
-/// What becomes of ticks that nobody was there for.
+/// How missed ticks are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Catchup {
-    /// They are passed over.
+    /// All are skipped.
     None,
-    /// The last of them runs.
+    /// Only the latest one runs.
     #[default]
     Latest,
-    /// All of them run, one after another.
+    /// All run, one after another.
     All,
 }
 
 impl Overlap {
-    /// As it is written.
+    /// Returns the name in YAML.
     #[must_use]
     pub fn name(self) -> &'static str {
         OVERLAP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
@@ -67,14 +67,14 @@ impl Overlap {
 }
 
 impl Catchup {
-    /// As it is written.
+    /// Returns the name in YAML.
     #[must_use]
     pub fn name(self) -> &'static str {
         CATCHUP.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
     }
 }
 
-/// Reads `schedule:`; nothing when something in it is wrong, which is reported.
+/// Reads `schedule:`; `None` after an error, which is reported.
 pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule> {
     let (span, known) = (written.span, shared.problems.len());
     let mut fields = field::fields(written, "`schedule`", KEYS, &mut shared.problems);
@@ -108,7 +108,7 @@ fn cadence(fields: &mut Vec<(Key, Spanned)>, shared: &mut Shared<'_>) -> Option<
     };
     let value = take(fields, "cron")?;
     let line = field::text(&value, "`cron`", &mut shared.problems)?;
-    // With a zone that is none, the line is checked all the same.
+    // The line is checked even if the time zone is invalid.
     let read = Cadence::new(&line, zone.unwrap_or(chrono_tz::Tz::UTC));
     match read {
         Ok(cadence) => zone.map(|_| cadence),
@@ -146,7 +146,7 @@ fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
 fn word<T: Copy>(value: Option<Spanned>, what: &str, words: &[(&str, T)], problems: &mut Problems) -> Option<T> {
     let value = value?;
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
-    // `none` may be written as YAML's nothing.
+    // `none` may be written as YAML's null.
     let value = match value.value {
         Value::Null if names.contains(&"none") => Spanned::new(Value::String("none".to_owned()), value.span),
         _ => value,
@@ -155,7 +155,7 @@ fn word<T: Copy>(value: Option<Spanned>, what: &str, words: &[(&str, T)], proble
     words.iter().find(|(name, _)| *name == found).map(|(_, policy)| *policy)
 }
 
-/// A duration of at most so many hours.
+/// Reads a duration of at most `most` hours.
 fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {

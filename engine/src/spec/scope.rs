@@ -1,4 +1,4 @@
-//! What `${…}` stands for: params (which may refer to each other), the environment, secrets, a matrix's coordinates.
+//! Resolves `${…}`: params (which may refer to each other), environment variables, secrets, matrix coordinates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use super::template::{self, Part, Target};
 use super::value::{Spanned, Value};
 use crate::diagnostic::{Diagnostic, SourceMap, Span};
 
-/// Deepest recursion through params that refer to each other.
+/// Limit of recursion through params.
 const MAX_FRAMES: usize = 256;
-/// Most findings that are kept.
+/// Limit of stored diagnostics.
 const MAX_KEPT: usize = 2000;
 
-/// What all files of one pipeline share while it is read.
+/// State shared by all files of a pipeline while it is read.
 pub(super) struct Shared<'s> {
     pub(super) sources: &'s mut SourceMap,
     pub(super) problems: Vec<Diagnostic>,
     pub(super) secrets: BTreeSet<String>,
     pub(super) budget: Budget,
-    /// Files included so far, and their bytes.
+    /// Number of included files, and their bytes.
     pub(super) included: usize,
     pub(super) included_bytes: usize,
     pub(super) environment: &'s dyn Fn(&str) -> Option<String>,
@@ -40,7 +40,7 @@ impl<'s> Shared<'s> {
         }
     }
 
-    /// Keeps a finding; beyond a few thousand nobody reads on.
+    /// Stores a diagnostic, up to the limit.
     pub(super) fn report(&mut self, problem: Diagnostic) {
         if self.problems.len() < MAX_KEPT {
             self.problems.push(problem);
@@ -51,10 +51,10 @@ impl<'s> Shared<'s> {
 /// Coordinates of a node in its matrix.
 pub(super) type Coordinates = [Coordinate];
 
-/// The names that one file's `${…}` may refer to.
+/// The names that `${…}` in one file may refer to.
 pub(super) struct Scope<'a> {
     params: &'a Spanned,
-    /// The params at the top, by name.
+    /// Top-level params by name.
     index: BTreeMap<&'a str, &'a Spanned>,
     resolved: BTreeMap<String, Option<Spanned>>,
     active: Vec<String>,
@@ -62,13 +62,13 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// A scope over params as written.
+    /// Creates a scope over params as written.
     pub(super) fn new(params: &'a Spanned) -> Self {
         let index = params.entries().iter().map(|(key, value)| (key.text.as_str(), value)).collect();
         Self { params, index, resolved: BTreeMap::new(), active: Vec::new(), frames: 0 }
     }
 
-    /// All params, resolved.
+    /// Returns all params, resolved.
     pub(super) fn resolve_all(&mut self, shared: &mut Shared<'_>) -> Spanned {
         let params = self.params;
         let entries = params.entries().iter().map(|(key, value)| {
@@ -129,7 +129,7 @@ impl<'a> Scope<'a> {
         new.filter(|new| admit(new, span, depth, shared)).unwrap_or_else(|| broken(span))
     }
 
-    /// What a reference stands for; `None` when that has been reported as wrong.
+    /// Returns the value of a reference; `None` after a reported error.
     fn value_of(
         &mut self,
         target: &Target,
@@ -249,7 +249,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
     None
 }
 
-/// What the step of a path that does not exist might have meant.
+/// Returns what a missing step of a path might have meant.
 pub(super) fn param_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
     let keys: Vec<_> = here.entries().iter().take(suggest::MAX_CANDIDATES).map(|(key, _)| key.text.as_str()).collect();
     if let Some(near) = suggest::closest(&path[depth], keys.iter().copied()) {
@@ -312,7 +312,7 @@ fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'
     Some(value)
 }
 
-/// A value's text inside of a longer string.
+/// Returns a value's text for use in a longer string.
 fn piece(value: &Spanned, at: Span, shared: &mut Shared<'_>) -> Option<String> {
     let text = value.scalar_text();
     let fault = match (&value.value, &text) {
@@ -332,7 +332,7 @@ fn elsewhere(value: &Spanned, at: Span) -> Option<Span> {
     (value.span != at).then_some(value.span)
 }
 
-/// Keeps what `${…}` unfolds to within bounds.
+/// Checks that the expansion of `${…}` stays within limits.
 fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> bool {
     if shared.budget.spent() {
         // The first excess was reported.
@@ -351,7 +351,7 @@ fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> 
     true
 }
 
-/// Where a part of a string's value stands in the file.
+/// Returns the location of a part of a string's value.
 pub(super) fn part_span(sources: &SourceMap, span: Span, value: &str, range: &std::ops::Range<usize>) -> Span {
     let written = sources.text(span);
     if written == value {

@@ -1,4 +1,4 @@
-//! `--set` and `--params`: what the command line changes in the params.
+//! `--set` and `--params`: overrides of params.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::syntax;
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
-/// Lays the overrides over the declared params: files in their order, then `--set`.
+/// Applies overrides to the declared params: files in order, then `--set`.
 pub(super) fn apply(params: &mut Spanned, overrides: &Overrides, shared: &mut Shared<'_>) {
     for path in &overrides.params_files {
         if let Some(over) = read_file(path, shared) {
@@ -41,8 +41,8 @@ fn read_file(path: &Path, shared: &mut Shared<'_>) -> Option<Spanned> {
     }
 }
 
-/// Lays one map over another: maps merge, anything else replaces. A param that was not declared is an error. Of two
-/// different choices (see [`choice`]) the new one replaces the old one.
+/// Applies one map to another: maps merge, anything else replaces. An undeclared param is an error. Of two different
+/// choices (see [`choice`]), the new one replaces the old one.
 pub(super) fn lay(params: &mut Spanned, over: Spanned, path: &mut Vec<String>, shared: &mut Shared<'_>) {
     let Value::Map(new) = over.value else { return };
     for (key, value) in new {
@@ -64,8 +64,8 @@ fn merges(old: &Spanned, new: &Spanned) -> bool {
     !old.entries().is_empty() && matches!(new.value, Value::Map(_)) && !is_other_choice
 }
 
-/// The name in `{bert: {model: …}}`: a map whose only entry is a map again is how one of several options is written.
-/// Params have no schema, so this form is all there is to go by.
+/// Returns the name in `{bert: {model: …}}`. A map whose only entry is a map selects one of several options. Params
+/// have no schema, so only this form shows it.
 fn choice(value: &Spanned) -> Option<&str> {
     match value.entries() {
         [(name, options)] if matches!(options.value, Value::Map(_)) => Some(&name.text),
@@ -73,7 +73,7 @@ fn choice(value: &Spanned) -> Option<&str> {
     }
 }
 
-/// The place of a param; below the top, an empty map takes any key.
+/// Returns the slot of a param. Below the top level, an empty map accepts any key.
 fn slot<'p>(params: &'p mut Spanned, name: &str, below: bool) -> Option<&'p mut Spanned> {
     let span = params.span;
     match &mut params.value {
@@ -142,7 +142,7 @@ fn place(params: &mut Spanned, path: &[String], value: Spanned, span: Span, shar
     *here = value;
 }
 
-/// Another option of a choice is not known here, so a path cannot lead into it.
+/// Advises on a path into another option of a choice, which is unknown here.
 fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String> {
     let (chosen, wanted) = (choice(here)?, &path[depth]);
     let is_slip = suggest::closest(wanted, [chosen]).is_some();
@@ -152,7 +152,7 @@ fn choice_advice(here: &Spanned, path: &[String], depth: usize) -> Option<String
     (depth > 0 && depth + 1 < path.len() && !is_slip).then(advice)
 }
 
-/// Lists, maps and quoted strings are YAML; anything else is one plain scalar, whatever it holds.
+/// Parses a value: lists, maps and quoted strings are YAML; anything else is one plain scalar.
 fn parse_value(file: FileId, text: &str, start: usize, shared: &mut Shared<'_>) -> Option<Spanned> {
     let trimmed = text.trim();
     if trimmed.starts_with(['[', '{', '"', '\'']) {

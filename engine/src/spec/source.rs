@@ -1,4 +1,4 @@
-//! Reads the text of a pipeline file: bounded, UTF-8, printable.
+//! Reads the text of a pipeline file: of limited size, UTF-8, printable.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,10 @@ use regex::Regex;
 
 use crate::diagnostic::{Diagnostic, FileId, SourceMap, Span};
 
-/// Largest file that is read.
+/// Limit of a file's size in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// Reads a file into the map. `asked` is the place that names it, if any.
+/// Reads a file into the map. `asked` is the location that names it, if any.
 pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
     let shown = path.display();
     let fault = |error: std::io::Error| {
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) ->
     decode(path, bytes, sources)
 }
 
-/// Takes a text that is in memory already.
+/// Accepts a text from memory.
 pub(super) fn take(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
     if text.len() > MAX_BYTES { Err(too_large(&path.display().to_string())) } else { admit(path, text, sources) }
 }
@@ -68,7 +68,7 @@ fn admit(path: &Path, text: String, sources: &mut SourceMap) -> Result<FileId, D
     }
 }
 
-/// What YAML does not count as printable (<https://yaml.org/spec/1.2.2/#51-character-set>).
+/// Characters that YAML does not allow (<https://yaml.org/spec/1.2.2/#51-character-set>).
 static UNPRINTABLE: LazyLock<Regex> =
     LazyLock::new(|| regex(r"[^\t\n\r -~\x{85}\x{a0}-\x{d7ff}\x{e000}-\x{fffd}\x{10000}-\x{10ffff}]"));
 /// A line that is neither blank nor a comment.

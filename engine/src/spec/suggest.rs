@@ -1,9 +1,9 @@
-//! "Did you mean": the nearest of the words that would have been right.
+//! "Did you mean": finds the nearest valid word.
 
-/// Most candidates that are looked at.
+/// Limit of compared candidates.
 pub(super) const MAX_CANDIDATES: usize = 1000;
 
-/// The candidate that the user most likely meant, if any is near.
+/// Returns the candidate that the user most likely meant, if any is near.
 pub(super) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(word);
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
@@ -14,7 +14,7 @@ pub(super) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     near.min().map(|(_, candidate)| candidate)
 }
 
-/// Case and the choice between `-`, `_` and a space do not matter.
+/// Ignores case and the choice between `-`, `_` and space.
 fn fold(word: &str) -> String {
     word.chars().take(80).map(|ch| if matches!(ch, '-' | ' ') { '_' } else { ch.to_ascii_lowercase() }).collect()
 }
@@ -28,7 +28,7 @@ fn distance(wanted: &str, candidate: &str, limit: usize) -> Option<usize> {
     (distance <= limit).then_some(distance)
 }
 
-/// Advice for a wrong word: the nearest right one, or all of them.
+/// Advises on an invalid word: the nearest valid one, or all of them.
 pub(crate) fn advice(word: &str, candidates: &[&str]) -> Option<String> {
     match closest(word, candidates.iter().copied()) {
         Some(near) => Some(format!("did you mean `{near}`?")),
@@ -36,7 +36,7 @@ pub(crate) fn advice(word: &str, candidates: &[&str]) -> Option<String> {
     }
 }
 
-/// The words that would be right, as a sentence.
+/// Lists the valid words.
 pub(super) fn listing(candidates: &[&str]) -> Option<String> {
     const SHOWN: usize = 24;
     if candidates.is_empty() {

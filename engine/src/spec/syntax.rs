@@ -1,4 +1,4 @@
-//! YAML text to values with places, over saphyr-parser's events. Iterative, bounded in depth and size.
+//! Parses YAML to values with locations, from the events of saphyr-parser. Iterative, limited in depth and size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use super::syntax_fault::{self, too_deep};
 use super::value::{Key, Spanned, Value};
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
-/// Parses one document. Faults go to `problems`; `None` when nothing can be made of the text.
+/// Parses one document. Diagnostics go to `problems`; `None` if the text cannot be read.
 pub(super) fn parse(file: FileId, text: &str, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
     parse_at(file, text, 0, problems)
 }
 
-/// Parses a text that begins at byte `start` of its file.
+/// Parses a text that starts at byte `start` of its file.
 pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Vec<Diagnostic>) -> Option<Spanned> {
     let marks = Marks::new(file, text, start);
     let mut tree = Tree::new(&marks, problems);
@@ -38,13 +38,13 @@ pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Ve
     root
 }
 
-/// The parser counts characters, spans count bytes.
+/// Converts the parser's character positions to byte positions.
 struct Marks<'t> {
     file: FileId,
     text: &'t str,
-    /// Where the text begins in its file.
+    /// Start of the text in its file.
     start: usize,
-    /// Byte offset of every 64th character; empty when all are ASCII.
+    /// Byte offset of every 64th character; empty for ASCII text.
     steps: Vec<usize>,
 }
 
@@ -102,7 +102,7 @@ enum Items {
     Map { entries: Vec<(Key, Spanned)>, key: Option<Name>, merged: Vec<Spanned> },
 }
 
-/// A key whose value is still to come.
+/// A key whose value is not complete yet.
 enum Name {
     Key(Key),
     /// `<<`
@@ -198,7 +198,7 @@ impl<'t, 'p> Tree<'t, 'p> {
         Ok(())
     }
 
-    /// Only `!!str` (and the bare `!`) says something that the schema would not.
+    /// Whether a tag makes the value text. Only `!!str` (and the bare `!`) matter; the schema determines other types.
     fn is_text(&mut self, tag: Option<&Tag>, span: Span) -> bool {
         let Some(tag) = tag else { return false };
         if tag.is_yaml_core_schema() {
@@ -277,7 +277,7 @@ impl<'t, 'p> Tree<'t, 'p> {
     }
 }
 
-/// From the start of a list or map to its end; block ones have no end mark, so the last value gives it.
+/// Returns the span from the start of a list or map to its end. Block style has no end mark, so the last value decides.
 fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
     if end.start == end.end && last.is_some() { start.to(last.unwrap_or(start)) } else { start.to(end) }
 }
@@ -298,7 +298,7 @@ fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) ->
     Key { text, span: value.span }
 }
 
-/// The maps behind a merge key (`<<: *defaults`, `<<: [*a, *b]`).
+/// Returns the maps of a merge key (`<<: *defaults`, `<<: [*a, *b]`).
 fn as_merged(value: Spanned, name: Span, problems: &mut Vec<Diagnostic>) -> Vec<Spanned> {
     let maps = match value.value {
         Value::List(maps) => maps,
@@ -311,7 +311,7 @@ fn as_merged(value: Spanned, name: Span, problems: &mut Vec<Diagnostic>) -> Vec<
     maps
 }
 
-/// Adds merged entries: keys that stand in the map itself win, then earlier maps.
+/// Adds merged entries: keys of the map itself win, then earlier maps.
 fn merge(mut entries: Vec<(Key, Spanned)>, merged: Vec<Spanned>) -> Vec<(Key, Spanned)> {
     if merged.is_empty() {
         return entries;
@@ -325,7 +325,7 @@ fn merge(mut entries: Vec<(Key, Spanned)>, merged: Vec<Spanned>) -> Vec<(Key, Sp
     entries
 }
 
-/// Reports keys that stand twice (the first few of them), keeping the first of each.
+/// Reports duplicate keys (the first few) and keeps the first of each.
 fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) -> Vec<(Key, Spanned)> {
     const REPORTED: usize = 20;
     let mut order: Vec<_> = (0..entries.len()).collect();

@@ -1,11 +1,11 @@
-//! What the YAML parser stumbled over, in the user's words.
+//! Explains errors of the YAML parser in the user's terms.
 
 use saphyr_parser::ScanError;
 
 use super::budget::MAX_DEPTH;
 use crate::diagnostic::{Diagnostic, FileId, Span};
 
-/// A syntax error with advice, at a byte of the text.
+/// Returns a diagnostic with advice for a syntax error at a byte of the text.
 pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str) -> Diagnostic {
     let place = Place::new(file, text, offset);
     if error.info().contains("recursion limit") {
@@ -48,7 +48,7 @@ fn tabs(place: &Place<'_>) -> Option<Diagnostic> {
     Some(fault.at(Span::new(place.file, start, start + 1), "a tab").help("indent with spaces"))
 }
 
-/// `{size: ${params.n}}`: the brace of an unquoted reference starts a map.
+/// Detects `{size: ${params.n}}`: the brace of an unquoted reference starts a map.
 fn reference(error: &ScanError, place: &Place<'_>) -> Option<Diagnostic> {
     let in_flow = error.info().contains("flow") || error.info().contains("':'");
     let start = place.line.find("${")?;
@@ -72,7 +72,7 @@ fn other(error: &ScanError, place: &Place<'_>) -> Diagnostic {
     }
 }
 
-/// Message and advice for what the parser says; its own words when there is nothing better.
+/// Returns message and advice for a parser error; its own message if there is nothing better.
 fn wording(info: &str) -> (String, Option<&'static str>) {
     const CASES: &[(&str, &str, Option<&str>)] = &[
         (

@@ -1,6 +1,6 @@
-//! The grammar of `${…}` inside of strings.
+//! The syntax of `${…}` in strings.
 
-/// What a `${…}` refers to.
+/// The target of a `${…}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// `${params.a.b}`
@@ -13,30 +13,30 @@ pub(super) enum Target {
     Matrix(String),
 }
 
-/// A piece of a string.
+/// A part of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Text as it stands, escapes (`$${`) undone.
+    /// Literal text with escapes (`$${`) undone.
     Text(String),
-    /// A reference and the bytes of the string that it takes.
+    /// A reference and its byte range in the string.
     Reference { target: Target, range: std::ops::Range<usize> },
 }
 
-/// Why a string's `${…}` is not one.
+/// Why a `${…}` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// Bytes of the string.
+    /// Byte range in the string.
     pub(super) range: std::ops::Range<usize>,
-    /// What is wrong.
+    /// The reason.
     pub(super) message: String,
 }
 
-/// Does the string hold anything to replace?
+/// Whether the string may contain references.
 pub(super) fn has_reference(text: &str) -> bool {
     text.contains("${")
 }
 
-/// The one reference that the whole string is.
+/// Returns the reference if the whole string is one.
 pub(super) fn whole(parts: &[Part]) -> Option<&Target> {
     match parts {
         [Part::Reference { target, .. }] => Some(target),
@@ -44,10 +44,10 @@ pub(super) fn whole(parts: &[Part]) -> Option<&Target> {
     }
 }
 
-/// Most pieces of a string.
+/// Limit of parts of a string.
 const MAX_PARTS: usize = 1000;
 
-/// Takes a string apart.
+/// Splits a string into parts.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
     let mut parts = Vec::new();
     let mut literal = String::new();

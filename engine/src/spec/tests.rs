@@ -1,4 +1,4 @@
-//! Whole pipelines: params, overrides, includes, matrices.
+//! Tests of whole pipelines: params, overrides, includes, matrices.
 
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn another_choice_replaces_and_the_same_one_merges() {
     assert_eq!(help, "`encoder` is `hashing`; to choose another, write `--set 'encoder={bert: {…}}'`");
     std::fs::write(&file, "teacher: {modle: x}").unwrap();
     let (message, _) = told(&Overrides { set: Vec::new(), params_files: vec![file.clone()] });
-    assert_eq!(message, "there is no param `teacher.modle`", "a map with one entry that is no map is no choice");
+    assert_eq!(message, "there is no param `teacher.modle`", "a map whose only entry is not a map is not a choice");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A YAML value with its place in the file.
+//! YAML values with their locations.
 
 use crate::diagnostic::Span;
 
@@ -19,7 +19,7 @@ pub enum Value {
     List(Vec<Spanned>),
     /// A map, in the order written.
     Map(Vec<(Key, Spanned)>),
-    /// Stands where a `${…}` could not be resolved, which has been reported: nothing more is to be said about it.
+    /// Replaces a `${…}` that could not be resolved. The error was reported, so nothing more is reported.
     Broken,
 }
 
@@ -28,37 +28,37 @@ pub enum Value {
 pub struct Key {
     /// Its text.
     pub text: String,
-    /// Where it stands.
+    /// Location of the key.
     pub span: Span,
 }
 
-/// A value and where it was written.
+/// A value with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spanned {
     /// The value.
     pub value: Value,
-    /// Where it was written.
+    /// Location of the value.
     pub span: Span,
-    /// Source text of a plain scalar (`1e-4`, `007`), so that a type wanted later can read it anew.
+    /// Source text of a plain scalar (`1e-4`, `007`), for conversion to a type required later.
     pub text: Option<String>,
-    /// The `${…}` that brought it here, when it was written somewhere else.
+    /// The `${…}` that inserted the value, if it was written elsewhere.
     pub via: Option<Span>,
 }
 
 impl Spanned {
-    /// A value at a place.
+    /// A value at a location.
     #[must_use]
     pub fn new(value: Value, span: Span) -> Self {
         Self { value, span, text: None, via: None }
     }
 
-    /// An empty map at a place.
+    /// An empty map at a location.
     #[must_use]
     pub fn empty_map(span: Span) -> Self {
         Self::new(Value::Map(Vec::new()), span)
     }
 
-    /// Was something in here wrong already?
+    /// Whether an error in it was reported already.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         match &self.value {
@@ -69,13 +69,13 @@ impl Spanned {
         }
     }
 
-    /// The value under a key, if this is a map that has it.
+    /// Returns the value of a key if this is a map that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
     }
 
-    /// The entries of a map; none for anything else.
+    /// Returns the entries of a map; none for other values.
     #[must_use]
     pub fn entries(&self) -> &[(Key, Self)] {
         match &self.value {
@@ -84,7 +84,7 @@ impl Spanned {
         }
     }
 
-    /// The items of a list; none for anything else.
+    /// Returns the items of a list; none for other values.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match &self.value {
@@ -93,7 +93,7 @@ impl Spanned {
         }
     }
 
-    /// The text of a scalar, as written where that is known: `007` stays `007`. `None` for lists, maps and null.
+    /// Returns the text of a scalar, as written if known: `007` stays `007`. `None` for lists, maps and null.
     #[must_use]
     pub fn scalar_text(&self) -> Option<String> {
         match (&self.value, &self.text) {
@@ -105,7 +105,7 @@ impl Spanned {
         }
     }
 
-    /// What it is, for messages: `a list`, `a whole number`.
+    /// Describes the value in messages: `a list`, `a whole number`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match &self.value {
@@ -120,7 +120,7 @@ impl Spanned {
         }
     }
 
-    /// As JSON, typed by YAML's own rules. Numbers that JSON has not (`.inf`, `.nan`) become their source text.
+    /// Converts to JSON, typed by YAML's rules. Numbers that JSON lacks (`.inf`, `.nan`) become their source text.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
@@ -135,7 +135,7 @@ impl Spanned {
         }
     }
 
-    /// The value at a path of keys and list positions, or as much of the path as exists.
+    /// Returns the value at a path of keys and list positions, or at the longest existing prefix of it.
     #[must_use]
     pub fn nearest(&self, path: &[&str]) -> &Self {
         let mut here = self;
@@ -153,7 +153,8 @@ impl Spanned {
     }
 }
 
-/// The place of a param by its dotted path (`policy.endpoint.base_url`, `files.0`), or of the nearest thing around it.
+/// Returns the location of a param by its dotted path (`policy.endpoint.base_url`, `files.0`), or of its nearest
+/// existing parent.
 #[must_use]
 pub fn locate(value: &Spanned, dotted_path: &str) -> Span {
     let steps: Vec<_> = dotted_path.split('.').filter(|step| !step.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! Artifacts: immutable tables and folders, named by the digest of their content.
+//! Artifacts: immutable tables and folders, identified by the digest of their content.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use searchmill_schemas::RecordKind;
 pub struct ArtifactId(Digest);
 
 impl ArtifactId {
-    /// The digest.
+    /// Returns the digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0
     }
 
-    /// From 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {
         Digest::parse(hex).map(Self)
@@ -37,11 +37,11 @@ impl std::fmt::Display for ArtifactId {
     }
 }
 
-/// What an artifact is.
+/// The type of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactType {
-    /// A table: the record kind and the version of its schema.
+    /// A table, with the record kind and the version of its schema.
     Rows {
         /// Record kind.
         kind: String,
@@ -56,7 +56,7 @@ pub enum ArtifactType {
 }
 
 impl ArtifactType {
-    /// As a port type, if this build knows the kind.
+    /// Returns the port type, or `None` if this build does not know the kind.
     #[must_use]
     pub fn port_type(&self) -> Option<PortType> {
         match self {
@@ -81,28 +81,28 @@ impl From<&PortType> for ArtifactType {
 /// One file of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Path below the artifact's folder, with `/`.
+    /// Path relative to the artifact's folder, with `/`.
     pub name: String,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 digest of the content.
     pub digest: Digest,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Rows in it (0 for files of a folder).
+    /// Number of rows (0 for files of a folder).
     pub rows: u64,
 }
 
-/// What an artifact holds: kept as `artifact.json` beside its files.
+/// Description of an artifact, stored as `artifact.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Table or folder.
     #[serde(rename = "type")]
     pub artifact_type: ArtifactType,
-    /// Its files, in order.
+    /// The files, in order.
     pub parts: Vec<Part>,
 }
 
 impl Artifact {
-    /// The digest of the content: type and files, nothing else.
+    /// Returns the digest of the content: type and files, nothing else.
     #[must_use]
     pub fn id(&self) -> ArtifactId {
         let part = |part: &Part| json!([part.name, part.digest.hex(), part.bytes, part.rows]);
@@ -111,13 +111,13 @@ impl Artifact {
         ArtifactId(hash_bytes(&encode(&value)))
     }
 
-    /// Rows in all.
+    /// Returns the total number of rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.parts.iter().map(|part| part.rows).sum()
     }
 
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()

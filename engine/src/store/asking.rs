@@ -1,12 +1,13 @@
-//! Calls that the processes of this machine have in flight, so that no two of them pay for the same: each call locks one
-//! byte of a file, and the operating system drops the lock with its process.
+//! Tracks calls in flight across the processes of this machine, so that no call is paid twice.
+//!
+//! Each call locks one byte of a file. The operating system releases the lock when the process ends.
 
 use std::fs::File;
 
 use super::layout::Store;
 use crate::fingerprint::{Digest, RowKey};
 
-/// The calls to one model. Where the file system has no such locks, every call may be made.
+/// Calls to one model. On file systems without byte locks, every call may proceed.
 #[derive(Debug)]
 pub(super) struct Asking(Option<File>);
 
@@ -14,10 +15,10 @@ impl Asking {
     pub(super) fn open(store: &Store, base: &Digest) -> Self {
         let path = store.root().join("leases").join(format!("{}.calls", base.hex()));
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        Self(file.inspect_err(|error| tracing::debug!("no lock on {}: {error}", path.display())).ok())
+        Self(file.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
     }
 
-    /// Marks a call as in flight; `false` if another process has it in flight.
+    /// Marks a call as in flight. Returns `false` if another process has it in flight.
     pub(super) fn begin(&self, key: &RowKey) -> bool {
         self.0.as_ref().is_none_or(|file| lock_byte(file, place(key)))
     }
@@ -29,7 +30,7 @@ impl Asking {
     }
 }
 
-/// The byte that stands for a call. Two calls with the same one wait for each other, nothing worse.
+/// Returns the byte that represents a call. Calls that share a byte only wait for each other.
 fn place(key: &RowKey) -> i64 {
     let mut first = [0; 8];
     first.copy_from_slice(&key.0.as_bytes()[..8]);
@@ -41,7 +42,7 @@ fn lock_byte(file: &File, at: i64) -> bool {
     let Err(error) = set_lock(file, at, libc::F_WRLCK) else { return true };
     let held = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
     if !held {
-        tracing::debug!("no lock on a call: {error}");
+        tracing::debug!("cannot lock a call: {error}");
     }
     !held
 }
@@ -49,18 +50,18 @@ fn lock_byte(file: &File, at: i64) -> bool {
 #[cfg(target_os = "linux")]
 fn unlock_byte(file: &File, at: i64) {
     if let Err(error) = set_lock(file, at, libc::F_UNLCK) {
-        tracing::debug!("a call stays locked: {error}");
+        tracing::debug!("cannot unlock a call: {error}");
     }
 }
 
-/// Of the open file, not of the process: the stores of one process exclude each other, too.
+/// Locks belong to the open file, not the process, so stores within one process exclude each other too.
 #[cfg(target_os = "linux")]
 fn set_lock(file: &File, at: i64, kind: i32) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
     let whence = libc::SEEK_SET as i16;
     let lock = libc::flock { l_type: kind as i16, l_whence: whence, l_start: at, l_len: 1, l_pid: 0 };
     #[expect(unsafe_code, reason = "no maintained crate of this tree wraps locks of single bytes")]
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and the call reads `lock` only.
+    // SAFETY: the descriptor is open while `file` is borrowed, and the call only reads `lock`.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }

@@ -1,5 +1,7 @@
-//! Blocks: what a `Map` node made of one part of its input. A part that comes again, in a longer or otherwise changed
-//! table, is not mapped again: its outputs are taken over as they lie in the store.
+//! Blocks: the cached outputs of a `Map` node for parts of its input.
+//!
+//! A part that reappears in a longer or otherwise changed table is not mapped again: its outputs are linked from the
+//! store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +14,10 @@ use super::layout::Store;
 use super::memo::Memo;
 use crate::fingerprint::{Digest, RowKey, block_key};
 
-/// A block that is taken over has one more place where it lies; so many are noted, for when the older ones are collected.
+/// Limit of recorded locations per block. A reused block gains a location, for when older artifacts are collected.
 const MOST_PLACES: usize = 4;
 
-/// Parts by output port, with the artifacts that they lie in. A port without rows has none.
+/// Parts by output port, with the artifacts that contain them. A port without rows has no parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Rows of the input part.
@@ -23,7 +25,7 @@ pub struct Block {
     pub(super) outputs: BTreeMap<String, Vec<(ArtifactId, Part)>>,
 }
 
-/// The known blocks of one node identity.
+/// The cached blocks of one node identity.
 #[derive(Debug)]
 pub struct Blocks {
     store: Store,
@@ -32,10 +34,10 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Reads what is known under `base`, the node's identity without its row input; nothing unless `recall`.
+    /// Reads the blocks cached under `base`, the node's identity without its row input; none unless `recall`.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn open(store: &Store, base: &Digest, recall: bool) -> Result<Self, StoreError> {
         let memo = if recall {
             store.tidy_memo(base);
@@ -46,13 +48,13 @@ impl Blocks {
         Ok(Self { store: store.clone(), base: *base, memo })
     }
 
-    /// The key of an input part.
+    /// Returns the key of an input part.
     #[must_use]
     pub fn key(&self, part: &Digest) -> RowKey {
         block_key(&self.base, part)
     }
 
-    /// What was made of an input part, if it is known and its files are there with their sizes.
+    /// Returns the outputs of an input part if they are cached and their files are present with their sizes.
     #[must_use]
     pub fn find(&self, key: &RowKey) -> Option<Block> {
         let there = |(artifact, part): &(ArtifactId, Part)| {
@@ -63,10 +65,10 @@ impl Blocks {
         blocks.find(|block| block.outputs.values().flatten().all(there))
     }
 
-    /// Keeps blocks for later runs.
+    /// Stores blocks for later runs.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Fails if they cannot be written.
     pub fn keep(&mut self, blocks: &[(RowKey, Block)]) -> Result<(), StoreError> {
         for (key, block) in blocks {
             if self.memo.payloads(key).count() >= MOST_PLACES && self.find(key).is_some() {

@@ -1,7 +1,7 @@
-//! Answers to calls of the outside, by what was sent: whoever sends the same to the same model again, in another row, node,
-//! version or pipeline, does not pay. They lie in a memo of their own for each model, which grows with every answer.
+//! Caches answers to external calls by request: an equal request to the same model is not paid again.
 //!
-//! A payload is the usage as a line of JSON, and the answer.
+//! The row, node, version and pipeline that sent the request do not matter. Each model has its own memo, which grows
+//! with every answer. A payload is the usage as a line of JSON, followed by the answer.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,65 +16,65 @@ use super::memo::{Memo, MemoDamage};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{KeptCall, Usage};
 
-/// The calls to one model. Nothing is read before the first question.
+/// Cached calls to one model, read on first use.
 #[derive(Debug)]
 pub struct CallCache {
     store: Store,
     base: Digest,
     rebuy: bool,
-    /// Calls that processes of this machine have under way; of a run.
+    /// Calls in flight in processes of this machine; set for runs only.
     asking: Option<Asking>,
     state: Mutex<State>,
-    /// A call has come to its end.
+    /// Notified when a call ends.
     ended: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     memo: Option<Memo>,
-    /// The newest stamp when the memo was opened first.
+    /// Newest stamp when the memo was first opened.
     newest_before: Option<u64>,
-    /// Calls under way.
+    /// Calls in flight in this process.
     asking: BTreeSet<RowKey>,
-    /// Why an answer could not be kept.
+    /// Why an answer could not be stored.
     failure: Option<StoreError>,
 }
 
-/// What is known of a call.
+/// The state of a call.
 pub enum CallState {
-    /// The answer.
+    /// The cached answer.
     Known(KeptCall),
-    /// Another row of this process asks it now.
+    /// Another row of this process has the call in flight.
     UnderWay,
-    /// Another process asks it now.
+    /// Another process has the call in flight.
     Elsewhere,
-    /// Nothing: it is noted as under way, until [`CallCache::end`].
+    /// Not cached: the call is now marked as in flight until [`CallCache::end`].
     Begun,
 }
 
 impl CallCache {
-    /// The calls of that base ([`crate::fingerprint::calls_base`]).
+    /// The calls of a base ([`crate::fingerprint::calls_base`]).
     #[must_use]
     pub fn new(store: &Store, base: &Digest) -> Self {
         let (store, state) = (store.clone(), Mutex::default());
         Self { store, base: *base, rebuy: false, asking: None, state, ended: Notify::new() }
     }
 
-    /// For a run, which asks what is not known, and what no other process asks. With `rebuy` it may pay again for
-    /// answers that are damaged, however many.
+    /// Prepares the cache for a run, which makes calls that are neither cached nor in flight elsewhere. With `rebuy`,
+    /// the run may pay again for any number of damaged answers.
     #[must_use]
     pub fn asking(self, rebuy: bool) -> Self {
         let asking = Some(Asking::open(&self.store, &self.base));
         Self { rebuy, asking, ..self }
     }
 
-    /// May many damaged answers be paid again?
+    /// Whether any number of damaged answers may be paid again.
     #[must_use]
     pub fn may_rebuy(&self) -> bool {
         self.rebuy
     }
 
-    /// Names the memo that they lie in.
+    /// Returns the base of the memo.
     #[must_use]
     pub fn base(&self) -> Digest {
         self.base
@@ -101,26 +101,26 @@ impl CallCache {
         Memo::open(&self.store, &self.base)
     }
 
-    /// How many calls are known.
+    /// Returns the number of cached calls.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn count(&self) -> Result<usize, StoreError> {
         self.with(|_, memo| Ok(memo.len()))
     }
 
-    /// What is damaged in the memo.
+    /// Returns the damage found in the memo.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn damage(&self) -> Result<MemoDamage, StoreError> {
         self.with(|_, memo| Ok(memo.damage().clone()))
     }
 
-    /// Takes damaged segments out of the way, as far as that can be done, and reads what is whole.
+    /// Moves damaged segments aside as far as possible and rereads the intact records.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn mend(&self) -> Result<(), StoreError> {
         let damage = self.damage()?;
         self.store.mend_memo(&self.base, &damage)?;
@@ -128,18 +128,18 @@ impl CallCache {
         Ok(())
     }
 
-    /// The newest stamp of before this run.
+    /// Returns the newest stamp from before this run.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn newest_before(&self) -> Result<u64, StoreError> {
         self.with(|state, _| Ok(state.newest_before.unwrap_or_default()))
     }
 
-    /// Begins a call, unless an answer that was kept since then is accepted, or it is under way.
+    /// Begins a call unless an acceptable answer since then is cached or the call is in flight.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn begin(&self, key: &RowKey, since: u64, accept: &dyn Fn(&KeptCall) -> bool) -> Result<CallState, StoreError> {
         let look = |memo: &Memo| {
             let mut kept = memo.stamped(key, since).filter_map(|(_, payload)| read(&payload));
@@ -156,7 +156,7 @@ impl CallCache {
                 if !asking.begin(key) {
                     return Ok(CallState::Elsewhere);
                 }
-                // Another process may have asked it since this one looked.
+                // Another process may have made the call since this process last looked.
                 let known = memo.refresh().map(|()| look(memo));
                 if !matches!(known, Ok(None)) {
                     asking.end(key);
@@ -170,20 +170,20 @@ impl CallCache {
         })
     }
 
-    /// All answers that are kept for a call since then.
+    /// Returns all answers cached for a call since then.
     ///
     /// # Errors
-    /// When the memo cannot be read.
+    /// Fails if the memo cannot be read.
     pub fn answers(&self, key: &RowKey, since: u64) -> Result<Vec<KeptCall>, StoreError> {
         self.with(|_, memo| Ok(memo.stamped(key, since).filter_map(|(_, payload)| read(&payload)).collect()))
     }
 
-    /// Keeps an answer: it survives the death of the process. What goes wrong is told by [`Self::check`].
+    /// Stores an answer, which then survives the death of the process. [`Self::check`] reports failures.
     pub fn keep(&self, key: &RowKey, call: &KeptCall) {
         self.keep_since(key, call, 0);
     }
 
-    /// The same for a node for which only answers since then count: this one does, also where the clock is behind that of
+    /// Stores an answer for a node that only accepts answers since then. It counts even if this clock is behind that of
     /// the machine that forced the node.
     pub fn keep_since(&self, key: &RowKey, call: &KeptCall, since: u64) {
         let kept = self.with(|_, memo| memo.keep_since(key, &write(call)?, since));
@@ -192,7 +192,7 @@ impl CallCache {
         }
     }
 
-    /// A call that was begun has come to its end.
+    /// Ends a call that was begun.
     pub fn end(&self, key: &RowKey) {
         self.state().asking.remove(key);
         if let Some(asking) = &self.asking {
@@ -201,34 +201,34 @@ impl CallCache {
         self.ended.notify_waiters();
     }
 
-    /// Until some call has ended; whoever waits looks again afterwards.
+    /// Resolves when any call ends; callers then look again.
     pub fn ended(&self) -> Notified<'_> {
         self.ended.notified()
     }
 
-    /// Something went wrong that is told by [`Self::check`].
+    /// Records a failure that [`Self::check`] reports.
     pub fn fail(&self, error: StoreError) {
         self.state().failure.get_or_insert(error);
     }
 
-    /// Could an answer not be kept? Then no other call is made.
+    /// Whether an answer could not be stored. No further calls are then made.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state().failure.is_some()
     }
 
-    /// Were all answers kept?
+    /// Reports whether all answers were stored.
     ///
     /// # Errors
-    /// Why one was not.
+    /// Why an answer was not stored.
     pub fn check(&self) -> Result<(), StoreError> {
         self.state().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Flushes to disk, and to the shared store if it is one.
+    /// Flushes to disk, and to the shared store if there is one.
     ///
     /// # Errors
-    /// When the disk or the store refuses.
+    /// Fails if the disk or the shared store fails.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.state().memo.as_mut().map_or(Ok(()), Memo::sync)
     }

@@ -1,4 +1,4 @@
-//! State of nodes that are being computed: one file each, replaced whole, gone once the node's result is recorded.
+//! Checkpoints of running nodes: one file per node, replaced as a whole, removed once the result is recorded.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use super::layout::Store;
 use crate::fingerprint::NodeKey;
 use crate::operator::{CheckpointStore, OperatorError};
 
-/// The state of one node. Whoever uses it holds the node's lease.
+/// State of one node. The caller must hold the node's lease.
 pub struct Checkpoint {
     store: Store,
     path: PathBuf,
 }
 
 impl Store {
-    /// The state of the node of that key.
+    /// Returns the checkpoint of the node with that key.
     #[must_use]
     pub fn checkpoint(&self, key: &NodeKey) -> Checkpoint {
         let hex = key.0.hex();
@@ -25,10 +25,10 @@ impl Store {
 }
 
 impl Checkpoint {
-    /// Removes it, if there is one.
+    /// Removes the checkpoint if it exists.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Fails if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

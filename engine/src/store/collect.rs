@@ -1,9 +1,9 @@
-//! Garbage collection: what no kept run, no pin and no age protects goes.
+//! Garbage collection: removes what no kept run, no pin and no age limit protects.
 //!
-//! A result goes by one rename of its record into `collected/`, where it says later what it was. Only then do its
-//! artifacts go, and only while nobody else uses the store; so a run that has looked a result up finds its files, and a
-//! collection that is killed half-way leaves results that are whole, or artifacts that nobody asks for and that the next
-//! collection takes.
+//! A result is collected by one rename of its record to `collected/`, where the record remains as a tombstone. Its
+//! artifacts follow only while no other process uses the store. A run that has looked up a result therefore finds its
+//! files. A collection that is killed halfway leaves whole results, or unreferenced artifacts that the next collection
+//! removes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,65 +22,65 @@ use super::runs::RunRecord;
 use super::tombstones::Collection;
 use crate::fingerprint::{Digest, NodeKey};
 
-/// Beside a run, nothing this young goes: the run may not have said yet that it uses it.
+/// While a run is active, recent files are not collected: the run may not have registered them yet.
 pub(super) const GRACE: Duration = Duration::from_mins(10);
-/// Where the file system has no locks, an unfinished run this young is taken to be alive.
+/// Without file locks, an unfinished run counts as alive up to this age in seconds.
 pub(super) const ALIVE: f64 = 7.0 * 86_400.0;
 
-/// What is kept.
+/// What a collection keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepPolicy {
-    /// The results of so many newest runs of each pipeline. Those of the last run and of the last one that went well are
-    /// always kept.
+    /// Keeps the results of this many newest runs of each pipeline. Results of the last run and of the last successful
+    /// run are always kept.
     pub runs: usize,
-    /// Results used since then.
+    /// Keeps results used within this time.
     pub age: Duration,
-    /// Collect remembered rows that no kept result used and that are older than `age`, too.
+    /// Whether to collect cached rows that no kept result used and that are older than `age`.
     pub memo: bool,
-    /// Forget the records of runs that are not kept, too.
+    /// Whether to remove the records of runs that are not kept.
     pub forget_runs: bool,
 }
 
-/// A result that goes.
+/// A result to collect.
 #[derive(Clone, Debug)]
 pub struct Collected {
     /// Its key.
     pub key: NodeKey,
-    /// What it was called last: `pipeline/node`.
+    /// Its most recent name: `pipeline/node`.
     pub name: String,
-    /// Unix time (seconds) when it was last made or used.
+    /// Unix time (seconds) of its last creation or use.
     pub used: f64,
-    /// What goes with it.
+    /// Bytes removed with it.
     pub bytes: u64,
 }
 
-/// All that goes.
+/// Everything to collect.
 #[derive(Clone, Debug, Default)]
 pub struct Garbage {
     /// Results, longest unused first.
     pub results: Vec<Collected>,
-    /// Artifacts with their bytes.
+    /// Artifacts with their sizes in bytes.
     pub artifacts: Vec<(ArtifactId, u64)>,
-    /// Memos with their bytes.
+    /// Memos with their sizes in bytes.
     pub memos: Vec<(Digest, u64)>,
-    /// Runs with their bytes.
+    /// Runs with their sizes in bytes.
     pub runs: Vec<(String, u64)>,
-    /// Remembered rows of external nodes that stay: memos, and their bytes.
+    /// Number and bytes of memos of external nodes that are kept.
     pub kept_memos: (usize, u64),
-    /// Results that stay.
+    /// Number of kept results.
     pub kept_results: usize,
-    /// Bytes of the artifacts that stay.
+    /// Bytes of kept artifacts.
     pub kept_bytes: u64,
-    /// Is another process using the store? Then only results go now, and files with the next collection.
+    /// Whether another process uses the store. Results are then collected now, files by the next collection.
     pub in_use: bool,
-    /// Artifacts that nothing kept names and that are too young to go, and their bytes.
+    /// Number and bytes of unreferenced artifacts that are too young to collect.
     pub waiting: (usize, u64),
-    /// Do other machines share the store? Then the files of results that go now stay for another while.
+    /// Whether other machines share the store. Files of the results collected now then remain for a while.
     pub shared: bool,
 }
 
 impl Garbage {
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let artifacts = self.artifacts.iter().map(|(_, bytes)| bytes);
@@ -88,54 +88,54 @@ impl Garbage {
     }
 }
 
-/// What a collection did.
+/// Outcome of a collection.
 #[derive(Clone, Debug, Default)]
 pub struct Swept {
-    /// What went, or was to go.
+    /// What was collected, or would be.
     pub garbage: Garbage,
-    /// Bytes given back now.
+    /// Bytes freed now.
     pub freed: u64,
 }
 
 impl Store {
-    /// What is left of a result that was collected.
+    /// Returns the tombstone of a collected result.
     #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
         let here = fs::read(self.tombstone_path(key)).ok().and_then(|text| read_record(&text));
         here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
     }
 
-    /// Keys of results that were collected, sorted.
+    /// Returns the keys of collected results, sorted.
     #[must_use]
     pub fn collected_keys(&self) -> Vec<NodeKey> {
         self.keys_below("collected")
     }
 
-    /// Keys of the records in `results` or `collected`, sorted.
+    /// Returns the keys of the records in `results` or `collected`, sorted.
     pub(super) fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
         let names = names_below(&self.root().join(folder)).into_iter();
         let key = |(name, _): (String, PathBuf)| name.strip_suffix(".json").and_then(Digest::parse).map(NodeKey);
         names.filter_map(key).collect()
     }
 
-    /// What a collection would take. `now` is the Unix time in seconds.
+    /// Determines what a collection would remove. `now` is the Unix time in seconds.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
         if self.is_shared() {
             return self.shared_garbage(policy, now);
         }
-        // A store that cannot be written can be looked at.
+        // A read-only store can be inspected too.
         let others = self.alone().unwrap_or(Others::Unknown);
         self.garbage_beside(policy, now, self.is_used(&others, now))
     }
 
-    /// Collects. Kept from running with others by the store's lease; beside a run it takes results only, and their files
-    /// the next time.
+    /// Collects. The store's lease excludes other collections. While a run is active, only results are collected; their
+    /// files follow next time.
     ///
     /// # Errors
-    /// When something cannot be moved or removed; what is left is found by the next collection.
+    /// Fails if something cannot be moved or removed; the next collection finds the rest.
     pub fn collect(&self, policy: &KeepPolicy, now: f64) -> Result<Swept, StoreError> {
         if self.is_shared() {
             return self.collect_shared(policy, now);
@@ -154,7 +154,7 @@ impl Store {
         let removed = self.move_away(&garbage)?;
         self.remove_stale_leases();
         self.remove_stale_checkpoints(now - policy.age.as_secs_f64());
-        // Renaming is quick; while files are removed, runs may go on.
+        // Renaming is quick; runs may proceed while files are removed.
         drop(others);
         for trash in &removed {
             remove(trash)?;
@@ -203,7 +203,7 @@ impl Store {
         found.filter_map(|(name, path)| Some((ArtifactId::parse(&name)?, path))).collect()
     }
 
-    /// Memos that no kept result used, and that nobody has written to for that long.
+    /// Returns memos that no kept result used and that were not written to since the policy's age.
     fn unused_memos(&self, stock: &Stock) -> Vec<(Digest, u64)> {
         let kept = stock.memos();
         let unused = |base: &Digest| {
@@ -214,17 +214,17 @@ impl Store {
         bases.map(|base| (base, folder_bytes(&self.memo_folder(&base)))).collect()
     }
 
-    /// Makes a result a thing of the past.
+    /// Moves a result's record to the tombstones.
     pub(super) fn entomb(&self, key: &NodeKey) -> Result<(), StoreError> {
         let from = self.result_path(key);
         match self.rename(&from, &self.tombstone_path(key)) {
-            // Another collection was there first.
+            // Another collection was faster.
             Err(_) if !from.exists() => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Moves the files of the garbage under `tmp/`, from where they are removed, by the next process if this one dies.
+    /// Moves files to `tmp/`, where they are removed, by the next process if this one dies.
     pub(super) fn move_away(&self, garbage: &Garbage) -> Result<Vec<PathBuf>, StoreError> {
         let artifacts = garbage.artifacts.iter().map(|(id, _)| self.artifact_folder(id));
         let memos = garbage.memos.iter().map(|(base, _)| self.memo_folder(base));
@@ -241,24 +241,24 @@ impl Store {
         Ok(removed)
     }
 
-    /// State of nodes that nobody computes, and that nobody went on with since.
+    /// Removes checkpoints that were not written to since then.
     fn remove_stale_checkpoints(&self, since: f64) {
         for (_, path) in names_below(&self.root().join("checkpoints")) {
             if modified(&path) <= since
                 && let Err(error) = fs::remove_file(&path)
             {
-                tracing::debug!("left {} behind: {error}", path.display());
+                tracing::debug!("cannot remove {}: {error}", path.display());
             }
         }
     }
 
-    /// Lease files of keys that nobody computes: nobody uses the store.
+    /// Removes lease files of keys. No other process uses the store, so none is held.
     fn remove_stale_leases(&self) {
         for (name, path) in names_in(&self.root().join("leases")) {
             if Digest::parse(name.split('.').next().unwrap_or_default()).is_some()
                 && let Err(error) = fs::remove_file(&path)
             {
-                tracing::debug!("left {} behind: {error}", path.display());
+                tracing::debug!("cannot remove {}: {error}", path.display());
             }
         }
     }
@@ -268,11 +268,11 @@ impl Store {
 pub(super) struct Lying {
     pub(super) id: ArtifactId,
     pub(super) bytes: u64,
-    /// May they go, if nothing that stays names them?
+    /// Whether they may be removed if nothing kept refers to them.
     pub(super) idle: bool,
 }
 
-/// What goes of results and artifacts.
+/// Determines which results and artifacts to collect.
 pub(super) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) -> Garbage {
     let mut garbage = Garbage::default();
     let mut sizes: BTreeMap<ArtifactId, u64> = BTreeMap::new();
@@ -304,7 +304,7 @@ pub(super) fn sorted_out(stock: &Stock, artifacts: impl Iterator<Item = Lying>) 
     garbage
 }
 
-/// What a collection is called and what it takes.
+/// Describes a collection: its id, and what it removes.
 pub(super) fn collection(garbage: &Garbage, policy: &KeepPolicy, now: f64) -> Collection {
     let moment = chrono::DateTime::from_timestamp(now as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
     Collection {
@@ -336,7 +336,7 @@ pub(super) mod tests {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
     }
 
-    /// A result that no run knows of.
+    /// A result that no run refers to.
     pub(in crate::store) fn made(store: &Store, text: &str) -> NodeResult {
         let ports = IndexMap::from([("rows".to_owned(), PortType::Rows(RecordKind::Document))]);
         let mut sink = StoreSink::new(store, ports);
@@ -352,7 +352,7 @@ pub(super) mod tests {
         result
     }
 
-    /// A pin of what a result gave.
+    /// A pin of a result's output.
     pub(in crate::store) fn pinned(result: &NodeResult) -> Pin {
         Pin {
             name: "kept".to_owned(),
@@ -371,16 +371,16 @@ pub(super) mod tests {
         let result = made(&store, "a");
         let artifact = result.outputs["rows"].id;
         let other = store.enter().unwrap();
-        assert!(store.garbage(&POLICY, now()).unwrap().results.is_empty(), "what is this young may be in use");
+        assert!(store.garbage(&POLICY, now()).unwrap().results.is_empty(), "recent results may be in use");
         let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
         assert!(swept.garbage.in_use && swept.garbage.results.len() == 1 && swept.freed == 0);
         assert!(store.result(&result.key).is_none() && store.tombstone(&result.key).is_some());
-        assert_eq!(store.check(&artifact), Ok(()), "whoever has looked it up can still open it");
+        assert_eq!(store.check(&artifact), Ok(()), "a run that has looked it up can still open it");
         drop(other);
         let swept = store.collect(&POLICY, now() + 3600.0).unwrap();
         assert!(!swept.garbage.in_use && swept.freed > 0);
         assert!(store.check(&artifact).is_err());
-        // Made again, it is a result like any other.
+        // Recomputed, it is an ordinary result.
         store.record(&made(&store, "a")).unwrap();
         assert!(store.result(&result.key).is_some() && store.check(&artifact).is_ok());
     }

@@ -1,41 +1,41 @@
-//! Column lineage: which columns of a node's inputs make the columns of its outputs.
+//! Column lineage: the input columns from which a node's output columns derive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// How a column of an input enters. Names and meaning follow OpenLineage's column lineage facet.
+/// How an input column contributes. Names and meaning follow OpenLineage's column lineage facet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transformation {
-    /// The value itself.
+    /// The value is copied.
     Identity,
-    /// The value goes into an expression.
+    /// The value enters an expression.
     Transformation,
-    /// The values of several rows go into one.
+    /// Values of several rows are combined.
     Aggregation,
-    /// It decides which branch of an expression counts.
+    /// Selects the branch of an expression.
     Conditional,
-    /// It decides which rows there are.
+    /// Selects rows.
     Filter,
-    /// It decides which rows are put together.
+    /// Determines which rows are joined.
     Join,
-    /// It decides which rows are taken as one.
+    /// Determines which rows are grouped.
     GroupBy,
-    /// It decides the order of rows.
+    /// Determines the order of rows.
     Sort,
-    /// It decides the rows or their order within a window.
+    /// Determines rows or their order within a window.
     Window,
 }
 
 impl Transformation {
-    /// Does the column's value enter, rather than only decide something?
+    /// Whether the column's value contributes, rather than only a decision.
     #[must_use]
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Identity | Self::Transformation | Self::Aggregation)
     }
 
-    /// The name in OpenLineage (`subtype`).
+    /// Returns the name in OpenLineage (`subtype`).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,23 +52,23 @@ impl Transformation {
     }
 }
 
-/// One column of an input, and how it enters.
+/// An input column and its contribution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ColumnUse {
     /// The input port.
     pub port: String,
-    /// The column there.
+    /// The column's name.
     pub column: String,
-    /// How it enters.
+    /// How it contributes.
     pub how: Transformation,
 }
 
-/// What the columns of one output come from.
+/// Sources of the columns of one output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnLineage {
-    /// By column of the output.
+    /// By output column.
     pub fields: BTreeMap<String, BTreeSet<ColumnUse>>,
-    /// What decides which rows there are, and in which order.
+    /// Columns that determine which rows exist and in which order.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub rows: BTreeSet<ColumnUse>,
 }

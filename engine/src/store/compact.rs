@@ -1,10 +1,10 @@
-//! Puts many small segments of a memo into one. Safe beside living processes and whenever it is killed:
+//! Merges small segments of a memo. Safe beside running processes and if killed at any time:
 //!
-//! 1. A segment that no living process writes to (it holds a lock on its own) is renamed to `*.merging`. Readers read
-//!    those too. Should its writer live after all, on a file system without locks, it sees that its file is gone after
-//!    the next record and writes that one again, to a new segment.
-//! 2. All of them are read, written to one file, flushed, and published under the name of its content.
-//! 3. Only then they are removed. Killed before that, records are there twice, which does no harm.
+//! 1. Renames a segment that no running process writes to (writers lock their segment) to `*.merging`. Readers read
+//! those too. On a file system without locks, a live writer notices after its next record that its file is gone, and
+//! writes that record again to a new segment. 2. Reads all segments, writes them to one file, flushes it, and publishes
+//! it under the digest of its content. 3. Removes the segments. If killed before, records exist twice, which is
+//! harmless.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,24 +17,24 @@ use super::memo::{MemoDamage, SEGMENTS};
 use super::segment::{abandoned, list, record, remove, scan};
 use crate::fingerprint::{Digest, hash_bytes, hash_file};
 
-/// Segments of one size class that may lie beside each other.
+/// Limit of segments per size class.
 const MOST: usize = 16;
-/// Sizes of the first class; each further class is 16 times as large. So a record is copied once a class.
+/// Size limit of the first class; each further class is 16 times larger. A record is thus copied once per class.
 const CLASS: u64 = 1 << 20;
 
 impl Store {
-    /// Merges the segments of a memo where there are too many of a size; gives how many were put together. Where that
-    /// cannot be done (a full disk), it waits for another time, and nothing is lost.
+    /// Merges the segments of a memo where a size class has too many. Returns how many were merged. A failure (a full
+    /// disk) loses nothing; the merge is tried again later.
     pub fn tidy_memo(&self, base: &Digest) -> usize {
         self.merge_crowded(base).unwrap_or_else(|error| {
-            tracing::debug!("segments of a memo were not merged: {error}");
+            tracing::debug!("cannot merge segments of a memo: {error}");
             0
         })
     }
 
     fn merge_crowded(&self, base: &Digest) -> Result<usize, StoreError> {
         if self.is_shared() {
-            // Segments of a shared store are sent piece by piece, under their names.
+            // Segments of a shared store are sent piecewise under their names.
             return Ok(0);
         }
         let folder = self.memo_folder(base);
@@ -67,7 +67,7 @@ impl Store {
         for (path, file) in &taken {
             let length = file.metadata().map_or(0, |metadata| metadata.len());
             let scanned = scan(file, length, |found| {
-                // Two records that agree in key and payload are one.
+                // Records with equal key and payload are one.
                 if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload()))) {
                     written = record(found.stamp, &found.key, found.payload())
                         .and_then(|record| merged.write_all(&record).map_err(StoreError::io("write", &temporary)));
@@ -96,11 +96,11 @@ impl Store {
         Ok(taken.len())
     }
 
-    /// Copies what is whole in damaged segments to a new one; the damaged ones stay beside it as `*.damaged`, which nothing
-    /// reads. What a shared store has of them is fetched again.
+    /// Copies the intact records of damaged segments to a new one. The damaged files remain as `*.damaged`, which
+    /// nothing reads. A shared store's copy is fetched again.
     ///
     /// # Errors
-    /// When the disk or the shared store refuses.
+    /// Fails if the disk or the shared store fails.
     pub(crate) fn mend_memo(&self, base: &Digest, damage: &MemoDamage) -> Result<(), StoreError> {
         if self.is_shared() {
             return damage.segments.iter().try_for_each(|path| self.fetch_segment_again(path));
@@ -111,16 +111,16 @@ impl Store {
 
 fn set_aside(path: &Path) {
     if let Err(error) = fs::rename(path, path.with_extension("damaged")) {
-        tracing::warn!("{} stays: {error}", path.display());
+        tracing::warn!("cannot rename {}: {error}", path.display());
     }
 }
 
-/// Takes a segment away from those that are written to, if nobody writes to it.
+/// Takes over a segment for merging if no process writes to it.
 fn take(path: PathBuf) -> Option<(PathBuf, File)> {
     let file = abandoned(&path)?;
     let taken = path.with_extension("merging");
     if taken != path {
-        // Another process may have been quicker.
+        // Another process may have been faster.
         fs::rename(&path, &taken).ok()?;
     }
     Some((taken, file))
@@ -142,7 +142,7 @@ mod tests {
         (folder, store, hash_bytes(b"base"))
     }
 
-    /// A process that kept one record and is gone.
+    /// A process that stored one record and ended.
     fn dead(store: &Store, base: &Digest, number: usize) {
         Memo::empty(store, base).keep(&key(number), &number.to_le_bytes()).unwrap();
     }
@@ -184,7 +184,7 @@ mod tests {
         let (_folder, store, base) = store();
         let mut memo = Memo::empty(&store, &base);
         memo.keep(&key(1), b"before").unwrap();
-        // As it may happen where locks do not work.
+        // Can happen where locks do not work.
         let path = names(&store, &base).remove(0);
         let taken = path.with_extension("merging");
         fs::rename(&path, &taken).unwrap();

@@ -1,21 +1,21 @@
-//! What can go wrong with a store.
+//! Errors of a store.
 
 use std::path::{Path, PathBuf};
 
-/// A store that cannot be used.
+/// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file operation failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried (`write`, `open`, …).
+        /// The failed action (`write`, `open`, …).
         action: &'static str,
-        /// On what.
+        /// The affected path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Written by another version.
+    /// The store has the format of another version.
     #[error(
         "the store at {path} has format {found}, this searchmill reads format {wanted}: use another --store, or remove it"
     )]
@@ -24,20 +24,20 @@ pub enum StoreError {
         path: PathBuf,
         /// Its format.
         found: String,
-        /// Ours.
+        /// The format of this version.
         wanted: u32,
     },
-    /// Objects of a shared store cannot be had or put.
+    /// Objects of a shared store cannot be read or written.
     #[error(
         "cannot {action} the shared store {url}: {reason}; what this machine has computed and paid for is kept in {cache}, \
-         and the next run with this store sends what is missing there (until then, --store {cache} works alone)"
+         and the next run with this store uploads what is missing (until then, --store {cache} works alone)"
     )]
     Shared {
-        /// What was tried.
+        /// The failed action.
         action: String,
         /// The store.
         url: String,
-        /// Why it failed.
+        /// The cause.
         reason: String,
         /// The local copy.
         cache: PathBuf,

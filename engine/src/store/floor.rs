@@ -1,5 +1,7 @@
-//! From when on remembered rows and answers count for a node: `--force` asks all of it again, and what that bought stands
-//! from then on, also where it was cut off. The machines that share a store share its floors.
+//! Floors: the stamp from which cached rows and answers count for a node.
+//!
+//! `--force` raises a node's floor, so that everything is computed again. What the forced run bought counts from then
+//! on, even if the run was interrupted. Machines that share a store share its floors.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,27 +17,27 @@ use super::memo::Memo;
 use super::remote::Pending;
 use crate::fingerprint::{Digest, NodeKey};
 
-/// Of the rows that share one base.
+/// The floor of rows with the same base.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     /// Records with an earlier stamp do not count.
     pub since: u64,
-    /// The forced run has not finished the node: the next one goes on from there.
+    /// Whether a forced run has not finished the node. The next forced run then resumes from there.
     pub open: bool,
-    /// Keys that were forced, each with the floor of its last forced run.
+    /// Forced keys, each with the floor of its last forced run.
     #[serde(default)]
     forced: BTreeMap<NodeKey, u64>,
 }
 
 impl Floor {
-    /// The floor on which a result of that key must stand to count ([`super::NodeResult::since`]): that of the last forced
-    /// run of the key. 0 where it was never forced: a forced run replaces the result of its own input and no other one.
+    /// Returns the minimum floor of a valid result of that key ([`super::NodeResult::since`]): the floor of the key's
+    /// last forced run, or 0 if it was never forced. A forced run replaces only the result of its own input.
     #[must_use]
     pub fn wanted(&self, key: &NodeKey) -> u64 {
         self.forced.get(key).copied().unwrap_or_default()
     }
 
-    /// What two machines know, as one: the later floor, closed once one of them has closed it.
+    /// Joins the floors of two machines: the later floor, closed if either machine has closed it.
     pub(super) fn joined(mut self, other: Self) -> Self {
         self.open = match self.since.cmp(&other.since) {
             Ordering::Less => other.open,
@@ -56,7 +58,7 @@ impl Store {
         self.memo_folder(base).join("floor.json")
     }
 
-    /// From when on the rows of a base count. A shared store is asked once; see [`Store::forget_floor`].
+    /// Returns the floor of a base. A shared store is queried once; see [`Store::forget_floor`].
     ///
     /// # Errors
     /// Fails if the file or the shared store's object cannot be read, or the shared store cannot be reached.
@@ -75,27 +77,27 @@ impl Store {
         };
         serde_json::from_slice(&text).map_err(|error| {
             let path = path.display();
-            StoreError::Location(format!("{path} is damaged ({error}): remove it to use answers of before `--force`"))
+            StoreError::Location(format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
         })
     }
 
-    /// Adds what the shared store says to what is known here.
+    /// Joins the shared store's floor with the local one.
     fn join_floor(&self, base: &Digest, there: Floor) -> Result<Floor, StoreError> {
         let here = self.floor_here(base)?;
         let floor = here.clone().joined(there);
         if floor != here
             && let Err(error) = self.write_floor(base, &floor)
         {
-            tracing::warn!("what another machine has forced could not be kept: {error}");
+            tracing::warn!("cannot store another machine's floor: {error}");
         }
         Ok(floor)
     }
 
-    /// What is known now does not count any more for the result of `key`, nor do the answers in `calls` of before this
-    /// run, which began at `started`; `true` where an earlier forced run was cut off, whose answers still count.
+    /// Raises the floor: neither the cached result of `key` nor answers in `calls` from before this run count any more.
+    /// The run began at `started`. Returns `true` if an earlier forced run was interrupted; its answers still count.
     ///
     /// # Errors
-    /// When the memo cannot be read, the file not be written, or the shared store not be reached.
+    /// Fails if the memo cannot be read, the file cannot be written, or the shared store cannot be reached.
     pub fn raise_floor(
         &self,
         base: &Digest,
@@ -109,11 +111,11 @@ impl Store {
             Some(there) => self.join_floor(base, there)?,
             None => self.floor_here(base)?,
         };
-        // Killed after it had recorded its result and before it closed the floor, the forced run has finished all the same.
+        // If a forced run was killed between recording its result and closing the floor, it has still finished.
         let finished = || self.result(key).is_some_and(|result| result.since() >= floor.since);
         let goes_on = floor.open && !finished();
         if !goes_on {
-            // Later than any of them, also where the clock was set back.
+            // Later than every known stamp, even if the clock was set back.
             let known = Memo::open(self, base)?.newest().max(calls.map_or(Ok(0), CallCache::newest_before)?);
             let since = started.max(known.saturating_add(1)).max(floor.since.saturating_add(1));
             floor = Floor { since, open: true, ..floor };
@@ -124,10 +126,10 @@ impl Store {
         Ok(goes_on)
     }
 
-    /// A result that stands on the floor of that height was recorded, by whatever run: the next forced run begins anew.
+    /// Closes a floor after any run recorded a result that stands on it: the next forced run starts over.
     ///
     /// # Errors
-    /// When the file cannot be written, or the shared store not be reached.
+    /// Fails if the file cannot be written or the shared store cannot be reached.
     pub fn close_floor(&self, base: &Digest, since: u64) -> Result<(), StoreError> {
         let stands = |floor: &Floor| floor.open && floor.since == since;
         if !stands(&self.floor_here(base)?) {
@@ -152,13 +154,12 @@ impl Store {
         self.write_file(&self.floor_path(base), &text)
     }
 
-    /// Held while a floor is changed, so that no change of another process is lost. Where the file system has no locks,
-    /// one may be.
+    /// Locks floors while one changes, so that no update of another process is lost. Without file locks, one can be.
     fn lock_floors(&self) -> Option<File> {
         let path = self.root().join("leases").join("floors");
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let locked = file.and_then(|file| file.lock().map(|()| file));
-        locked.inspect_err(|error| tracing::debug!("no lock on {}: {error}", path.display())).ok()
+        locked.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok()
     }
 }
 
@@ -179,7 +180,7 @@ mod tests {
         (folder, store, hash_bytes(b"base"))
     }
 
-    /// Records a result that stands on the floor of now, as a run does.
+    /// Records a result that stands on the current floor, like a run.
     fn record(store: &Store, base: &Digest, name: &str) {
         let since = store.floor(base).unwrap().since;
         let text = json!({
@@ -196,14 +197,14 @@ mod tests {
         assert!(!store.raise_floor(&base, &key("a"), None, 1000).unwrap(), "nothing was cut off");
         assert!(store.raise_floor(&base, &key("a"), None, 2000).unwrap(), "killed, and forced again");
         assert_eq!(store.floor(&base).unwrap().since, 1000);
-        // A plain run after the labels were changed.
+        // A plain run after the labels changed.
         record(&store, &base, "b");
         assert!(!store.floor(&base).unwrap().open);
         assert!(!store.raise_floor(&base, &key("b"), None, 3000).unwrap(), "the next forced run begins anew");
         let floor = store.floor(&base).unwrap();
         assert_eq!((floor.since, floor.wanted(&key("a")), floor.wanted(&key("b"))), (3000, 1000, 3000));
         assert_eq!(floor.wanted(&key("c")), 0, "what was never forced counts as it is");
-        // A run that computed on the floor before this one closes nothing.
+        // A run that computed on an earlier floor closes nothing.
         store.close_floor(&base, 1000).unwrap();
         assert!(store.floor(&base).unwrap().open);
     }
@@ -214,7 +215,7 @@ mod tests {
         store.raise_floor(&base, &key("a"), None, 1000).unwrap();
         let open = store.floor(&base).unwrap();
         record(&store, &base, "a");
-        // Killed between the record and the end.
+        // Killed between recording the result and the end.
         store.set_floor(&base, open).unwrap();
         assert!(!store.raise_floor(&base, &key("a"), None, 2000).unwrap());
         assert_eq!(store.floor(&base).unwrap().since, 2000);
@@ -230,7 +231,7 @@ mod tests {
         store.raise_floor(&base, &key("a"), None, 10).unwrap();
         let first = store.floor(&base).unwrap().since;
         let known = known.since(first);
-        assert_eq!((known.len(), known.is_empty()), (0, true), "what does not count is not counted");
+        assert_eq!((known.len(), known.is_empty()), (0, true), "rows below the floor are not counted");
         record(&store, &base, "a");
         store.raise_floor(&base, &key("a"), None, 10).unwrap();
         assert!(store.floor(&base).unwrap().since > first, "also where the clock was set back");

@@ -1,4 +1,4 @@
-//! What lies in folders: names, sizes, ages.
+//! Inspects folders: names, sizes, ages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use super::error::StoreError;
 
-/// Entries of a folder with their names, sorted.
+/// Returns the entries of a folder with their names, sorted.
 pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut found: Vec<_> =
@@ -15,12 +15,12 @@ pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Entries of the folders in a folder (`ab/…`), sorted by name.
+/// Returns the entries of all subfolders (`ab/…`), sorted by name.
 pub(super) fn names_below(folder: &Path) -> Vec<(String, PathBuf)> {
     names_in(folder).iter().flat_map(|(_, path)| names_in(path)).collect()
 }
 
-/// Bytes of all files in a folder and the folders in it.
+/// Returns the total bytes of all files in a folder, recursively.
 pub(super) fn folder_bytes(folder: &Path) -> u64 {
     let mut pending = vec![folder.to_owned()];
     let mut bytes = 0;
@@ -36,13 +36,13 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// Unix time (seconds) of a file's last change; what cannot be told counts as just now.
+/// Returns the Unix time (seconds) of a file's last change; infinity if it is unknown.
 pub(super) fn modified(path: &Path) -> f64 {
     let time = fs::metadata(path).and_then(|metadata| metadata.modified());
     time.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(f64::INFINITY, |time| time.as_secs_f64())
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),

@@ -1,8 +1,8 @@
-//! The second guard of leases, for file systems on which locks fail or end at the machine: a file that is made by one
-//! alone and changes while its maker lives.
+//! The second guard of leases: claim files, for file systems whose locks fail or do not reach other machines.
 //!
-//! On one machine locks decide, and a claim of this machine is one of a dead process once the lock is had. Claims of
-//! other machines are watched.
+//! Only one process can create a claim file, and its content changes while the holder lives. On one machine, locks
+//! decide: if this process holds the lock, a claim of this machine belongs to a dead process. Claims of other machines
+//! are watched for changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::layout::Store;
 use super::process::machine;
 
-/// Held until it is dropped: then the file goes.
+/// A held claim. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Guard {
     _beating: Heartbeat,
@@ -22,7 +22,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Does the file still say so?
+    /// Whether the file still contains this claim.
     pub(super) fn is_ours(&self) -> bool {
         is_held_by(&self.path, &self.holder)
     }
@@ -43,7 +43,7 @@ fn text(claim: &Claim) -> Result<Vec<u8>, StoreError> {
 }
 
 impl Store {
-    /// Makes a file with this claim, whole; `false` when there is one.
+    /// Creates a claim file atomically. Returns `false` if one exists.
     fn make_claim(&self, path: &Path, claim: &Claim) -> Result<bool, StoreError> {
         let (temporary, text) = (self.temporary(), text(claim)?);
         fs::write(&temporary, &text).map_err(StoreError::io("write", &temporary))?;
@@ -52,7 +52,7 @@ impl Store {
         let made = match linked {
             Ok(()) => return Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(false),
-            // A file system without links.
+            // The file system has no hard links.
             Err(_) => fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, &text)),
         };
         match made {
@@ -67,8 +67,8 @@ impl Store {
         self.rename(&temporary, path)
     }
 
-    /// Takes the claim at `path`, or `None` while somebody has it. `alone`: a lock says that no process of this machine
-    /// has it.
+    /// Takes the claim at `path`, or returns `None` while another process holds it. `alone`: a lock proves that no
+    /// process of this machine holds it.
     pub(super) fn try_guard(&self, path: PathBuf, alone: bool, watch: &mut Watch) -> Result<Option<Guard>, StoreError> {
         let claim = Claim::new(machine().to_owned());
         if self.make_claim(&path, &claim)? {
@@ -82,14 +82,14 @@ impl Store {
         Ok(self.inherit(&path, &seen, &claim)?.then(|| self.guard(path, claim)))
     }
 
-    /// Puts a claim in the place of a dead one, unless another heir was first.
+    /// Replaces a dead claim unless another heir was faster.
     fn inherit(&self, path: &Path, dead: &str, claim: &Claim) -> Result<bool, StoreError> {
         let of = crate::fingerprint::hash_bytes(dead.as_bytes()).short();
         let right = path.with_extension(format!("heir-{of}"));
         if !self.make_claim(&right, claim)? {
             return Ok(false);
         }
-        // Another heir may have come and gone since the claim was read.
+        // Another heir may have finished since the claim was read.
         let same = read(path).is_some_and(|(seen, _)| seen == dead);
         if same {
             self.put_claim(path, claim)?;
@@ -111,7 +111,7 @@ impl Store {
                 store.put_claim(&path, &claim)
             };
             if let Err(error) = told {
-                tracing::debug!("no sign of life: {error}");
+                tracing::debug!("cannot update a claim: {error}");
             }
         };
         Guard { _beating: Heartbeat::start(beat), path: held, holder }
@@ -121,7 +121,8 @@ impl Store {
         self.root().join("leases").join("users")
     }
 
-    /// Says to other machines that this process uses the store. A store that cannot be written is not collected either.
+    /// Announces to other machines that this process uses the store. A read-only store is never collected, so a failure
+    /// is harmless.
     pub(super) fn announce(&self) -> Option<Guard> {
         let claim = Claim::new(machine().to_owned());
         let folder = self.users_folder();
@@ -130,8 +131,8 @@ impl Store {
         self.make_claim(&path, &claim).ok()?.then(|| self.guard(path, claim))
     }
 
-    /// Does a process of another machine use the store? Takes some seconds where one did. `alone`: a lock says that no
-    /// process of this machine does.
+    /// Whether a process of another machine uses the store. Takes some seconds if there are claims. `alone`: a lock
+    /// proves that no process of this machine does.
     pub(super) fn is_used_elsewhere(&self, alone: bool) -> bool {
         let mut others: Vec<(PathBuf, String)> = Vec::new();
         for entry in fs::read_dir(self.users_folder()).into_iter().flatten().filter_map(Result::ok) {
@@ -158,6 +159,6 @@ impl Store {
 
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::debug!("left {} behind: {error}", path.display());
+        tracing::debug!("cannot remove {}: {error}", path.display());
     }
 }

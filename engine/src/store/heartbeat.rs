@@ -1,6 +1,7 @@
-//! Signs of life where locks do not reach: a claim that changes every few seconds while its holder lives.
+//! Heartbeats where locks do not reach: a claim that changes every few seconds while its holder lives.
 //!
-//! Whoever waits compares what he sees with what he saw, over his own steady clock. No two clocks are compared, and no
+//! A waiting process compares what it reads with what it read before, by its own monotonic clock. Clocks of different
+//! machines are never compared.
 //! clock that can be set.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,22 +10,23 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Time between two signs of life.
+/// Interval between heartbeats.
 const BEAT: Duration = Duration::from_secs(2);
-/// After so long without one, a holder is taken to be dead. If he is not, work is done twice and results stay right.
+/// Without a heartbeat for this long, a holder counts as dead. If it is alive, work is done twice, but results stay
+/// correct.
 pub(super) const DEAD: Duration = Duration::from_secs(15);
 
-/// Who holds something.
+/// A claim on something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
-    /// This hold, and no other one.
+    /// Unique id of this claim.
     pub(super) holder: String,
-    /// The machine (or the cache) whose processes keep each other apart by locks.
+    /// The machine (or cache) whose processes exclude each other by locks.
     pub(super) machine: String,
-    /// Was it given back?
+    /// Whether the claim was released.
     #[serde(default)]
     pub(super) free: bool,
-    /// Signs of life so far.
+    /// Number of heartbeats so far.
     beats: u64,
 }
 
@@ -33,7 +35,7 @@ impl Claim {
         Self { holder: format!("{:016x}", rand::random::<u64>()), machine, free: false, beats: 0 }
     }
 
-    /// The next sign of life; the last one gives it back.
+    /// Advances the heartbeat; the last one releases the claim.
     pub(super) fn beat(&mut self, last: bool) {
         self.beats += 1;
         self.free = last;
@@ -47,7 +49,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Has what is seen been the same for too long?
+    /// Whether the observed content has not changed for too long.
     pub(super) fn is_dead(&mut self, seen: &str) -> bool {
         self.is_dead_at(seen, Instant::now())
     }
@@ -63,7 +65,7 @@ impl Watch {
     }
 }
 
-/// Gives signs of life from a thread of its own, until it is dropped: then the last one.
+/// Sends heartbeats from its own thread until dropped, then the last one.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     stop: Option<Sender<()>>,
@@ -71,7 +73,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// `beat` is told whether it is the last one.
+    /// Starts the thread. `beat` receives whether it is the last heartbeat.
     pub(super) fn start(mut beat: impl FnMut(bool) + Send + 'static) -> Self {
         let (stop, stopped) = channel();
         let run = move || {
@@ -81,7 +83,7 @@ impl Heartbeat {
             beat(true);
         };
         let thread = std::thread::Builder::new().name("heartbeat".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| tracing::warn!("no signs of life will be given: {error}")).ok();
+        let thread = thread.map_err(|error| tracing::warn!("cannot start the heartbeat thread: {error}")).ok();
         Self { stop: Some(stop), thread }
     }
 }
@@ -92,7 +94,7 @@ impl Drop for Heartbeat {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::debug!("a heartbeat died");
+            tracing::debug!("a heartbeat thread panicked");
         }
     }
 }
@@ -106,7 +108,7 @@ mod tests {
         let (mut watch, start) = (Watch::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(!watch.is_dead_at("1", at(0)) && !watch.is_dead_at("1", at(14)));
-        assert!(!watch.is_dead_at("2", at(15)), "a sign of life begins the wait anew");
+        assert!(!watch.is_dead_at("2", at(15)), "a heartbeat restarts the wait");
         assert!(!watch.is_dead_at("2", at(29)) && watch.is_dead_at("2", at(30)));
         assert!(!watch.is_dead_at("3", at(31)), "it was alive after all");
     }

@@ -1,5 +1,6 @@
-//! Takes results from elsewhere in: everything is unpacked under `tmp/` and checked there, and only then put in its place.
-//! What is in the store already is never changed.
+//! Imports results from elsewhere: unpacks them under `tmp/`, checks them, and only then moves them into place.
+//!
+//! Nothing in the store is ever changed by an import.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,18 +20,18 @@ use super::seal::{Seal, look};
 use super::segment::{record, scan_bytes};
 use crate::fingerprint::{Digest, NodeKey, RowKey, encode, hash_bytes, hash_file};
 
-/// What came of taking one thing in.
+/// Outcome of importing one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is in the store now.
+    /// Added to the store.
     New,
-    /// It was there before.
+    /// Already in the store.
     Known,
-    /// Something else of that name was there before, and stays.
+    /// The store has a different object of that name, which stays.
     Different,
 }
 
-/// Work in progress. Dropped, it leaves nothing behind.
+/// An import in progress. Dropping it removes unfinished work.
 #[derive(Debug)]
 pub struct Intake {
     store: Store,
@@ -39,10 +40,10 @@ pub struct Intake {
 }
 
 impl Store {
-    /// Begins to take something in.
+    /// Begins an import.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// Fails if the store cannot be written.
     pub fn intake(&self) -> Result<Intake, StoreError> {
         let in_use = self.enter()?;
         let folder = self.temporary();
@@ -50,10 +51,10 @@ impl Store {
         Ok(Intake { store: self.clone(), folder, _in_use: in_use })
     }
 
-    /// A file under `tmp/` that has no name any more: it is gone once it is closed.
+    /// Opens a file under `tmp/` and unlinks it: it is gone once it is closed.
     ///
     /// # Errors
-    /// When it cannot be made or read.
+    /// Fails if it cannot be created or read.
     pub fn nameless(&self, path: &Path) -> Result<File, StoreError> {
         let mut file = File::open(path).map_err(StoreError::io("open", path))?;
         fs::remove_file(path).map_err(StoreError::io("remove", path))?;
@@ -63,15 +64,15 @@ impl Store {
 }
 
 impl Intake {
-    /// Where a file with that place in the store lies for now. The place must be one of the store's own.
+    /// Returns the temporary path of a store path. The path must be valid in a store.
     fn path(&self, place: &str) -> PathBuf {
         self.folder.join(place)
     }
 
-    /// Takes a file's content; gives its digest. More than `bytes` of it are not taken.
+    /// Writes a file's content, at most `bytes` of it. Returns its digest and length.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// Fails if it cannot be read or written.
     pub fn add(&self, place: &str, content: &mut dyn Read, bytes: u64) -> Result<(Digest, u64), StoreError> {
         let path = self.path(place);
         let parent = path.parent().unwrap_or(&self.folder);
@@ -83,7 +84,7 @@ impl Intake {
         Ok((digest, taken))
     }
 
-    /// Is this artifact whole, with exactly those files, whose digests are known?
+    /// Whether the artifact is complete and consists of exactly these files with known digests.
     #[must_use]
     pub fn holds_artifact(&self, id: &ArtifactId, files: &[(String, Digest)]) -> bool {
         let text = fs::read(self.path(&artifact_place(id)).join("artifact.json")).unwrap_or_default();
@@ -99,7 +100,7 @@ impl Intake {
             && artifact.parts.iter().all(|part| size(&part.name) == Some(part.bytes))
     }
 
-    /// The record of this key, if it is whole and its preimage gives the key.
+    /// Returns the record of a key if it is intact and its preimage hashes to the key.
     #[must_use]
     pub fn result(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let text = fs::read(self.path(&record_place(key, folder))).ok()?;
@@ -107,7 +108,7 @@ impl Intake {
         read_record(&text).filter(told)
     }
 
-    /// The record of this run, if all of its files are whole.
+    /// Returns the record of a run if all of its files are intact.
     #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let folder = self.path("runs").join(id);
@@ -124,17 +125,17 @@ impl Intake {
         whole.then_some(record)
     }
 
-    /// How many rows this segment holds, if every byte of it is right.
+    /// Returns the number of rows of a segment if every byte is intact.
     #[must_use]
     pub fn memo_rows(&self, base: &Digest, segment: &Digest) -> Option<usize> {
         let bytes = fs::read(self.path(&memo_place(base, segment))).ok()?;
         segment_keys(&bytes).map(|keys| keys.len())
     }
 
-    /// Puts an artifact that was checked into the store. A damaged one of that name makes room.
+    /// Moves a checked artifact into the store. Replaces a damaged one of that name.
     ///
     /// # Errors
-    /// When it cannot be moved.
+    /// Fails if it cannot be moved.
     pub fn admit_artifact(&self, id: &ArtifactId) -> Result<Admission, StoreError> {
         if self.store.check(id).is_ok() {
             return Ok(Admission::Known);
@@ -145,10 +146,10 @@ impl Intake {
         Ok(Admission::New)
     }
 
-    /// Puts a record that was checked into the store.
+    /// Moves a checked record into the store.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn admit_result(&self, result: &NodeResult, folder: &str) -> Result<Admission, StoreError> {
         let known = self.store.result(&result.key);
         if let Some(known) = known {
@@ -168,11 +169,11 @@ impl Intake {
         Ok(Admission::New)
     }
 
-    /// Adds the rows of a segment that was checked to the memo, without those that are known: what was paid for here
-    /// stays. Gives how many were not known.
+    /// Adds the rows of a checked segment to the memo. Cached rows stay, as this store has paid for them. Returns the
+    /// number of added rows.
     ///
     /// # Errors
-    /// When the memo cannot be read or written.
+    /// Fails if the memo cannot be read or written.
     pub fn admit_memo(&self, base: &Digest, segment: &Digest) -> Result<usize, StoreError> {
         let path = self.path(&memo_place(base, segment));
         let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
@@ -183,7 +184,7 @@ impl Intake {
                 && !known.contains(&RowKey(found.key))
             {
                 new.insert(found.key);
-                // A stamp from the future would win against all that is paid for here later.
+                // A stamp from the future would shadow all answers paid for here later.
                 match record(found.stamp.min(time), &found.key, found.payload()) {
                     Ok(one) => all.extend(one),
                     Err(error) => records = Err(error),
@@ -198,10 +199,10 @@ impl Intake {
         Ok(new.len())
     }
 
-    /// Puts the record of a run that was checked into the store, with a mark that it was imported.
+    /// Moves the checked record of a run into the store and marks it as imported.
     ///
     /// # Errors
-    /// When it cannot be moved.
+    /// Fails if it cannot be moved.
     pub fn admit_run(&self, id: &str) -> Result<Admission, StoreError> {
         let target = self.store.run_folder(id);
         if target.exists() {
@@ -219,26 +220,26 @@ impl Intake {
 impl Drop for Intake {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::debug!("left {} behind: {error}", self.folder.display());
+            tracing::debug!("cannot remove {}: {error}", self.folder.display());
         }
     }
 }
 
-/// Where an artifact lies in a store, with `/`.
+/// Returns the path of an artifact in a store, with `/`.
 #[must_use]
 pub fn artifact_place(id: &ArtifactId) -> String {
     let hex = id.to_string();
     format!("artifacts/{}/{hex}", &hex[..2])
 }
 
-/// Where the record of a key lies in a store, in `results` or `collected`.
+/// Returns the path of a key's record in a store, in `results` or `collected`.
 #[must_use]
 pub fn record_place(key: &NodeKey, folder: &str) -> String {
     let hex = key.to_string();
     format!("{folder}/{}/{hex}.json", &hex[..2])
 }
 
-/// Where a segment of a memo lies that is named by its content.
+/// Returns the path of a memo segment that is named by its content.
 #[must_use]
 pub fn memo_place(base: &Digest, segment: &Digest) -> String {
     let hex = base.hex();
@@ -261,7 +262,7 @@ mod tests {
         let keep = |key: &RowKey, text: &str| Memo::open(&store, &base).unwrap().keep(key, &answer(text)).unwrap();
         keep(&known, "here");
 
-        // Both answers claim to be the newest ones for good.
+        // Both answers claim the newest possible stamp.
         let theirs = [&known, &new].map(|key| record(u64::MAX, &key.0, &answer("there")).unwrap()).concat();
         let digest = hash_bytes(&theirs);
         let admit = || {

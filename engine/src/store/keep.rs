@@ -1,4 +1,4 @@
-//! What a collection leaves alone: results and artifacts that kept runs, pins and their age protect.
+//! Determines what a collection keeps: results and artifacts protected by runs, pins or age.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,18 @@ use super::pins::Pin;
 use super::runs::{NodeRun, RunRecord};
 use crate::fingerprint::{Digest, NodeKey};
 
-/// All that is known of a store's results, and what of it stays.
+/// All results of a store, and which of them stay.
 pub(super) struct Stock {
     pub(super) ledger: Ledger,
     pub(super) makers: Makers,
     pub(super) kept_runs: BTreeSet<String>,
     pub(super) roots: Roots,
-    /// What was made or used since then (Unix time in seconds) stays.
+    /// Everything created or used since then (Unix time in seconds) stays.
     pub(super) since: f64,
 }
 
 impl Stock {
-    /// `newest` runs of each pipeline stay, and unfinished ones that began after `alive`.
+    /// Keeps `newest` runs of each pipeline, and unfinished ones that began after `alive`.
     pub(super) fn read(store: &Store, newest: usize, since: f64, alive: f64) -> Result<Self, StoreError> {
         let ledger = Ledger::read(store);
         let (makers, pins) = (Makers::read(store), store.pins()?);
@@ -31,13 +31,13 @@ impl Stock {
         Ok(Self { ledger, makers, kept_runs, roots, since })
     }
 
-    /// Memos that results that stay have used.
+    /// Returns the memos used by results that stay.
     pub(super) fn memos(&self) -> BTreeSet<Digest> {
         let kept = self.roots.keys.iter().filter_map(|key| self.makers.result(key));
         kept.flat_map(NodeResult::memos).collect()
     }
 
-    /// Runs that do not stay.
+    /// Returns the runs that do not stay.
     pub(super) fn old_runs(&self) -> impl Iterator<Item = &str> {
         self.ledger.runs.iter().map(|run| run.id.as_str()).filter(|id| !self.kept_runs.contains(*id))
     }
@@ -50,7 +50,7 @@ pub(super) struct Run {
     nodes: Vec<NodeRun>,
 }
 
-/// All runs, newest first and imported ones last, and what they say of keys.
+/// All runs, newest first and imported ones last, with what they record about keys.
 pub(super) struct Ledger {
     pub(super) runs: Vec<Run>,
     pub(super) names: BTreeMap<NodeKey, String>,
@@ -81,14 +81,14 @@ impl Ledger {
         self.used.get(&result.key).copied().unwrap_or_default().max(result.finished)
     }
 
-    /// The runs whose results stay.
+    /// Returns the runs whose results stay.
     fn kept(&self, newest: usize, since: f64, alive: f64) -> BTreeSet<String> {
-        // Imported runs take no place of a run of this store.
+        // Imported runs are counted separately from this store's runs.
         let mut count: BTreeMap<(&str, bool), usize> = BTreeMap::new();
         let mut went_well: BTreeSet<(&str, bool)> = BTreeSet::new();
         let mut kept = BTreeSet::new();
         for run in &self.runs {
-            // A run whose record is torn may be anything: it stays.
+            // A run with a torn record stays: its outcome is unknown.
             let stays = run.record.as_ref().is_none_or(|record| {
                 let pipeline = (record.pipeline.as_str(), run.imported);
                 let number = count.entry(pipeline).or_default();
@@ -109,7 +109,7 @@ impl Ledger {
 pub(super) struct Roots {
     pub(super) keys: BTreeSet<NodeKey>,
     pub(super) artifacts: BTreeSet<ArtifactId>,
-    /// Artifacts that some result names, kept or not: of these it is known whether anybody wants them.
+    /// Artifacts that some result refers to, kept or not. Their use is known exactly.
     pub(super) known: BTreeSet<ArtifactId>,
 }
 

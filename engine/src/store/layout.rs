@@ -1,21 +1,21 @@
-//! Where things lie in a store.
+//! The files of a store.
 //!
 //! ```text
 //! .searchmill/
 //!   format                       "1"
-//!   results/ab/<node key>.json   what a node gave: outputs, preimage, figures
-//!   collected/ab/<key>.json      the same of results that were removed, so that it can be said what they were
+//!   results/ab/<node key>.json   result of a node: outputs, preimage, figures
+//!   collected/ab/<key>.json      tombstones: records of collected results
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
-//!   memo/ab/<base>/*.rows        results of single external rows; answers of a model, by what was sent
-//!   memo/ab/<base>/floor.json    from when on these rows count, once the node was forced
+//!   memo/ab/<base>/*.rows        cached rows of external nodes; cached answers of a model
+//!   memo/ab/<base>/floor.json    stamp from which these rows count, if the node was forced
 //!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
-//!   pins/<name>.json             what is kept whatever happens
+//!   pins/<name>.json             artifacts that are never collected
 //!   checkpoints/ab/<node key>    state of a node that is being computed
 //!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
-//!   pending/, remote.json        of the cache of a shared store: what is still to be sent, and to which store
-//!   schedule/<name>/             what the daemon of `schedule` keeps
+//!   pending/, remote.json        in the cache of a shared store: pending uploads, and the store's identity
+//!   schedule/<name>/             state of the `schedule` daemon
 //!   tmp/                         unfinished work, named by its owner; <owner>.lock is locked while that process lives
-//!   sources.json                 digests of outside files by (size, mtime, ctime, inode, device)
+//!   sources.json                 digests of external files by (size, mtime, ctime, inode, device)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,28 +33,28 @@ use crate::fingerprint::{NodeKey, StatRecord};
 /// Version of this layout.
 pub const STORE_FORMAT: u32 = 1;
 
-/// What a store's folder holds, beside single files.
+/// Folders of a store.
 const FOLDERS: [&str; 6] = ["results", "artifacts", "memo", "runs", "leases", "tmp"];
-/// The file that says that a folder is a store, written last.
+/// The file that marks a folder as a store, written last.
 const FORMAT: &str = "format";
 
 /// A store in a local folder. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: Arc<PathBuf>,
-    /// The name under which this process writes here.
+    /// The name under which this process writes.
     owner: Arc<Owner>,
-    /// Artifacts whose files were read and are what was written.
+    /// Artifacts whose files were verified since the store was opened.
     intact: Arc<Mutex<BTreeSet<ArtifactId>>>,
-    /// What it is the cache of, if it is one.
+    /// The shared store of which this is the cache, if any.
     pub(super) remote: Option<Arc<Remote>>,
 }
 
 impl Store {
-    /// Opens the store at `root`, made if it is not there.
+    /// Opens the store at `root`, creating it if needed.
     ///
     /// # Errors
-    /// When it cannot be made or has another format.
+    /// Fails if it cannot be created or has another format.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let looked = Self::look(root)?;
         if !looked.exists() {
@@ -67,7 +67,7 @@ impl Store {
         let root = root.canonicalize().map_err(StoreError::io("open", root))?;
         let store = Self { root: Arc::new(root), ..looked };
         if !store.root.join(FORMAT).is_file() {
-            // Tools that walk projects leave the store alone.
+            // Tools that walk projects skip the store.
             store.write_file(&store.root.join(".gitignore"), b"*\n")?;
             store.write_file(&store.root.join(FORMAT), format!("{STORE_FORMAT}\n").as_bytes())?;
         }
@@ -75,10 +75,10 @@ impl Store {
         Ok(store)
     }
 
-    /// The store at `root` as it is, for reading: nothing is made or removed. Where there is none, it is empty.
+    /// Opens the store at `root` for reading; creates and removes nothing. A missing store is empty.
     ///
     /// # Errors
-    /// When it has another format, or the place cannot be read.
+    /// Fails if it has another format, or the path cannot be read.
     pub fn look(root: &Path) -> Result<Self, StoreError> {
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let store = Self { root: Arc::new(whole), owner: Arc::new(Owner::new()), intact: Arc::default(), remote: None };
@@ -93,25 +93,26 @@ impl Store {
         }
     }
 
-    /// Is there a store?
+    /// Whether the store exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists())
     }
 
-    /// Is it shared by several machines?
+    /// Whether several machines share it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.remote.is_some()
     }
 
-    /// What `--store` calls it: a URL, or the folder.
+    /// Returns the value of `--store`: a URL or the folder.
     #[must_use]
     pub fn address(&self) -> String {
         self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url().to_owned())
     }
 
-    /// Was the shared store asked in vain since it was opened, so that "unknown" may mean "not reached"?
+    /// Reports whether every query of the shared store since it was opened succeeded. After a failure, "unknown" may
+    /// mean "not reached".
     ///
     /// # Errors
     /// Why it was not reached.
@@ -120,7 +121,7 @@ impl Store {
         fault.map_or(Ok(()), |fault| Err(StoreError::Location(fault)))
     }
 
-    /// Notes that all files of an artifact are what was written.
+    /// Marks all files of an artifact as verified.
     pub(super) fn note_intact(&self, id: ArtifactId) {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
@@ -129,64 +130,65 @@ impl Store {
         self.intact.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
-    /// The store's folder.
+    /// Returns the store's folder.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A path under `tmp/` that no other process uses, on whatever machine.
+    /// Returns a path under `tmp/` that no other process uses, on any machine.
     #[must_use]
     pub fn temporary(&self) -> PathBuf {
         self.owner.path_in(&self.root.join("tmp"))
     }
 
-    /// A name that no other process has, on whatever machine.
+    /// Returns a name that no other process has, on any machine.
     pub(super) fn process_name(&self) -> String {
         let path = self.temporary();
         path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// The name that [`Store::is_alive`] knows this process by.
+    /// Returns the name by which [`Store::is_alive`] knows this process.
     pub(super) fn owner(&self) -> &str {
         self.owner.name()
     }
 
-    /// Does another process of that name use the store now?
+    /// Whether another process of that name uses the store now.
     pub(super) fn is_alive(&self, owner: &str) -> bool {
         owner != self.owner() && process::is_alive(&self.root.join("tmp"), owner)
     }
 
-    /// Puts a task for another process under `tmp/`.
+    /// Stores a task for another process under `tmp/`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn keep_task(&self, task: &[u8]) -> Result<PathBuf, StoreError> {
         let path = self.temporary();
         fs::write(&path, task).map_err(StoreError::io("write", &path))?;
         Ok(path)
     }
 
-    /// Removes a task; one that stays is swept with what else this process leaves.
+    /// Removes a task. If that fails, a sweep removes it later.
     pub fn drop_task(&self, task: &Path) {
         drop(fs::remove_file(task));
     }
 
-    /// A store of its own under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; what a killed
-    /// process leaves is swept. Where this store cannot be written, it lies in the system's folder for temporary files.
+    /// Creates a separate store under `tmp/`, for work that must leave no trace. [`Store::remove`] removes it; a sweep
+    /// removes what a killed process leaves. If this store is read-only, it is created in the system's temporary
+    /// folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails if it cannot be created.
     pub fn scratch(&self) -> Result<Self, StoreError> {
         let path = self.temporary();
         let outside = || std::env::temp_dir().join("searchmill").join(path.file_name().unwrap_or_default());
         Self::open(&path).or_else(|_| Self::open(&outside()))
     }
 
-    /// Removes a whole store.
+    /// Removes the whole store.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Fails if it cannot be removed.
     pub fn remove(self) -> Result<(), StoreError> {
         fs::remove_dir_all(self.root()).map_err(StoreError::io("remove", self.root()))
     }
@@ -205,7 +207,7 @@ impl Store {
         self.root.join("leases").join(key.0.hex())
     }
 
-    /// Where the rows of a memo lie.
+    /// Returns the folder of a memo.
     #[must_use]
     pub fn memo_folder(&self, base: &crate::fingerprint::Digest) -> PathBuf {
         let hex = base.hex();
@@ -220,7 +222,7 @@ impl Store {
         self.root.join("runs")
     }
 
-    /// Writes a small file so that it is either there whole or not at all, even after a crash.
+    /// Writes a small file atomically, even across a crash.
     pub(super) fn write_file(&self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
         let temporary = self.temporary();
         let mut file = File::create(&temporary).map_err(StoreError::io("create", &temporary))?;
@@ -229,14 +231,14 @@ impl Store {
         self.publish(&temporary, path)
     }
 
-    /// Renames something finished to its place, durably.
+    /// Renames a finished file or folder into place, durably.
     pub(super) fn publish(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
         self.rename(from, to)?;
         sync_folder(to.parent().unwrap_or(&self.root))
     }
 
-    /// Renames something finished to its place. After a power cut it may be gone again: enough for an artifact, whose
-    /// loss is a miss, and whose record is flushed after it.
+    /// Renames a finished file or folder into place. A power failure may undo it. That suffices for an artifact: its
+    /// loss is a cache miss, and its record is flushed afterwards.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
         match fs::rename(from, to) {
             Ok(()) => Ok(()),
@@ -249,7 +251,7 @@ impl Store {
         }
     }
 
-    /// Digests of outside files that earlier runs saw. Damaged: forgotten.
+    /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
     #[must_use]
     pub fn known_sources(&self) -> BTreeMap<PathBuf, StatRecord> {
         let text = fs::read(self.root.join("sources.json")).unwrap_or_default();
@@ -257,10 +259,10 @@ impl Store {
         list.into_iter().collect()
     }
 
-    /// Keeps digests of outside files for later runs.
+    /// Stores digests of external files for later runs.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
         let list: Vec<_> = known.iter().collect();
         let text = serde_json::to_vec(&list).map_err(|e| StoreError::Location(e.to_string()))?;
@@ -268,7 +270,7 @@ impl Store {
     }
 }
 
-/// A folder of something else does not become a store: half of a new one may be there, and nothing more.
+/// Rejects a folder that contains anything but parts of a half-created store.
 fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
     let entries = match fs::read_dir(root) {
         Ok(entries) => entries,
@@ -307,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Two processes with one id, as in two containers.
+    /// Two processes with the same id, as in two containers.
     #[test]
     fn no_two_stores_use_the_same_names() {
         let folder = tempfile::tempdir().unwrap();
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let file = folder.path().join("thesis.tex");
         assert!(Store::open(&file).is_err() && Store::look(&file).is_err(), "a file is no folder");
-        // A process that was killed while it made the store leaves it without `format`.
+        // A process that is killed while it creates the store leaves it without `format`.
         let half = folder.path().join("half");
         fs::create_dir_all(half.join("results")).unwrap();
         assert!(Store::open(&half).unwrap().exists());

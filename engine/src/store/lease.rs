@@ -1,9 +1,9 @@
-//! Leases: one process computes a key, the others wait and then reuse. And the use of a whole store, so that nothing is
-//! collected from under a process.
+//! Leases: one process computes a key, the others wait and reuse its result. Also protects a store in use from
+//! collection.
 //!
-//! Three guards, each for what the one before it does not reach: a file lock between processes of a machine, a file that
-//! changes while its holder lives between machines on one file system, an object that does so between machines that share
-//! a store.
+//! Three guards, each for what the previous one does not cover. A file lock works between processes of a machine. A
+//! claim file that changes while its holder lives works between machines on one file system. A claim object does the
+//! same between machines that share a store.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use super::layout::Store;
 use super::remote::RemoteLease;
 use crate::fingerprint::NodeKey;
 
-/// Held while a process computes a key. When the process dies, the operating system lets go of the lock, and the other
-/// guards are seen to be dead. Dropped from the outermost guard to the innermost.
+/// Held while a process computes a key. If the process dies, the operating system releases the lock, and the other
+/// guards are detected as dead. Guards are dropped from the outermost to the innermost.
 #[derive(Debug)]
 pub struct Lease {
     remote: Option<RemoteLease>,
@@ -26,45 +26,45 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Is it still held by this process, as others see it? One that was suspended for long may have been taken for dead.
+    /// Whether this process still holds it, as seen by others. A process that was suspended for long may count as dead.
     ///
     /// # Errors
-    /// When a shared store cannot be reached.
+    /// Fails if a shared store cannot be reached.
     pub fn is_ours(&self) -> Result<bool, StoreError> {
         Ok(self.guard.is_ours() && self.remote.as_ref().map_or(Ok(true), RemoteLease::is_ours)?)
     }
 }
 
-/// What was seen of those who hold a key, while this process waits for it.
+/// What a waiting process has seen of a key's holders.
 #[derive(Debug, Default)]
 struct Watches {
     file: Watch,
     object: Watch,
 }
 
-/// Held by whatever reads or adds results for a while: nothing is taken out of the store meanwhile.
+/// Held while a process reads or adds results. Nothing is collected meanwhile.
 #[derive(Debug)]
 pub struct StoreUse {
     _guard: Option<Guard>,
     _file: File,
 }
 
-/// Who else uses the store.
+/// Other users of the store.
 #[derive(Debug)]
 pub(super) enum Others {
-    /// Nobody, and nobody can begin while this is held.
+    /// None, and none can begin while this is held.
     Nobody { _held: StoreUse },
-    /// Somebody.
+    /// At least one.
     Somebody,
     /// The file system cannot tell.
     Unknown,
 }
 
-/// Takes a device of this machine for this process, or `None` while another process, of whatever store, holds it.
-/// It is given back when the file is dropped.
+/// Locks a device of this machine for this process, or returns `None` while another process holds it, whatever store it
+/// uses. Dropping the file releases the device.
 ///
 /// # Errors
-/// When the lock file cannot be made.
+/// Fails if the lock file cannot be created.
 pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
     let folder = std::env::temp_dir().join("searchmill-devices");
     std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
@@ -90,19 +90,19 @@ impl Store {
         options.open(&path).map_err(StoreError::io("open", &path))
     }
 
-    /// Begins to use the store, together with others. Waits while another process takes things out.
+    /// Begins to use the store, together with others. Waits while another process collects.
     ///
     /// # Errors
-    /// When the lease file cannot be made.
+    /// Fails if the lease file cannot be created.
     pub fn enter(&self) -> Result<StoreUse, StoreError> {
         let file = self.use_file()?;
         if let Err(error) = file.lock_shared() {
-            tracing::debug!("no lock on {}: {error}", self.use_path().display());
+            tracing::debug!("cannot lock {}: {error}", self.use_path().display());
         }
         Ok(StoreUse { _guard: self.announce(), _file: file })
     }
 
-    /// Keeps all others out, if nobody is there.
+    /// Excludes all others if nobody else uses the store.
     pub(super) fn alone(&self) -> Result<Others, StoreError> {
         let file = self.use_file()?;
         Ok(match file.try_lock() {
@@ -110,16 +110,16 @@ impl Store {
             Ok(()) => Others::Nobody { _held: StoreUse { _guard: None, _file: file } },
             Err(TryLockError::WouldBlock) => Others::Somebody,
             Err(TryLockError::Error(error)) => {
-                tracing::debug!("no lock on {}: {error}", self.use_path().display());
+                tracing::debug!("cannot lock {}: {error}", self.use_path().display());
                 if self.is_used_elsewhere(false) { Others::Somebody } else { Others::Unknown }
             }
         })
     }
 
-    /// Takes the lease on a key, or `None` while another process holds it.
+    /// Takes the lease on a key, or returns `None` while another process holds it.
     ///
     /// # Errors
-    /// When the lease file cannot be made, or a shared store not be reached.
+    /// Fails if the lease file cannot be created or a shared store cannot be reached.
     pub fn try_lease(&self, key: &NodeKey) -> Result<Option<Lease>, StoreError> {
         self.try_lease_again(key, &mut Watches::default())
     }
@@ -136,7 +136,7 @@ impl Store {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => {
-                tracing::debug!("no lock on {}: {error}", path.display());
+                tracing::debug!("cannot lock {}: {error}", path.display());
                 false
             }
         };
@@ -153,10 +153,10 @@ impl Store {
         Ok(Some(Lease { remote, guard, _file: file }))
     }
 
-    /// Waits for the lease on a key; gives `None` when `stop` says so.
+    /// Waits for the lease on a key. Returns `None` once `stop` returns true.
     ///
     /// # Errors
-    /// When the lease file cannot be made, or a shared store not be reached.
+    /// Fails if the lease file cannot be created or a shared store cannot be reached.
     pub async fn lease(&self, key: &NodeKey, stop: impl Fn() -> bool) -> Result<Option<Lease>, StoreError> {
         let mut watches = Watches::default();
         let (first, longest) = if self.is_shared() { (100, 1000) } else { (2, 200) };

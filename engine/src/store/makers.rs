@@ -1,4 +1,4 @@
-//! Which results made which artifacts, from which inputs: read off all result records, those of collected results included.
+//! Maps artifacts to the results that produced them and to their inputs, from all records, tombstones included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::layout::Store;
 use super::manifest::NodeResult;
 use crate::fingerprint::{Digest, NodeKey};
 
-/// All results of a store, by key and by what they made.
+/// All results of a store, by key and by output.
 #[derive(Debug, Default)]
 pub struct Makers {
     results: BTreeMap<NodeKey, NodeResult>,
@@ -16,7 +16,7 @@ pub struct Makers {
 }
 
 impl Makers {
-    /// Reads a store. Damaged records are left out.
+    /// Reads a store. Damaged records are skipped.
     #[must_use]
     pub fn read(store: &Store) -> Self {
         let mut makers = Self::default();
@@ -44,30 +44,30 @@ impl Makers {
         self.results.insert(result.key, result);
     }
 
-    /// A result, or what is left of one that was collected.
+    /// Returns a result or a tombstone.
     #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<&NodeResult> {
         self.results.get(key)
     }
 
-    /// Results that are not collected.
+    /// Returns results that are not collected.
     pub fn live(&self) -> impl Iterator<Item = &NodeResult> {
         self.results.values().filter(|result| !self.is_collected(&result.key))
     }
 
-    /// What is left of results that are collected.
+    /// Returns tombstones.
     pub(super) fn gone(&self) -> impl Iterator<Item = &NodeResult> {
         self.collected.iter().filter_map(|key| self.results.get(key))
     }
 
-    /// Was this result collected?
+    /// Whether the result was collected.
     #[must_use]
     pub fn is_collected(&self, key: &NodeKey) -> bool {
         self.collected.contains(key)
     }
 
-    /// The results that made an artifact: those among `preferred` if there are any, else the newest one, and one that is
-    /// not collected before one that is.
+    /// Returns the results that produced an artifact: those among `preferred` if any, else the newest one, with results
+    /// before tombstones.
     #[must_use]
     pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
         let Some(makers) = self.by_artifact.get(artifact) else { return Vec::new() };
@@ -83,7 +83,7 @@ impl Makers {
         newest.copied().into_iter().collect()
     }
 
-    /// The keys of `start` and of all results that their inputs came from, back to the sources.
+    /// Returns `start` and the keys of all results that their inputs derive from, back to the sources.
     #[must_use]
     pub fn ancestry(
         &self,
@@ -101,7 +101,7 @@ impl Makers {
     }
 }
 
-/// The artifacts that a result was made from.
+/// Returns the input artifacts of a result.
 fn inputs(result: &NodeResult) -> Vec<ArtifactId> {
     let rows = result.preimage["inputs"].as_array().into_iter().flatten();
     rows.filter_map(|row| row[2].as_str().and_then(Digest::parse).map(ArtifactId::from)).collect()

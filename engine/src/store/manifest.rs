@@ -1,4 +1,4 @@
-//! What is known about a finished node: its outputs and all that made them.
+//! Records of finished nodes: their outputs and everything that produced them.
 
 use std::collections::BTreeMap;
 
@@ -16,49 +16,49 @@ use crate::operator::{Computed, Usage};
 pub struct OutputRecord {
     /// The artifact.
     pub id: ArtifactId,
-    /// Its type.
+    /// The artifact's type.
     #[serde(rename = "type")]
     pub artifact_type: ArtifactType,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
     /// Bytes on disk.
     pub bytes: u64,
 }
 
 impl OutputRecord {
-    /// Does it say of its artifact what the artifact's description says?
+    /// Whether the record agrees with the artifact's description.
     #[must_use]
     pub fn fits(&self, artifact: &Artifact) -> bool {
         self.artifact_type == artifact.artifact_type && (self.rows, self.bytes) == (artifact.rows(), artifact.bytes())
     }
 }
 
-/// A file outside the store that a node read.
+/// An external file that a node read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// Its name in the key.
+    /// Name in the key.
     pub name: String,
-    /// Where it lay: an absolute path.
+    /// Absolute path at the time.
     pub path: String,
-    /// Digest of its content, as hex.
+    /// Digest of the content, as hex.
     pub content: String,
 }
 
-/// Where and how a node ran: nothing of it is in its key, all of it helps to find its sources and to run it again.
+/// Where and how a node ran. None of it is part of the key; it helps to find the sources and to run the node again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The node's id in the pipeline.
     pub node: String,
     /// The pipeline's name.
     pub pipeline: String,
-    /// All params, with those that change no bytes (secrets are references).
+    /// All params, including those that change no bytes (secrets are references).
     pub params: Value,
-    /// Where relative paths started.
+    /// Base folder of relative paths.
     pub directory: String,
     /// Local files that it read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceFile>,
-    /// How far its bytes can be computed again, and what computed them; missing in records of earlier versions.
+    /// How repeatable its bytes are, and what computed them; missing in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub computed: Option<Computed>,
 }
@@ -68,69 +68,69 @@ pub struct Origin {
 pub struct NodeResult {
     /// The node's key.
     pub key: NodeKey,
-    /// What the key was made of.
+    /// The preimage of the key.
     pub preimage: Value,
     /// Where and how it ran; missing in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Outputs by port, `rejects` included.
+    /// Outputs by port, including `rejects`.
     pub outputs: IndexMap<String, OutputRecord>,
-    /// Figures that the operator recorded.
+    /// Metrics recorded by the operator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
-    /// Text for people.
+    /// Human-readable summary.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
-    /// Rows that failed and were passed over by `on_error: drop`; nothing else may reuse the result.
+    /// Rows dropped by `on_error: drop`. Such a result is not reused in any other case.
     #[serde(default)]
     pub dropped: u64,
-    /// Calls to the outside, retries included.
+    /// External calls, retries included.
     #[serde(default)]
     pub calls: u64,
-    /// Prompt tokens paid.
+    /// Paid prompt tokens.
     #[serde(default)]
     pub prompt_tokens: u64,
-    /// Completion tokens paid.
+    /// Paid completion tokens.
     #[serde(default)]
     pub completion_tokens: u64,
-    /// Billionths of the currency paid, at the prices that the params tell.
+    /// Cost in billionths of the currency, at the prices from the params.
     #[serde(default)]
     pub cost_nanos: u64,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Unix time (seconds) when it was finished.
+    /// Unix time (seconds) of completion.
     pub finished: f64,
-    /// The run that made it.
+    /// The run that produced it.
     pub run: String,
-    /// The program's version.
+    /// Version of searchmill.
     pub searchmill: String,
-    /// What the columns of the outputs come from, where the node is a relational plan.
+    /// Column lineage of the outputs, if the node is a relational plan.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<String, ColumnLineage>,
-    /// Where the rows of an external node, or the blocks of a `Map` node, are remembered.
+    /// Memo of the rows of an external node or of the blocks of a `Map` node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memo: Option<Digest>,
-    /// Where the answers to its calls are remembered.
+    /// Memo of the answers to its calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Digest>,
-    /// From when on rows and answers counted for it; missing where all of them did. See [`NodeResult::since`].
+    /// Stamp from which rows and answers counted; missing if all counted. See [`NodeResult::since`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<u64>,
 }
 
 impl NodeResult {
-    /// The memos that it came from: its rows' or blocks', its calls'.
+    /// Returns the memos that it used: of its rows or blocks, and of its calls.
     pub fn memos(&self) -> impl Iterator<Item = Digest> {
         self.memo.into_iter().chain(self.asked)
     }
 
-    /// Rows and answers with an earlier stamp did not count for it (`--force`).
+    /// Returns the stamp from which rows and answers counted (`--force`).
     #[must_use]
     pub fn since(&self) -> u64 {
         self.floor.unwrap_or_default()
     }
 
-    /// What was paid for it.
+    /// Returns what was paid for it.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {
@@ -141,7 +141,7 @@ impl NodeResult {
         }
     }
 
-    /// Rows that failed.
+    /// Returns the number of rejected rows.
     #[must_use]
     pub fn rejects(&self) -> u64 {
         self.outputs.get("rejects").map_or(0, |output| output.rows)

@@ -1,5 +1,7 @@
-//! Results of single external rows: what is paid for is remembered at once and never paid for again. They lie in
-//! segments (see `segment`): of this store's processes, of merged ones (`compact`), of imports.
+//! Memos: caches of single rows of external nodes, written as soon as a row is paid for.
+//!
+//! Rows are stored in segments (see `segment`): of this store's processes, of merges (`compact`), of imports. A row
+//! that is stored is never paid for again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,16 +19,16 @@ use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_byt
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
 
-/// Extensions of the files that rows are read from: segments, and those that a process is about to merge.
+/// Extensions of segment files, including those that a process is about to merge.
 pub(super) const SEGMENTS: [&str; 2] = ["rows", "merging"];
 
-/// Rows that are looked at to say what rows cost.
+/// Rows sampled to estimate the cost of a row.
 const SAMPLE: usize = 2000;
 
-/// File systems give times in steps of some milliseconds: two changes within one of them look like one.
+/// File systems record times in steps of some milliseconds: two changes within one step look like one.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// Where a payload lies.
+/// The position of a payload.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     file: u32,
@@ -35,14 +37,14 @@ struct Place {
     stamp: u64,
 }
 
-/// What is known of each key, and where it lies.
+/// Positions of the known records of each key.
 #[derive(Debug, Default)]
 struct Index {
     /// The newest payload of each key.
     known: BTreeMap<RowKey, Place>,
     /// Older payloads of keys that have several.
     older: BTreeMap<RowKey, Vec<Place>>,
-    /// The newest stamp; 0 where nothing is known.
+    /// The newest stamp (0 if empty).
     newest: u64,
 }
 
@@ -60,31 +62,31 @@ impl Index {
         }
     }
 
-    /// What is kept under a key, the newest first.
+    /// Returns all positions of a key, newest first.
     fn places(&self, key: &RowKey) -> impl Iterator<Item = &Place> {
         self.known.get(key).into_iter().chain(self.older.get(key).into_iter().flatten())
     }
 }
 
-/// What is damaged in a memo.
+/// Damage found in a memo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoDamage {
-    /// The segments with damage.
+    /// The damaged segments.
     pub segments: Vec<PathBuf>,
-    /// Records that were lost, as far as that can be told.
+    /// Number of lost records, as far as known.
     pub lost: u64,
-    /// Records that are whole, in all segments.
+    /// Number of intact records in all segments.
     pub whole: u64,
 }
 
 impl MemoDamage {
-    /// The lost share of all records.
+    /// Returns the lost share of all records.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.lost as f64 / (self.lost + self.whole).max(1) as f64
     }
 
-    /// In words; `what`: rows or answers.
+    /// Describes the damage; `what` is `rows` or `answers`.
     #[must_use]
     pub fn told(&self, what: &str) -> String {
         let (lost, all) = (self.lost, self.lost + self.whole);
@@ -99,26 +101,26 @@ pub struct Memo {
     folder: PathBuf,
     index: Index,
     files: Vec<Source>,
-    /// Segments of the folder that were read: their place among the files, and how far they were read.
+    /// Segments read so far: their file index and how far they were read.
     read: BTreeMap<PathBuf, (u32, u64)>,
-    /// When the folder last changed, once that is long enough ago for the next change to show.
+    /// Modification time of the folder, once it is old enough for the next change to be visible.
     listed: Option<SystemTime>,
     damage: MemoDamage,
-    /// Earlier records do not count.
+    /// Records with an earlier stamp do not count.
     since: u64,
     own: OwnSegment,
-    /// The segment that is written, and its place among the files.
+    /// The segment being written, and its file index.
     own_file: Option<(PathBuf, u32)>,
     codec: Mutex<RowCodec>,
-    /// Where what is appended goes up, if the store is shared.
+    /// The shared store that receives appended records, if any.
     shared: Option<Store>,
 }
 
 impl Memo {
-    /// Reads what is known under `base`.
+    /// Reads everything stored under `base`.
     ///
     /// # Errors
-    /// When the folder is there and cannot be read.
+    /// Fails if the folder exists and cannot be read.
     pub fn open(store: &Store, base: &Digest) -> Result<Self, StoreError> {
         store.fetch_memo(base)?;
         let mut memo = Self::empty(store, base);
@@ -126,7 +128,7 @@ impl Memo {
         Ok(memo)
     }
 
-    /// Knows nothing, but keeps what comes: the folder is made with the first record.
+    /// Starts empty but stores new records. The folder is created with the first one.
     #[must_use]
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
@@ -147,13 +149,13 @@ impl Memo {
         }
     }
 
-    /// Only what has that stamp or a later one counts.
+    /// Ignores records with an earlier stamp.
     #[must_use]
     pub fn since(self, since: u64) -> Self {
         Self { since, ..self }
     }
 
-    /// The newest stamp; 0 where nothing is known.
+    /// Returns the newest stamp (0 if empty).
     pub(super) fn newest(&self) -> u64 {
         self.index.newest
     }
@@ -177,7 +179,7 @@ impl Memo {
     /// Reads what other processes of this machine have added since.
     ///
     /// # Errors
-    /// When a segment cannot be read.
+    /// Fails if a segment cannot be read.
     pub(super) fn refresh(&mut self) -> Result<(), StoreError> {
         self.add_new_segments()?;
         let index = &mut self.index;
@@ -204,7 +206,7 @@ impl Memo {
                     let file = self.add_file(source);
                     self.read.insert(path, (file, 0));
                 }
-                // Merged meanwhile: listed under its new name next time.
+                // Merged meanwhile; the next listing has its new name.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(StoreError::io("read", &path)(error)),
             }
@@ -218,20 +220,20 @@ impl Memo {
         (self.files.len() - 1) as u32
     }
 
-    /// What is damaged in the files that were read.
+    /// Returns the damage in the files that were read.
     #[must_use]
     pub fn damage(&self) -> &MemoDamage {
         &self.damage
     }
 
-    /// How many rows are known, of those that count.
+    /// Returns the number of known rows that count.
     #[must_use]
     pub fn len(&self) -> usize {
         let counts = |place: &&Place| place.stamp >= self.since;
         if self.since == 0 { self.index.known.len() } else { self.index.known.values().filter(counts).count() }
     }
 
-    /// How many rows were looked at, of those that are known, and what they cost; `None` when none cost anything.
+    /// Returns the number of sampled rows and their usage; `None` if none made calls.
     #[must_use]
     pub fn history(&self) -> Option<(u64, Usage)> {
         let step = self.index.known.len().div_ceil(SAMPLE).max(1);
@@ -245,26 +247,26 @@ impl Memo {
         (all.calls > 0).then_some((rows, all))
     }
 
-    /// Calls behind everything that is kept here and counts, failed attempts included. Reads every record.
+    /// Returns the number of calls behind all stored records that count, failed attempts included. Reads every record.
     #[must_use]
     pub fn calls(&self) -> u64 {
         let payloads = self.index.known.keys().flat_map(|key| self.payloads(key));
         payloads.filter_map(|payload| usage(&payload)).map(|usage| usage.calls).sum()
     }
 
-    /// Is nothing known that counts?
+    /// Whether no row that counts is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Is that row known?
+    /// Whether the row is known.
     #[must_use]
     pub fn contains(&self, key: &RowKey) -> bool {
         self.index.known.get(key).is_some_and(|place| place.stamp >= self.since)
     }
 
-    /// The kept results of a row, one if all is well. One that cannot be read counts as unknown.
+    /// Returns the stored results of a row, normally one. An unreadable one counts as unknown.
     pub fn get(&self, key: &RowKey) -> impl Iterator<Item = RowOutput> {
         self.payloads(key).filter_map(|payload| {
             let mut codec = self.codec.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,12 +274,12 @@ impl Memo {
         })
     }
 
-    /// All that is kept under a key, the newest first.
+    /// Returns all payloads of a key, newest first.
     pub(super) fn payloads(&self, key: &RowKey) -> impl Iterator<Item = Vec<u8>> {
         self.stamped(key, self.since).map(|(_, payload)| payload)
     }
 
-    /// What is kept under a key since then, with its stamps, the newest first.
+    /// Returns all payloads of a key since then with their stamps, newest first.
     pub(super) fn stamped(&self, key: &RowKey, since: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.index.places(key).filter(move |place| place.stamp >= since).filter_map(|place| {
             let payload = self.files[place.file as usize].read_at(place.start, place.length as usize)?;
@@ -285,24 +287,24 @@ impl Memo {
         })
     }
 
-    /// Keeps the result of a row: it is on its way to disk when this returns, and survives the death of the process.
+    /// Stores the result of a row. On return it survives the death of the process.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn put(&mut self, key: &RowKey, output: &RowOutput) -> Result<(), StoreError> {
         let codec = self.codec.get_mut().unwrap_or_else(PoisonError::into_inner);
         let payload = codec.encode(output).map_err(StoreError::Location)?;
         self.keep(key, &payload)
     }
 
-    /// Keeps bytes under a key.
+    /// Stores bytes under a key.
     pub(super) fn keep(&mut self, key: &RowKey, payload: &[u8]) -> Result<(), StoreError> {
         self.keep_since(key, payload, self.since)
     }
 
-    /// The same with that stamp or a later one.
+    /// Stores bytes under a key with at least that stamp.
     pub(super) fn keep_since(&mut self, key: &RowKey, payload: &[u8], since: u64) -> Result<(), StoreError> {
-        // Later than all that is known, and within what counts, also where the clock was set back.
+        // Later than every known stamp and at least `since`, even if the clock was set back.
         let stamp = now().max(self.newest().saturating_add(1)).max(since);
         let start = self.own.append(stamp, &key.0, payload)?;
         let Some(path) = self.own.path().map(PathBuf::from) else { return Ok(()) };
@@ -315,7 +317,7 @@ impl Memo {
         Ok(())
     }
 
-    /// A segment of this process was begun: what is written there can be read back, and the store sends it.
+    /// Opens a new segment of this process for reading and registers it for upload.
     fn begin(&mut self, path: PathBuf) -> Result<u32, StoreError> {
         let source = Source::open(&path, 0).map_err(StoreError::io("read", &path))?;
         let file = self.add_file(source);
@@ -326,16 +328,16 @@ impl Memo {
         Ok(file)
     }
 
-    /// Flushes to disk, and to the shared store if it is one.
+    /// Flushes to disk, and to the shared store if there is one.
     ///
     /// # Errors
-    /// When the disk or the store refuses.
+    /// Fails if the disk or the shared store fails.
     pub fn sync(&mut self) -> Result<(), StoreError> {
         self.own.sync()?;
         self.share()
     }
 
-    /// Sends what was kept to the shared store, if it is one.
+    /// Uploads new records to the shared store, if there is one.
     pub(super) fn share(&self) -> Result<(), StoreError> {
         let own = self.shared.as_ref().zip(self.own.path());
         own.map_or(Ok(()), |(store, path)| store.send_segment(path))
@@ -353,26 +355,26 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Rows and answers both begin with a line of JSON that holds their usage.
+/// Reads the usage: rows and answers both start with a line of JSON that contains it.
 fn usage(payload: &[u8]) -> Option<Usage> {
     let end = payload.iter().position(|byte| *byte == b'\n')?;
     serde_json::from_slice(&payload[..end]).ok()
 }
 
 impl Store {
-    /// Identities of nodes whose rows are remembered, sorted.
+    /// Returns the node identities that have memos, sorted.
     #[must_use]
     pub fn memo_bases(&self) -> Vec<Digest> {
         let found = names_below(&self.root().join("memo")).into_iter();
         found.filter_map(|(name, _)| Digest::parse(&name)).collect()
     }
 
-    /// All rows or calls that are remembered under `base` as one segment under `tmp/`, each once, sorted by key: the same
-    /// rows give the same bytes. `None` when there are none (blocks speak of artifacts of this store and are left out).
-    /// Whoever asks removes it.
+    /// Writes all rows or calls stored under `base` to one segment under `tmp/`, each once, sorted by key, so that
+    /// equal rows give equal bytes. Returns `None` if there are none; blocks are omitted because they refer to
+    /// artifacts of this store. The caller removes the file.
     ///
     /// # Errors
-    /// When the memo cannot be read or the segment not written.
+    /// Fails if the memo cannot be read or the segment cannot be written.
     pub fn merge_memo(&self, base: &Digest) -> Result<Option<(PathBuf, usize)>, StoreError> {
         let memo = Memo::open(self, base)?;
         let mut codec = RowCodec::default();
@@ -394,12 +396,12 @@ impl Store {
     }
 }
 
-/// Is it a row's result, or the answer to a call?
+/// Whether a payload is a row's result or the answer to a call.
 fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
     codec.decode(payload.to_vec()).is_some() || usage(payload).is_some()
 }
 
-/// The keys of a segment; `None` when any byte of it is not what was written.
+/// Returns the keys of a segment; `None` if any byte is damaged.
 pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
     let (mut keys, mut rows, mut codec) = (Vec::new(), 0, RowCodec::default());
     let scanned = scan_bytes(bytes, |found| {

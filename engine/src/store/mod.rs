@@ -1,7 +1,7 @@
-//! The only code that writes: artifacts, results, the row memo, run records, leases.
+//! The store: artifacts, results, row memos, run records, leases. No other code of the engine writes files.
 //!
-//! Everything becomes visible by one rename of something already flushed to disk, so a killed process leaves at most
-//! files under `tmp/`, which the next run sweeps.
+//! Everything becomes visible through one rename of flushed data. A killed process therefore leaves files under `tmp/`
+//! only, which the next run sweeps.
 
 mod artifact;
 mod asking;

@@ -1,4 +1,4 @@
-//! One Parquet part: fixed writer settings, so that the same batches give the same bytes.
+//! Writes one Parquet part, with fixed writer settings so that equal batches give equal bytes.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::error::StoreError;
 use crate::fingerprint::hash_file;
 use crate::operator::OperatorError;
 
-/// Rows are handed to the encoder in batches of this size.
+/// Rows per batch passed to the encoder.
 pub(super) const BATCH_ROWS: usize = 1024;
 
-/// Writes the part, flushes it to disk and digests it.
+/// Writes the part, flushes it to disk and hashes it.
 pub(super) fn write_part(
     folder: &Path,
     name: String,
@@ -31,7 +31,7 @@ pub(super) fn write_part(
     for batch in batches {
         writer.write(batch)?;
     }
-    // All rows fit by now: what fails here is the disk, and the store's own error says so.
+    // All rows have been encoded: a failure here is the disk's, and the error says so.
     let unwritable = |error: parquet::errors::ParquetError| {
         OperatorError::machine(format!("cannot write {}: {error}", path.display()))
     };
@@ -57,7 +57,7 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-/// Bytes of an array's values. It depends on the values alone, not on how buffers are shared or sliced.
+/// Returns the bytes of an array's values, independent of how buffers are shared or sliced.
 pub(super) fn logical_bytes(array: &ArrayRef) -> usize {
     let rows = array.len();
     match array.data_type() {

@@ -1,5 +1,7 @@
-//! Pieces: what a node made of parts of its row input that it cuts itself. They are kept like the rows of a memo, under a
-//! key of their content, so that a longer or otherwise changed input costs its new pieces only, and a killed node goes on.
+//! Pieces: cached results of input parts that a node splits itself.
+//!
+//! Pieces are stored like rows of a memo, under a key of their content. A longer or otherwise changed input therefore
+//! costs only its new pieces, and a killed node resumes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +11,7 @@ use super::memo::Memo;
 use crate::fingerprint::{Digest, hash_bytes, piece_key};
 use crate::operator::{OperatorError, Pieces};
 
-/// The known pieces of one node identity. Nothing is read before the first question.
+/// The cached pieces of one node identity, read on first use.
 pub struct KeptPieces {
     store: Store,
     base: Digest,
@@ -18,18 +20,18 @@ pub struct KeptPieces {
 }
 
 impl Store {
-    /// Pieces of the nodes that share `row_base`, the identity without the row input; those known before only with
-    /// `recall`.
+    /// Returns the pieces of nodes that share `row_base`, the identity without the row input. Earlier pieces are used
+    /// only with `recall`.
     #[must_use]
     pub fn pieces(&self, row_base: &Digest, recall: bool) -> KeptPieces {
-        // A folder of its own: what lies there is not rows.
+        // A separate folder, as its payloads are not rows.
         let base = hash_bytes(&[b"pieces/1".as_slice(), row_base.as_bytes()].concat());
         KeptPieces { store: self.clone(), base, recall, memo: Mutex::default() }
     }
 }
 
 impl KeptPieces {
-    /// Names the memo that they lie in, if there are any.
+    /// Returns the base of the memo, if it exists.
     #[must_use]
     pub fn base(&self) -> Option<Digest> {
         self.store.memo_folder(&self.base).is_dir().then_some(self.base)
@@ -66,7 +68,7 @@ impl Pieces for KeptPieces {
 }
 
 impl Drop for KeptPieces {
-    /// A shared store learns what was kept; where it cannot be reached, others compute it again.
+    /// Uploads new pieces to a shared store. If it cannot be reached, other machines compute them again.
     fn drop(&mut self) {
         if let Some(memo) = self.memo.get_mut().unwrap_or_else(PoisonError::into_inner) {
             drop(memo.share());

@@ -10,25 +10,25 @@ use super::error::StoreError;
 use super::layout::Store;
 use crate::fingerprint::NodeKey;
 
-/// Longest name of a pin.
+/// Limit of a pin name's length in bytes.
 const NAME_LENGTH: usize = 100;
 
-/// A name for an artifact that is kept until the pin is taken away.
+/// A named artifact that is kept until the pin is removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pin {
-    /// Its name: letters, digits and `. _ - @ = , +`.
+    /// The pin's name: letters, digits and `. _ - @ = , +`.
     pub name: String,
     /// The artifact.
     pub artifact: ArtifactId,
-    /// The key of the result that made it, if it is known.
+    /// Key of the result that produced it, if known.
     pub key: Option<NodeKey>,
-    /// What it was called when it was pinned: `pipeline/node.port`.
+    /// Its name when it was pinned: `pipeline/node.port`.
     #[serde(default)]
     pub from: String,
-    /// Are the artifacts that it was made from kept too?
+    /// Whether the artifacts it derives from are kept too.
     #[serde(default)]
     pub lineage: bool,
-    /// Unix time in seconds.
+    /// Unix time (seconds) of pinning.
     pub pinned: f64,
 }
 
@@ -43,7 +43,7 @@ impl Store {
     fn pin_path(&self, name: &str) -> Result<PathBuf, StoreError> {
         let plain = |c: char| c.is_alphanumeric() || "._-@=,+".contains(c);
         if name.is_empty() || name.len() > NAME_LENGTH || name.starts_with('.') || !name.chars().all(plain) {
-            let message = format!("`{name}` cannot name a pin: use letters, digits and . _ - @ = , +");
+            let message = format!("`{name}` is not a valid pin name: use letters, digits and . _ - @ = , +");
             return Err(StoreError::Location(message));
         }
         Ok(self.root().join("pins").join(format!("{name}.json")))
@@ -52,7 +52,7 @@ impl Store {
     /// Pins an artifact.
     ///
     /// # Errors
-    /// When the name is taken by another artifact, is no name, or the pin cannot be written.
+    /// Fails if the name is invalid or taken by another artifact, or the pin cannot be written.
     pub fn pin(&self, pin: &Pin) -> Result<(), StoreError> {
         let path = self.pin_path(&pin.name)?;
         if let Some(known) = self.pinned(&pin.name)?
@@ -69,10 +69,10 @@ impl Store {
         self.write_file(&path, &text)
     }
 
-    /// The pin of that name.
+    /// Returns the pin of that name.
     ///
     /// # Errors
-    /// When that is no name.
+    /// Fails if the name is invalid.
     pub fn pinned(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let path = self.pin_path(name)?;
         self.fetch_pins()?;
@@ -80,10 +80,10 @@ impl Store {
         Ok(serde_json::from_slice(&text).ok())
     }
 
-    /// Takes a pin away; gives it if it was there.
+    /// Removes a pin and returns it if it existed.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Fails if it cannot be removed.
     pub fn unpin(&self, name: &str) -> Result<Option<Pin>, StoreError> {
         let Some(pin) = self.pinned(name)? else { return Ok(None) };
         self.remove_pin(name)?;
@@ -92,10 +92,10 @@ impl Store {
         Ok(Some(pin))
     }
 
-    /// All pins, by name.
+    /// Returns all pins, by name.
     ///
     /// # Errors
-    /// When one of them cannot be read: nobody knows what it holds.
+    /// Fails if a pin cannot be read, because what it protects is then unknown.
     pub fn pins(&self) -> Result<Vec<Pin>, StoreError> {
         self.fetch_pins()?;
         let folder = self.root().join("pins");
@@ -103,7 +103,7 @@ impl Store {
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let path = entry.map_err(StoreError::io("read", &folder))?.path();
             let text = fs::read(&path).map_err(StoreError::io("read", &path))?;
-            let unreadable = |_| StoreError::Location(format!("{} is no pin: mend or remove it", path.display()));
+            let unreadable = |_| StoreError::Location(format!("{} is not a pin: repair or remove it", path.display()));
             pins.push(serde_json::from_slice::<Pin>(&text).map_err(unreadable)?);
         }
         pins.sort_by(|one, other| one.name.cmp(&other.name));

@@ -1,9 +1,9 @@
-//! A random name for each open store, and a lock that shows that the process behind the name is alive.
+//! Identifies each open store by a random name, and proves by a lock that its process is alive.
 //!
-//! Process ids repeat: two containers, or two machines on one file system, can have the same one, and neither sees the
-//! processes of the other. So names under `tmp/` begin with a random number, and their owner holds a lock on
-//! `tmp/<name>.<machine>.lock`, which the operating system releases with the process. Locks may end at the machine: what
-//! another machine left is removed once it is old.
+//! Process ids repeat: two containers, or two machines on one file system, can have equal ids and do not see each
+//! other's processes. Names under `tmp/` therefore start with a random number. Their owner locks
+//! `tmp/<name>.<machine>.lock`, and the operating system releases the lock when the process ends. Locks may not reach
+//! other machines: files of another machine are removed once they are old.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Where no lock decides, what did not change for this long is removed.
+/// Without a decisive lock, files unchanged for this long are removed.
 const ABANDONED: Duration = Duration::from_hours(24);
 
-/// Distinguishes this running system from all others.
+/// Identifies this running system among all others.
 pub(super) fn machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| {
@@ -29,7 +29,7 @@ pub(super) fn machine() -> &'static str {
 pub(super) struct Owner {
     name: String,
     serial: AtomicU64,
-    /// Taken with the first path. `None` where that failed, as in a store that cannot be written.
+    /// Taken with the first path. `None` if that failed, as in a read-only store.
     lock: OnceLock<Option<Lock>>,
 }
 
@@ -43,7 +43,7 @@ impl Owner {
         &self.name
     }
 
-    /// A path in `folder` that no other owner uses, and that [`sweep`] leaves alone while this one lives.
+    /// Returns a path in `folder` that no other owner uses and that [`sweep`] skips while this owner lives.
     pub(super) fn path_in(&self, folder: &Path) -> PathBuf {
         self.lock.get_or_init(|| Lock::take(folder, &self.name));
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
@@ -51,12 +51,12 @@ impl Owner {
     }
 }
 
-/// The lock file of an owner on this machine.
+/// Returns the lock file of an owner on this machine.
 fn lock_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{}.lock", machine()))
 }
 
-/// Whose a file under `tmp/` is: what stands before the first `-` or `.`.
+/// Returns the owner of a file under `tmp/`: the name up to the first `-` or `.`.
 fn owner_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.split(['-', '.']).next().unwrap_or_default().to_owned()
@@ -70,13 +70,13 @@ struct Lock {
 
 impl Lock {
     fn take(folder: &Path, name: &str) -> Option<Self> {
-        // It gets its own name once it is locked: no sweep finds it free before.
+        // The file gets its final name once it is locked, so no sweep finds it unlocked.
         let (fresh, path) = (folder.join(format!("{name}-new.lock")), lock_path(folder, name));
         let file = File::create_new(&fresh).ok()?;
         if file.try_lock().is_ok() && fs::rename(&fresh, &path).is_ok() {
             return Some(Self { path, _file: file });
         }
-        tracing::debug!("no lock on {}", path.display());
+        tracing::debug!("cannot lock {}", path.display());
         remove(&fresh);
         None
     }
@@ -87,7 +87,7 @@ impl Drop for Lock {
         let owner = owner_of(&self.path);
         let entries = || fs::read_dir(self.path.parent()?).ok();
         let mut others = entries().into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
-        // With files left behind the lock file stays: it shows the next sweep that they may go.
+        // If files remain, the lock file stays too and shows the next sweep that they can be removed.
         if !others.any(|path| path != self.path && owner_of(&path) == owner) {
             remove(&self.path);
         }
@@ -99,7 +99,7 @@ enum Life {
     Alive,
     /// Held while the files are removed.
     Dead(File),
-    /// There is none on this machine, or locks do not work.
+    /// No lock file on this machine, or locks do not work.
     Unknown,
 }
 
@@ -113,12 +113,12 @@ fn life(lock: &Path) -> Life {
     }
 }
 
-/// Does a lock show that the owner of that name is alive?
+/// Whether a lock proves that the owner of that name is alive.
 pub(super) fn is_alive(folder: &Path, name: &str) -> bool {
     matches!(life(&lock_path(folder, name)), Life::Alive)
 }
 
-/// Removes what dead processes left in `folder`.
+/// Removes files of dead processes from `folder`.
 pub(super) fn sweep(folder: &Path) {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
@@ -132,14 +132,14 @@ pub(super) fn sweep(folder: &Path) {
             Life::Unknown => (false, None),
         };
         paths.iter().filter(|path| if dead { **path != lock } else { is_old(path) }).for_each(|path| remove(path));
-        // Last, so that a sweep that is killed leaves the rest to the next one.
+        // Removed last, so that a killed sweep leaves the rest to the next one.
         if dead {
             remove(&lock);
         }
     }
 }
 
-/// Did nothing in it change for long?
+/// Whether nothing in it changed for long.
 fn is_old(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     let age = metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
@@ -151,7 +151,7 @@ fn remove(path: &Path) {
     let folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
     let removed = if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     if let Err(error) = removed {
-        tracing::debug!("left {} behind: {error}", path.display());
+        tracing::debug!("cannot remove {}: {error}", path.display());
     }
 }
 
@@ -159,7 +159,7 @@ fn remove(path: &Path) {
 mod tests {
     use super::*;
 
-    /// A folder in `tmp` with a file, both that old.
+    /// A folder in `tmp` with a file, both of that age.
     fn unfinished(path: &Path, age: Duration) -> PathBuf {
         fs::create_dir_all(path).unwrap();
         fs::write(path.join("part"), "torn").unwrap();
@@ -178,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tmp = folder.path();
         let (living, dead) = (Owner::new(), Owner::new());
-        // However old they are: a node may compute for days.
+        // Age does not matter: a node may compute for days.
         let age = ABANDONED * 2;
         let (kept, left) = (unfinished(&living.path_in(tmp), age), unfinished(&dead.path_in(tmp), Duration::ZERO));
         assert!(is_alive(tmp, living.name()) && is_alive(tmp, dead.name()));
@@ -198,7 +198,7 @@ mod tests {
     fn where_no_lock_decides_only_old_files_go() {
         let folder = tempfile::tempdir().unwrap();
         let tmp = folder.path();
-        // Another machine, whose locks may not be seen here; and an earlier version, which had no lock files.
+        // Another machine, whose locks may be invisible here, and an earlier version without lock files.
         fs::write(tmp.join("0123456789abcdef.machine.lock"), "").unwrap();
         for name in ["0123456789abcdef-7", "4711-3-rows", ".tmpXyz"] {
             let path = unfinished(&tmp.join(name), Duration::from_hours(23));

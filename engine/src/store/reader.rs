@@ -1,4 +1,4 @@
-//! Opens artifacts, and tells whether their files are still what was written.
+//! Opens artifacts and verifies their files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,37 +16,37 @@ use super::manifest::OutputRecord;
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
 
-/// What is wrong with an artifact.
+/// Damage of an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// A file is gone.
+    /// A file is missing.
     Missing,
-    /// A file is not what was written.
+    /// A file differs from what was written.
     Corrupt,
 }
 
 const DESCRIPTION: &str = "artifact.json";
 
-/// When an artifact was described: after its files were written.
+/// Returns when an artifact was described, which happens after its files are written.
 fn described(folder: &Path) -> Option<SystemTime> {
     fs::metadata(folder.join(DESCRIPTION)).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Was a file last changed before the artifact was described? Then it is what was described, unless its time was forged.
+/// Whether a file was last changed before the artifact was described. It is then intact, unless its time was forged.
 fn is_older(metadata: &fs::Metadata, described: Option<SystemTime>) -> bool {
     metadata.modified().ok().zip(described).is_some_and(|(changed, described)| changed <= described)
 }
 
-/// Notes by the description's time that all files were read and are right, so that they are not read again.
+/// Updates the description's time: all files were verified and need not be read again.
 fn renew(folder: &Path) {
     let file = File::options().append(true).open(folder.join(DESCRIPTION));
     if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
-        tracing::debug!("{} is read again the next time: {error}", folder.display());
+        tracing::debug!("cannot mark {} as verified; it will be read again: {error}", folder.display());
     }
 }
 
-/// Entries of an artifact's folder that are not its own: files that the description does not name, and links and other
-/// special files whatever their name. Links are not followed.
+/// Returns foreign entries of an artifact's folder: files that the description does not name, and links and other
+/// special files. Links are not followed.
 fn strangers(folder: &Path, artifact: &Artifact) -> Vec<String> {
     let named = artifact.parts.iter().map(|part| part.name.as_str());
     let known: BTreeSet<&str> = named.chain([DESCRIPTION]).collect();
@@ -71,26 +71,25 @@ fn is_whole(folder: &Path, part: &Part) -> bool {
     hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
 }
 
-/// Makes a file that is not what was written look changed: whoever checks it from now on reads it, in any artifact that
-/// shares the file.
+/// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
 fn distrust(folder: &Path, part: &Part) {
     let now = SystemTime::now();
     let later = described(folder).map_or(now, |described| now.max(described + Duration::from_secs(1)));
     let touched = File::open(folder.join(&part.name)).and_then(|file| file.set_modified(later));
     if let Err(error) = touched {
-        tracing::warn!("{} is damaged and cannot be marked so: {error}", folder.join(&part.name).display());
+        tracing::warn!("{} is damaged and cannot be marked as changed: {error}", folder.join(&part.name).display());
     }
 }
 
 impl Store {
-    /// The folder of an artifact.
+    /// Returns the folder of an artifact.
     #[must_use]
     pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
         let hex = id.digest().hex();
         self.root().join("artifacts").join(&hex[..2]).join(hex)
     }
 
-    /// What an artifact holds, if it is there and its description fits its name.
+    /// Returns the description of an artifact if it exists and matches its id.
     #[must_use]
     pub fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
         self.artifact_here(id).or_else(|| self.remote.as_ref()?.artifact(id))
@@ -102,16 +101,16 @@ impl Store {
         (artifact.id() == *id).then_some(artifact)
     }
 
-    /// Checks that an artifact's files are there with their sizes, here or in the shared store. Their content is checked
-    /// where a file here was changed after the artifact was described, when it is fetched, and by [`Store::verify`].
+    /// Checks that an artifact's files exist with their sizes, here or in the shared store. The content is checked if a
+    /// local file changed after the artifact was described, when it is fetched, and by [`Store::verify`].
     ///
     /// # Errors
-    /// What is wrong.
+    /// The damage.
     pub fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
         let here = self.check_here(id);
         match (&here, &self.remote) {
             (Err(_), Some(remote)) => match (remote.check(id), here) {
-                // Damaged here and gone there is damaged.
+                // Damaged here and missing there counts as damaged.
                 (Err(Damage::Missing), here) => here,
                 (there, _) => there,
             },
@@ -119,7 +118,7 @@ impl Store {
         }
     }
 
-    /// Are an artifact's files on this machine?
+    /// Whether an artifact's files are on this machine.
     #[must_use]
     pub fn is_here(&self, id: &ArtifactId) -> bool {
         self.check_here(id).is_ok()
@@ -129,10 +128,10 @@ impl Store {
         self.look_here(id).map(drop)
     }
 
-    /// Checks an output's artifact as [`Store::check`] does, and that its description says what the record says of it.
+    /// Checks an output's artifact like [`Store::check`], and that its description agrees with the record.
     ///
     /// # Errors
-    /// What is wrong; a record that does not fit its artifact is damaged.
+    /// The damage; a record that does not fit its artifact counts as damaged.
     pub fn check_output(&self, output: &OutputRecord) -> Result<(), Damage> {
         let artifact = if let Ok(artifact) = self.look_here(&output.id) {
             Some(artifact)
@@ -143,14 +142,14 @@ impl Store {
         if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
     }
 
-    /// Entries of an artifact's folder that its description does not name, and those that are no regular files.
+    /// Returns entries of an artifact's folder that its description does not name or that are not regular files.
     #[must_use]
     pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
         strangers(&self.artifact_folder(id), artifact)
     }
 
-    /// The description of an artifact whose files lie here, as far as sizes and times tell. Whoever is handed a folder
-    /// may read all of it, so nothing else may lie there; of a table, only the parts are ever opened.
+    /// Returns the description of a local artifact, judged by sizes and times. A folder must contain nothing else,
+    /// since its readers may read everything; of a table, only the parts are opened.
     fn look_here(&self, id: &ArtifactId) -> Result<Artifact, Damage> {
         let folder = self.artifact_folder(id);
         let Some(artifact) = self.artifact_here(id) else {
@@ -178,7 +177,7 @@ impl Store {
         Ok(artifact)
     }
 
-    /// Is a part of an artifact here as it was written? Read only if it was changed after the artifact was described.
+    /// Whether a local part is intact. It is read only if it changed after the artifact was described.
     pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
         let folder = self.artifact_folder(id);
         let path = folder.join(&part.name);
@@ -192,23 +191,23 @@ impl Store {
     /// Reads every file of an artifact and compares digests.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The damage.
     pub fn verify(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.bring(id)?;
         self.read_whole(id)
     }
 
-    /// Brings an artifact here, reads every file and compares digests: for inputs, before a kernel opens them. What is
-    /// damaged here is fetched from the shared store where there is one, and is not believed again by anyone.
+    /// Fetches an artifact if needed, reads every file and compares digests; for inputs, before a kernel opens them. A
+    /// damaged local artifact is fetched again from the shared store, if any, and marked as changed.
     ///
     /// # Errors
-    /// When the shared store cannot be reached; inside, what is wrong with the artifact.
+    /// Fails if the shared store cannot be reached; the inner error is the damage.
     pub fn intact(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         if let Err(damage) = self.fetch(id)? {
             return Ok(Err(damage));
         }
         let state = match self.read_whole(id) {
-            // What is fetched is compared with its digests on the way.
+            // Fetched files are compared with their digests on arrival.
             Err(_) if self.is_shared() => self.fetch(id)?,
             state => state,
         };
@@ -218,15 +217,16 @@ impl Store {
         Ok(state)
     }
 
-    /// The same, read at most once as long as this store is open. What was written meanwhile counts as read.
+    /// Verifies an artifact like [`Store::intact`], at most once while this store is open. Files written by this store
+    /// count as verified.
     ///
     /// # Errors
-    /// As [`Store::intact`].
+    /// Fails like [`Store::intact`].
     pub fn intact_once(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         if self.is_noted_intact(id) { self.fetch(id) } else { self.intact(id) }
     }
 
-    /// Reads every file that lies here and compares digests.
+    /// Reads every local file and compares digests.
     pub(super) fn read_whole(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.check_here(id)?;
         let folder = self.artifact_folder(id);
@@ -238,10 +238,10 @@ impl Store {
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
 
-    /// Fetches an artifact where that can be done; an unreachable store counts as one that does not have it.
+    /// Fetches an artifact if possible. An unreachable store counts as one that lacks it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn bring(&self, id: &ArtifactId) -> Result<(), Damage> {
         self.fetch(id).unwrap_or_else(|error| {
             tracing::warn!("{error}");
@@ -249,10 +249,10 @@ impl Store {
         })
     }
 
-    /// Removes a damaged artifact, so that the next commit of the same content can take its place.
+    /// Removes a damaged artifact, so that the next commit of equal content can replace it.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Fails if it cannot be removed.
     pub fn discard(&self, id: &ArtifactId) -> Result<(), StoreError> {
         let folder = self.artifact_folder(id);
         if folder.exists() {
@@ -263,10 +263,10 @@ impl Store {
         Ok(())
     }
 
-    /// An artifact as the input of a kernel.
+    /// Opens an artifact as the input of a kernel.
     ///
     /// # Errors
-    /// When it is gone, of a kind that this build does not know, or a folder that is not what was written.
+    /// Fails if it is missing, of a kind that this build does not know, or a damaged folder.
     pub fn open_input(&self, id: &ArtifactId) -> Result<InputArtifact, StoreError> {
         let gone = || StoreError::Location(format!("the artifact {} is gone from the store", id.digest().short()));
         let damaged = |damage: Damage| {

@@ -1,7 +1,7 @@
-//! The action cache: node key to result.
+//! The action cache: maps node keys to results.
 //!
-//! A record is a line of JSON and a line with the BLAKE3 digest of the first one, as a JSON string: a record in which
-//! anything was changed is a miss.
+//! A record is a line of JSON followed by the BLAKE3 digest of that line, as a JSON string. A record that was changed
+//! is a cache miss.
 
 use std::fs;
 
@@ -11,30 +11,30 @@ use super::manifest::NodeResult;
 use super::remote::Pending;
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 
-/// What is found where a result should be.
+/// The state of a result's record.
 #[derive(Clone, Debug)]
 pub enum RecordState {
-    /// A record whose checksum fits and that is about this key.
+    /// An intact record of this key.
     Whole(Box<NodeResult>),
-    /// Something else; what it claims, where it can still be read. Never to be reused.
+    /// A damaged record, with its content as far as it can be read. Never reused.
     Damaged(Option<Box<NodeResult>>),
-    /// Nothing.
+    /// No record.
     Missing,
 }
 
 impl Store {
-    /// The result of a key, if it is known. An unreadable record is a miss: the node runs again and writes it anew.
+    /// Returns the result of a key. A damaged record is a cache miss: the node runs again and replaces it.
     #[must_use]
     pub fn result(&self, key: &NodeKey) -> Option<NodeResult> {
         match self.result_here(key) {
             RecordState::Whole(result) => return Some(*result),
-            RecordState::Damaged(_) => tracing::warn!("the record of key {} is damaged and ignored", key.0.short()),
+            RecordState::Damaged(_) => tracing::warn!("ignoring the damaged record of key {}", key.0.short()),
             RecordState::Missing => {}
         }
         self.fetch_record(key, "results")
     }
 
-    /// What is found where the result of a key should be.
+    /// Returns the state of a key's record.
     #[must_use]
     pub fn result_state(&self, key: &NodeKey) -> RecordState {
         match self.result_here(key) {
@@ -51,7 +51,7 @@ impl Store {
         }
     }
 
-    /// Keys of all results, in their order.
+    /// Returns the keys of all results, sorted.
     #[must_use]
     pub fn result_keys(&self) -> Vec<NodeKey> {
         let folders = fs::read_dir(self.root().join("results")).into_iter().flatten().filter_map(Result::ok);
@@ -62,20 +62,20 @@ impl Store {
         keys
     }
 
-    /// Records a finished node. Gives the result that another machine had recorded first in a shared store, where it is
-    /// another one: that one counts.
+    /// Records a finished node. If another machine recorded a different result first in a shared store, that one counts
+    /// and is returned.
     ///
     /// # Errors
-    /// When it cannot be written: then the node is not done. When it is written here and cannot be shared, the next run
-    /// shares it.
+    /// Fails if the record cannot be written; the node then counts as not done. If only the upload fails, the next run
+    /// repeats it.
     pub fn record(&self, result: &NodeResult) -> Result<Option<NodeResult>, StoreError> {
         self.record_with(result, false)
     }
 
-    /// Records a finished node in the place of what was recorded of it before.
+    /// Records a finished node, replacing an earlier record.
     ///
     /// # Errors
-    /// As [`Store::record`].
+    /// Fails like [`Store::record`].
     pub fn record_anew(&self, result: &NodeResult) -> Result<(), StoreError> {
         self.record_with(result, true).map(drop)
     }

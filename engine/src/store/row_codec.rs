@@ -1,7 +1,7 @@
-//! One row's result as bytes and back: a line of JSON (ports, usage), then an Arrow IPC stream of one batch for each port.
+//! Encodes one row's result: a line of JSON (ports, usage), then an Arrow IPC stream of one batch per port.
 //!
-//! Every stream begins with its schema, so that each record stands alone; but a schema is written and read only once: its
-//! bytes are kept and compared. The line is padded, so that tables can be read where they lie.
+//! Every stream starts with its schema, so each record is self-contained. A schema is encoded and decoded only once:
+//! its bytes are cached and compared. The line is padded, so that tables can be read in place.
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::operator::{RowOutput, Usage};
 
-/// What ends a stream.
+/// End mark of a stream.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-/// Tables begin at multiples of it.
+/// Alignment of tables in bytes.
 const ALIGNMENT: usize = 64;
-/// Schemas that are kept ready.
+/// Limit of cached schemas.
 const MOST: usize = 8;
 
-/// What stands before the tables.
+/// The part before the tables.
 #[derive(Serialize, Deserialize)]
 struct Head {
     ports: Vec<(String, usize)>,
@@ -28,14 +28,14 @@ struct Head {
 }
 
 impl Head {
-    /// The line of JSON, and where the tables begin.
+    /// Reads the line of JSON. Also returns where the tables begin.
     fn read(payload: &[u8]) -> Option<(Self, usize)> {
         let end = payload.iter().position(|byte| *byte == b'\n')?;
         Some((serde_json::from_slice(&payload[..end]).ok()?, end + 1))
     }
 }
 
-/// Writes and reads rows; keeps schemas ready.
+/// Encodes and decodes rows; caches schemas.
 #[derive(Default)]
 pub(super) struct RowCodec {
     writers: Vec<Writer>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for RowCodec {
 }
 
 impl RowCodec {
-    /// A row's result as bytes.
+    /// Encodes a row's result.
     pub(super) fn encode(&mut self, output: &RowOutput) -> Result<Vec<u8>, String> {
         let mut head = Head { ports: Vec::new(), usage: output.usage };
         let mut streams = Vec::new();
@@ -91,10 +91,10 @@ impl RowCodec {
             self.writers.insert(0, Writer { schema, begin, stream });
             0
         };
-        self.writers.get_mut(place).ok_or_else(|| "a schema is kept and is not".to_owned())
+        self.writers.get_mut(place).ok_or_else(|| "a cached schema is missing".to_owned())
     }
 
-    /// What a payload holds, if it is a row's.
+    /// Decodes a payload; `None` if it is not a row's.
     pub(super) fn decode(&mut self, payload: Vec<u8>) -> Option<RowOutput> {
         let (head, mut at) = Head::read(&payload)?;
         let payload = Buffer::from_vec(payload);
@@ -108,7 +108,7 @@ impl RowCodec {
     }
 
     fn read(&mut self, stream: &Buffer) -> Option<RecordBatch> {
-        // Four bytes of mark, four that say how long the schema's message is; a schema has no body.
+        // Four bytes of mark, four bytes of the schema message's length; a schema has no body.
         let length = u32::from_le_bytes(stream.get(4..8)?.try_into().ok()?) as usize;
         let end = length.checked_add(8).filter(|end| *end <= stream.len())?;
         let (begin, mut rest) = (&stream[..end], stream.slice(end));
@@ -124,13 +124,13 @@ impl RowCodec {
         if batch.as_ref().is_ok_and(Option::is_some) {
             return batch.ok()?;
         }
-        // It may have stopped in the middle of something.
+        // It may have stopped within a message.
         self.readers.remove(place);
         None
     }
 }
 
-/// A writer sends each dictionary once: then it serves for one record only.
+/// A writer sends each dictionary only once, so it can encode only one record.
 fn has_dictionary(schema: &SchemaRef) -> bool {
     schema.flattened_fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)))
 }
@@ -151,7 +151,7 @@ impl Reader {
     fn new(begin: Buffer) -> Option<Self> {
         let mut decoder = StreamDecoder::new();
         let mut rest = begin.clone();
-        // With the last of its bytes only the message is read, not yet understood: that happens with what follows.
+        // Its last byte completes the message; the decoder parses it with the bytes that follow.
         let read = decoder.decode(&mut rest).ok()?;
         (read.is_none() && rest.is_empty()).then(|| Self { begin: begin.to_vec(), decoder })
     }
@@ -189,7 +189,7 @@ mod tests {
             }
         }
         assert_eq!(RowCodec::default().decode(payloads[1].clone()).expect("a row").batches, given[1].batches);
-        // Each table is a whole Arrow stream.
+        // Each table is a complete Arrow stream.
         let (head, at) = Head::read(&payloads[1]).expect("a head");
         let stream = &payloads[1][at..at + head.ports[0].1];
         let read = StreamReader::try_new(stream, None).unwrap().next().expect("a batch").unwrap();

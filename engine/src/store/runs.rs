@@ -1,4 +1,4 @@
-//! The ledger: one folder a run, with what was asked, what every node came to, and the events.
+//! The run ledger: one folder per run with the request, the outcome of every node, and the events.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -15,11 +15,11 @@ use super::remote::Pending;
 use super::seal::{Seal, look, seal, unsealed};
 use crate::fingerprint::{Digest, NodeKey, Reason, hash_bytes};
 
-/// Lies beside the records of a run that was imported.
+/// Marks an imported run.
 pub(super) const IMPORTED: &str = "imported";
 
-/// The moment (Unix time, seconds) in a run's id; `None` when it is no such id. Ids are `20261120-131502-1a2bf00d`: date,
-/// time, a fraction of 1/65,536 seconds, and a random number.
+/// Returns the time (Unix, seconds) in a run's id; `None` for other ids. An id like `20261120-131502-1a2bf00d` contains
+/// date, time, a fraction in 1/65,536 seconds, and a random number.
 #[must_use]
 pub fn run_time(id: &str) -> Option<f64> {
     let fits = |(place, byte): (usize, u8)| match place {
@@ -35,43 +35,43 @@ pub fn run_time(id: &str) -> Option<f64> {
     Some(moment.and_utc().timestamp() as f64 + f64::from(fraction) / 65_536.0)
 }
 
-/// A run as it was asked for, and how it ended.
+/// A run: the request and the outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Sortable by time: `20261120-131502-1a2bf00d`.
     pub id: String,
     /// The pipeline's name.
     pub pipeline: String,
-    /// The file it was read from.
+    /// The pipeline's file.
     pub file: String,
     /// Params after overrides.
     pub params: Value,
-    /// What was given with `--set`.
+    /// Values of `--set`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
-    /// What was given with `--params`.
+    /// Values of `--params`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub params_files: Vec<PathBuf>,
-    /// What was given with `--limit`.
+    /// Value of `--limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// Unix time (seconds) of the start.
     pub started: f64,
-    /// Unix time (seconds) of the end; missing when it was killed.
+    /// Unix time (seconds) of the end; missing if the run was killed.
     pub finished: Option<f64>,
-    /// Exit code; missing when it was killed.
+    /// Exit code; missing if the run was killed.
     pub exit: Option<i32>,
-    /// Nodes in the plan.
+    /// Number of nodes in the plan.
     pub nodes: usize,
-    /// What was recorded of them when the run ended; missing in records of earlier versions.
+    /// Checksum of the nodes' records when the run ended; missing in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerSeal>,
 }
 
-/// What `nodes.jsonl` of a run holds.
+/// Checksum of a run's `nodes.jsonl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerSeal {
-    /// Lines.
+    /// Number of lines.
     pub lines: usize,
     /// Digest of all bytes.
     pub digest: Digest,
@@ -84,28 +84,28 @@ pub const RUN_FILES: [&str; 3] = ["run.json", "nodes.jsonl", "events.jsonl"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeOutcome {
-    /// It began to run, and nothing more is recorded: it runs still, or the run was killed.
+    /// Started without a recorded end: it is still running, or the run was killed.
     Begun,
-    /// Its result was known.
+    /// Its result was cached.
     Cached,
     /// It ran.
     Finished,
-    /// Its result is known, but was not delivered: too many rows were lost before it.
+    /// Its result is known, but was not delivered: too many rows were lost upstream.
     HeldBack,
     /// It failed.
     Failed,
-    /// Something before it failed, or the run was stopped.
+    /// An upstream node failed, or the run was stopped.
     Skipped,
 }
 
-/// What a node of a run came to.
+/// The record of a node in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRun {
-    /// Its id in the pipeline.
+    /// Node id in the pipeline.
     pub node: String,
     /// Operator.
     pub operator: String,
-    /// Its key, once it was known.
+    /// Node key, if known.
     pub key: Option<NodeKey>,
     /// How it ended.
     pub outcome: NodeOutcome,
@@ -115,18 +115,18 @@ pub struct NodeRun {
     /// Its outputs.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub outputs: IndexMap<String, OutputRecord>,
-    /// What went wrong, or why its outputs were held back.
+    /// The error, or why its outputs were held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Seconds it took (0 when cached).
+    /// Duration in seconds (0 if cached).
     pub seconds: f64,
-    /// What its key was made of, of a node that began to run: there may never be a result that says so.
+    /// The key's preimage, for a node that started: it may never have a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preimage: Option<Value>,
 }
 
 impl NodeRun {
-    /// A node that begins to run.
+    /// The record of a node that starts.
     #[must_use]
     pub fn begun(node: &str, operator: &str, key: NodeKey, reasons: Vec<Reason>, preimage: Value) -> Self {
         Self {
@@ -143,18 +143,18 @@ impl NodeRun {
     }
 }
 
-/// Something in a run's records that is not what was written.
+/// Damage in a run's records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerDamage {
     /// The run.
     pub run: String,
-    /// The file of the run.
+    /// The damaged file of the run.
     pub file: &'static str,
-    /// The line there, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The damage.
     pub what: &'static str,
-    /// Is it the end of a file whose writer may have died over it?
+    /// Whether it is the last line of an unfinished file, which a dead writer may leave.
     pub torn: bool,
 }
 
@@ -176,7 +176,7 @@ pub struct RunWriter {
     nodes: BufWriter<File>,
     events: BufWriter<File>,
     store: Store,
-    /// Did a node begin to run?
+    /// Whether any node started.
     computed: bool,
 }
 
@@ -184,7 +184,7 @@ impl Store {
     /// Starts the record of a run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
         let folder = self.runs_folder().join(&record.id);
         self.note_pending(&Pending::Run(record.id.clone()))?;
@@ -196,7 +196,7 @@ impl Store {
         Ok(writer)
     }
 
-    /// Ids of all runs, oldest first.
+    /// Returns the ids of all runs, oldest first.
     #[must_use]
     pub fn run_ids(&self) -> Vec<String> {
         let entries = fs::read_dir(self.runs_folder()).into_iter().flatten().filter_map(Result::ok);
@@ -205,13 +205,13 @@ impl Store {
         ids
     }
 
-    /// Was the run imported? Then it shows what was done elsewhere, and decides nothing here.
+    /// Whether the run was imported. Imported runs are informative only.
     #[must_use]
     pub fn is_imported(&self, id: &str) -> bool {
         self.run_folder(id).join(IMPORTED).exists()
     }
 
-    /// Ids of all runs, newest first; imported ones come after all others.
+    /// Returns the ids of all runs, newest first, imported ones last.
     #[must_use]
     pub fn newest_runs(&self) -> Vec<String> {
         let newest = self.run_ids().into_iter().rev();
@@ -224,7 +224,7 @@ impl Store {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The record of a run; `None` when it is damaged, too.
+    /// Returns the record of a run; `None` if it is missing or damaged.
     #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let text = self.run_text(id, "run.json");
@@ -234,8 +234,8 @@ impl Store {
         serde_json::from_str(&text).ok()
     }
 
-    /// What the nodes of a run came to, in the order they ended, and last those that began and did not end. Torn and
-    /// damaged lines are left out: [`Store::ledger_damage`] names them.
+    /// Returns the nodes of a run in the order they ended, then those without an end. Torn and damaged lines are
+    /// skipped; [`Store::ledger_damage`] reports them.
     #[must_use]
     pub fn run_nodes(&self, id: &str) -> Vec<NodeRun> {
         let text = self.run_text(id, "nodes.jsonl");
@@ -243,14 +243,14 @@ impl Store {
         ended(whole.filter_map(|line| serde_json::from_str(line).ok()))
     }
 
-    /// The events of a run, one JSON object a line.
+    /// Returns the events of a run, one JSON object per line.
     #[must_use]
     pub fn run_events(&self, id: &str) -> String {
         let text = self.run_text(id, "events.jsonl");
         text.lines().map(|line| unsealed(line) + "\n").collect()
     }
 
-    /// Lines of a run's records that are not what was written. Of a killed run, the last lines may be torn.
+    /// Returns damaged lines in a run's records. The last lines of a killed run may be torn.
     #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
         let files = RUN_FILES.map(|file| (file, self.run_text(id, file)));
@@ -263,7 +263,7 @@ impl Store {
         };
         let all: Vec<(&'static str, Vec<String>, bool)> =
             files.map(|(file, text)| (file, lines_of(file, &text), file == "run.json" || text.ends_with('\n'))).into();
-        // All lines have checksums, or none has: those of earlier versions.
+        // Either all lines have checksums, or none has (earlier versions).
         let sealed = all.iter().flat_map(|(_, lines, _)| lines).any(|line| look(line) == Seal::Whole);
         let mut found = Vec::new();
         for (file, lines, ended) in &all {
@@ -277,23 +277,23 @@ impl Store {
         found
     }
 
-    /// Files of a run that are gone.
+    /// Returns the missing files of a run.
     #[must_use]
     pub fn missing_run_files(&self, id: &str) -> Vec<&'static str> {
         RUN_FILES.into_iter().filter(|file| !self.run_folder(id).join(file).is_file()).collect()
     }
 
-    /// What `nodes.jsonl` of a run holds now.
+    /// Computes the checksum of a run's `nodes.jsonl`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn ledger_seal(&self, id: &str) -> Result<LedgerSeal, StoreError> {
         let path = self.run_folder(id).join("nodes.jsonl");
         let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
         Ok(LedgerSeal { lines: bytes.split_inclusive(|byte| *byte == b'\n').count(), digest: hash_bytes(&bytes) })
     }
 
-    /// The newest run of a pipeline that got as far as recording nodes; imported ones do not count.
+    /// Returns the newest run of a pipeline that recorded nodes; imported runs do not count.
     #[must_use]
     pub fn last_run(&self, pipeline: &str) -> Option<(RunRecord, Vec<NodeRun>)> {
         self.run_ids().iter().rev().filter(|id| !self.is_imported(id)).find_map(|id| {
@@ -304,7 +304,7 @@ impl Store {
     }
 }
 
-/// Lines of a ledger as one record a node: what it came to, with what its key was made of when it began.
+/// Merges lines of a ledger to one record per node: its outcome, with the preimage from its start.
 fn ended(lines: impl Iterator<Item = NodeRun>) -> Vec<NodeRun> {
     let mut begun: IndexMap<String, NodeRun> = IndexMap::new();
     let mut nodes: Vec<NodeRun> = Vec::new();
@@ -322,10 +322,10 @@ fn ended(lines: impl Iterator<Item = NodeRun>) -> Vec<NodeRun> {
 }
 
 impl RunWriter {
-    /// Appends what a node came to.
+    /// Appends the record of a node.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn node(&mut self, node: &NodeRun) -> Result<(), StoreError> {
         self.computed |= node.outcome == NodeOutcome::Begun;
         line(&mut self.nodes, node, &self.folder)
@@ -334,24 +334,24 @@ impl RunWriter {
     /// Appends an event.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn event(&mut self, event: &impl Serialize) -> Result<(), StoreError> {
         line(&mut self.events, event, &self.folder)
     }
 
-    /// Makes what was appended so far visible to others.
+    /// Makes everything appended so far visible to others.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         self.nodes.flush().and_then(|()| self.events.flush()).map_err(StoreError::io("write", &self.folder))
     }
 
-    /// Writes the final record, and in it what the nodes' file holds. Where something was computed, that file is on disk
-    /// first: after a power cut the record never promises lines that are gone.
+    /// Writes the final record with the checksum of the nodes' file. If something was computed, that file is flushed
+    /// first, so that the record never refers to lines lost in a power failure.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn finish(&mut self, record: &RunRecord) -> Result<(), StoreError> {
         self.flush()?;
         if self.computed {

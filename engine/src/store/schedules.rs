@@ -1,17 +1,16 @@
-//! What the daemon of `schedule` keeps, one folder a schedule: its state, its lease, its switch, what it was asked for,
-//! and what its runs said.
+//! State of the `schedule` daemon, one folder per schedule: state, lease, switch, requested runs, and run logs.
 //!
 //! ```text
 //! schedule/<name>/
-//!   state.json        what is due, waits, runs and has ended
+//!   state.json        runs that are due, waiting, running and finished
 //!   lease             locked by the daemon that serves the schedule
 //!   switch.json       paused or not, and since when
-//!   asked/            one file for each run that somebody asked for
-//!   runs/<ticket>.log what a run said; locked as long as the run goes on
+//!   asked/            one file per requested run
+//!   runs/<ticket>.log output of a run; locked while the run is active
 //! ```
 //!
-//! The lock on a run's log belongs to the open file that is the run's standard output, so the system keeps it for as
-//! long as the run lives, whatever becomes of the daemon.
+//! The lock on a run's log belongs to the open file that is the run's standard output. The system therefore holds it
+//! as long as the run lives, whatever happens to the daemon.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -23,32 +22,32 @@ use super::layout::Store;
 use crate::schedule::State;
 use crate::spec::Time;
 
-/// Logs that are kept of one schedule.
+/// Limit of logs per schedule.
 const LOGS: usize = 50;
 
-/// Held by the daemon that serves a schedule. The operating system lets go of it when the daemon dies.
+/// Held by the daemon that serves a schedule. The operating system releases it when the daemon dies.
 #[derive(Debug)]
 pub struct ScheduleLease {
     _file: File,
 }
 
-/// Paused or not.
+/// Whether a schedule is paused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
-    /// Is the schedule paused?
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// Since when it is as it is; missing when nobody ever touched it.
+    /// Time of the last change; missing if it was never changed.
     pub since: Option<Time>,
 }
 
-/// What a run's log says of the run.
+/// What a run's log lock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLock {
-    /// The run goes on.
+    /// The run is active.
     Held,
     /// The run has ended.
     Free,
-    /// There is no log: the run was never begun.
+    /// There is no log: the run never started.
     Absent,
     /// The file system has no locks.
     Unknown,
@@ -59,7 +58,7 @@ impl Store {
         self.root().join("schedule").join(folder_name(name))
     }
 
-    /// Names of all schedules that were ever served, sorted.
+    /// Returns the names of all schedules that were ever served, sorted.
     #[must_use]
     pub fn schedule_names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
@@ -69,29 +68,30 @@ impl Store {
         names
     }
 
-    /// The state of a schedule. A damaged one is forgotten, with a warning: the schedule begins anew.
+    /// Returns the state of a schedule. A damaged state is discarded with a warning, and the schedule starts over.
     #[must_use]
     pub fn schedule_state(&self, name: &str) -> Option<State> {
         let path = self.schedule_folder(name).join("state.json");
         let state = read_json::<State>(&path).filter(|state| state.name == name);
         if state.is_none() && path.exists() {
-            tracing::warn!("{} is damaged: the schedule begins anew", path.display());
+            tracing::warn!("{} is damaged: the schedule starts over", path.display());
         }
         state
     }
 
-    /// Keeps the state of a schedule, durably.
+    /// Stores the state of a schedule durably.
     ///
     /// # Errors
-    /// When it cannot be written: then nothing that follows from it may be done.
+    /// Fails if it cannot be written; nothing that follows from it may then be done.
     pub fn keep_schedule(&self, state: &State) -> Result<(), StoreError> {
         self.write_json(&self.schedule_folder(&state.name).join("state.json"), state)
     }
 
-    /// Takes the lease on a schedule, or `None` while another daemon holds it.
+    /// Takes the lease on a schedule, or returns `None` while another daemon holds it.
     ///
     /// # Errors
-    /// When the lease file cannot be made, or the file system has no locks: then two daemons could not be told apart.
+    /// Fails if the lease file cannot be created or the file system has no locks, as two daemons could then not be told
+    /// apart.
     pub fn try_schedule_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
         let folder = self.schedule_folder(name);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
@@ -104,13 +104,14 @@ impl Store {
         }
     }
 
-    /// Does a daemon serve that schedule?
+    /// Whether a daemon serves the schedule.
     #[must_use]
     pub fn schedule_is_served(&self, name: &str) -> bool {
         lock_of(&self.schedule_folder(name).join("lease")) == LogLock::Held
     }
 
-    /// Is that schedule paused? A switch that cannot be read counts as paused: nothing starts by mistake.
+    /// Returns whether the schedule is paused. An unreadable switch counts as paused, so that nothing starts by
+    /// mistake.
     #[must_use]
     pub fn schedule_switch(&self, name: &str) -> Switch {
         let path = self.schedule_folder(name).join("switch.json");
@@ -118,7 +119,7 @@ impl Store {
             return Switch::default();
         }
         read_json(&path).unwrap_or_else(|| {
-            tracing::warn!("{} is damaged: the schedule counts as paused; `schedule resume` mends it", path.display());
+            tracing::warn!("{} is damaged: the schedule counts as paused; `schedule resume` fixes it", path.display());
             Switch { paused: true, since: None }
         })
     }
@@ -126,21 +127,21 @@ impl Store {
     /// Pauses or resumes a schedule.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn set_schedule_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
         self.write_json(&self.schedule_folder(name).join("switch.json"), switch)
     }
 
-    /// Asks the daemon for a run.
+    /// Requests a run from the daemon.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn ask_for_run(&self, name: &str, now: Time) -> Result<(), StoreError> {
         let file = format!("{}-{}.json", now.format("%Y%m%dT%H%M%S%.9f"), std::process::id());
         self.write_json(&self.schedule_folder(name).join("asked").join(file), &now)
     }
 
-    /// What was asked for and not answered yet, oldest first.
+    /// Returns open requests, oldest first.
     #[must_use]
     pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.schedule_folder(name).join("asked")).into_iter().flatten();
@@ -149,24 +150,24 @@ impl Store {
         asked
     }
 
-    /// Takes a question off the list.
+    /// Removes a request.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Fails if it cannot be removed.
     pub fn answer(&self, asked: &Path) -> Result<(), StoreError> {
         fs::remove_file(asked).map_err(StoreError::io("remove", asked))
     }
 
-    /// Where a run of a schedule says what it does.
+    /// Returns the log file of a scheduled run.
     #[must_use]
     pub fn run_log(&self, name: &str, ticket: u64) -> PathBuf {
         self.schedule_folder(name).join("runs").join(format!("{ticket:08}.log"))
     }
 
-    /// Makes the log of a run, locked: to be given to the run as its output. Old logs are removed.
+    /// Creates the locked log of a run, to be used as its output. Removes old logs.
     ///
     /// # Errors
-    /// When it cannot be made, or a run of that ticket still holds it.
+    /// Fails if it cannot be created or a run of that ticket still holds it.
     pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
         let path = self.run_log(name, ticket);
         let folder = path.parent().unwrap_or(self.root());
@@ -178,13 +179,13 @@ impl Store {
                 let held = std::io::Error::new(std::io::ErrorKind::WouldBlock, "a run still holds it");
                 return Err(StoreError::io("lock", &path)(held));
             }
-            Err(TryLockError::Error(error)) => tracing::debug!("no lock on {}: {error}", path.display()),
+            Err(TryLockError::Error(error)) => tracing::debug!("cannot lock {}: {error}", path.display()),
         }
         prune_logs(folder);
         Ok(file)
     }
 
-    /// Does a run still hold its log?
+    /// Returns whether a run still holds its log.
     #[must_use]
     pub fn run_log_lock(&self, name: &str, ticket: u64) -> LogLock {
         lock_of(&self.run_log(name, ticket))
@@ -205,7 +206,7 @@ fn prune_logs(folder: &Path) {
         if lock_of(log) == LogLock::Free
             && let Err(error) = fs::remove_file(log)
         {
-            tracing::debug!("left {} behind: {error}", log.display());
+            tracing::debug!("cannot remove {}: {error}", log.display());
         }
     }
 }
@@ -227,7 +228,7 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// A schedule's name as a folder: letters, digits, `.`, `_` and `-` stay, every other byte is written as `%2f`.
+/// Returns a schedule's name as a folder name: letters, digits, `.`, `_` and `-` stay, other bytes become `%2f`.
 fn folder_name(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let piece = |(place, byte): (usize, u8)| match byte {
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(store.run_log_lock("a", 1), LogLock::Held);
         drop(run.stdin.take());
         run.wait().unwrap();
-        // A process that another test is starting may hold the file for a blink, until it becomes another program.
+        // A process that another test starts may hold the file briefly, until it executes another program.
         let freed = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             store.run_log_lock("a", 1) == LogLock::Free

@@ -1,15 +1,16 @@
-//! Checksums of the ledger: the last member of every JSON object there, `check`, is the digest of all text before it.
-//! Objects without one were written by earlier versions.
+//! Checksums of the ledger. The last member of every JSON object, `check`, is the digest of all text before it.
+//!
+//! Objects without it were written by earlier versions.
 
 use crate::fingerprint::hash_bytes;
 
 const MEMBER: &str = ",\"check\":\"";
 const DIGITS: usize = 16;
 
-/// What a checksum says of the text before it.
+/// The result of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seal {
-    /// It fits.
+    /// It matches.
     Whole,
     /// There is none.
     Missing,
@@ -26,7 +27,7 @@ pub(super) fn seal(mut text: Vec<u8>) -> Vec<u8> {
     text
 }
 
-/// Looks at the checksum of an object.
+/// Verifies the checksum of an object.
 pub(super) fn look(text: &str) -> Seal {
     match parts(text) {
         None => Seal::Missing,
@@ -35,7 +36,7 @@ pub(super) fn look(text: &str) -> Seal {
     }
 }
 
-/// The object without its checksum.
+/// Returns the object without its checksum.
 pub(super) fn unsealed(text: &str) -> String {
     parts(text).map_or_else(|| text.to_owned(), |(before, _)| format!("{before}}}"))
 }

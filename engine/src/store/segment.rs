@@ -1,10 +1,11 @@
-//! Segments: append-only logs of keyed records, one a process, so that nothing paid for is lost and concurrent runs need
-//! no lock.
+//! Segments: append-only logs of keyed records, one per process, so that no paid row is lost and runs need no locks.
 //!
-//! A record is `mark (4 bytes) · length (u32) · BLAKE3 of what follows, 8 bytes · stamp (u64) · key (32 bytes) · payload`,
-//! little-endian. The stamp says which of two records of a key is newer: nanoseconds since 1970, more than that where a
-//! clock was set back. A damaged record costs itself alone: reading goes on at the next mark that begins a whole record.
-//! Earlier formats have no stamp, and the first one has no mark: its records are read where they follow a whole record.
+//! A record is `mark (4 bytes) · length (u32) · BLAKE3 of the rest, 8 bytes · stamp (u64) · key (32 bytes) · payload`,
+//! little-endian. Of two records of a key, the one with the higher stamp is newer. A stamp is in nanoseconds since
+//! 1970, or higher if a clock was set back.
+//!
+//! A damaged record affects only itself: reading resumes at the next mark that starts a whole record. Earlier formats
+//! have no stamp. The first format has no mark either; its records are read where they follow a whole record.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
@@ -14,29 +15,29 @@ use std::time::{Duration, SystemTime};
 use super::error::StoreError;
 use crate::fingerprint::{Digest, hash_bytes};
 
-/// What a record begins with: as the length of a record of the first format it would be 4 GB.
+/// First bytes of a record. As the length of a record of the first format, they would mean 4 GB.
 const MARK: [u8; 4] = *b"srm\xc3";
-/// The mark of records without a stamp.
+/// Mark of records without a stamp.
 const UNSTAMPED: [u8; 4] = *b"srm\xff";
-/// Bytes before the payload of a record: mark, length, sum, stamp, key.
+/// Bytes before a record's payload: mark, length, sum, stamp, key.
 pub(super) const HEADER: usize = MARK.len() + 4 + SUM + STAMP + KEY;
-/// The same in the first format.
+/// Bytes before the payload in the first format.
 const UNMARKED: usize = 4 + SUM + KEY;
 const SUM: usize = 8;
 const STAMP: usize = 8;
 const KEY: usize = 32;
-/// No record of the first format was longer: a greater number is a damaged mark.
+/// Limit of records of the first format: a greater number is a damaged mark.
 const LONGEST: u32 = 1 << 30;
-/// The longest last record whose length is made good where it is damaged.
+/// Limit of a last record whose damaged length can be reconstructed.
 const LAST: u64 = 1 << 26;
-/// Where locks do not work, a segment that nobody has written to for that long is nobody's.
+/// Without file locks, a segment that was not written to for this long counts as abandoned.
 const ABANDONED: Duration = Duration::from_hours(24);
-/// Segments that are held open at once; more are read into memory.
+/// Limit of open segment files; further segments are read into memory.
 const HELD: usize = 128;
-/// How often a folder is listed again because another process tidied it meanwhile.
+/// Attempts to list a folder that another process merges meanwhile.
 const LISTINGS: usize = 50;
 
-/// The bytes of a record.
+/// Encodes a record.
 pub(super) fn record(stamp: u64, key: &Digest, payload: &[u8]) -> Result<Vec<u8>, StoreError> {
     let length = u32::try_from(payload.len()).map_err(|error| StoreError::Location(error.to_string()))?;
     let mut record = Vec::with_capacity(HEADER + payload.len());
@@ -58,8 +59,7 @@ fn checksum(summed: &[u8]) -> [u8; SUM] {
     sum
 }
 
-/// One record as it is read: its stamp (0 where it has none), its key, where its payload begins in the file, and its
-/// payload.
+/// A record that was read: stamp (0 if it has none), key, payload, and the payload's position in the file.
 pub(super) struct Found<'r> {
     pub(super) stamp: u64,
     pub(super) key: Digest,
@@ -73,22 +73,22 @@ impl Found<'_> {
     }
 }
 
-/// What reading a segment came to.
+/// Result of reading a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// Where the last whole record ends.
+    /// End of the last whole record.
     pub(super) end: u64,
-    /// Whole records, and their bytes.
+    /// Number of whole records, and their bytes.
     pub(super) records: u64,
     bytes: u64,
-    /// Bytes between whole records that are none, and how many times there are some.
+    /// Damaged bytes between whole records, and the number of such gaps.
     pub(super) lost_bytes: u64,
     pub(super) gaps: u64,
 }
 
 impl Scanned {
-    /// How many records were lost, as far as that can be told: at least one a gap, more where records of the usual size
-    /// would fit into it.
+    /// Estimates the number of lost records: at least one per gap, more if a gap fits several records of the usual
+    /// size.
     pub(super) fn lost_records(&self) -> u64 {
         let usual = self.bytes.checked_div(self.records).unwrap_or(0);
         self.lost_bytes.checked_div(usual).unwrap_or(0).max(self.gaps)
@@ -100,20 +100,19 @@ impl Scanned {
     }
 }
 
-/// Reads all whole records in order. A record that was cut short at the end of the file is not lost: it was never
-/// finished.
+/// Reads all whole records in order. A truncated record at the end of the file is not lost: it was never completed.
 pub(super) fn scan(source: impl Read + Seek, length: u64, each: impl FnMut(&Found<'_>)) -> Scanned {
     scan_from(source, 0, length, each)
 }
 
-/// [`scan`] of what begins at `from`, where a record ends.
+/// Reads like [`scan`], from `from`, where a record ends.
 fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
     let mut reader = BufReader::with_capacity(1 << 18, source);
     let (mut done, mut at, mut record) = (Scanned { end: from, ..Scanned::default() }, from, Vec::new());
     if from > 0 && reader.seek(SeekFrom::Start(from)).is_err() {
         return done;
     }
-    // Another process may append to the file meanwhile: what lies beyond `length` is not looked at.
+    // Another process may append meanwhile: bytes beyond `length` are ignored.
     while at < length {
         match next(&mut reader, length - at, &mut record) {
             Spot::Whole(header) => {
@@ -139,20 +138,20 @@ fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl Fn
     done
 }
 
-/// [`scan`] of a segment that is in memory.
+/// Reads like [`scan`] from memory.
 pub(super) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Found<'_>)) -> Scanned {
     scan(Cursor::new(bytes), bytes.len() as u64, each)
 }
 
-/// What stands at one place of a segment.
+/// What stands at a position of a segment.
 enum Spot {
-    /// A whole record; its bytes before the payload.
+    /// A whole record; the number of bytes before its payload.
     Whole(usize),
-    /// No record. `damaged`: nor the beginning of one whose end was not written.
+    /// No record. `damaged`: not even the beginning of an unfinished one.
     Wrong { damaged: bool },
 }
 
-/// Bytes up to the end of the last whole record.
+/// Returns the number of bytes up to the end of the last whole record.
 pub(super) fn whole_records(bytes: &[u8]) -> usize {
     scan_bytes(bytes, |_| {}).end as usize
 }
@@ -173,7 +172,7 @@ fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Optio
     reader.read_exact(&mut record[UNMARKED..]).ok()?;
     let said = u32::from_le_bytes(record[at - 4..at].try_into().ok()?);
     let most = left.checked_sub(header as u64)?;
-    // Too long for the file: cut short at its end, or the length is what is damaged.
+    // Too long for the file: either truncated, or the length is damaged.
     let length = u64::from(said).min(most);
     if u64::from(said) > most && (header == UNMARKED || most > LAST) {
         return Some(Spot::Wrong { damaged: header == UNMARKED && said > LONGEST });
@@ -184,7 +183,7 @@ fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Optio
     Some(if right { Spot::Whole(header) } else { Spot::Wrong { damaged: u64::from(said) <= most && length == most } })
 }
 
-/// The next place at or after `from` where a mark stands; the reader is there then.
+/// Moves the reader to the next mark at or after `from` and returns its position.
 fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64> {
     reader.seek(SeekFrom::Start(from)).ok()?;
     let (mut at, mut window) = (from, Vec::new());
@@ -201,14 +200,14 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
         if window.len() == before {
             return None;
         }
-        // A mark may lie across two windows.
+        // A mark may span two windows.
         let keep = window.len().saturating_sub(MARK.len() - 1);
         at += keep as u64;
         window.drain(..keep);
     }
 }
 
-/// Files of a folder with one of these extensions, by name; none where there is no folder.
+/// Lists the files of a folder with one of the extensions, by name; none if the folder does not exist.
 pub(super) fn list(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -221,11 +220,11 @@ pub(super) fn list(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, S
     Ok(paths)
 }
 
-/// A segment that is read.
+/// A segment open for reading.
 #[derive(Debug)]
 pub(super) enum Source {
     File(File),
-    /// Of very many segments, only some are held open.
+    /// Of very many segments, only some files are held open.
     Bytes(Vec<u8>),
 }
 
@@ -242,14 +241,14 @@ impl Source {
         })
     }
 
-    /// Reads the whole records that another process has added since the segment ended at `end`; gives where it ends now.
+    /// Reads whole records that another process appended after `end`. Returns the new end.
     pub(super) fn scan_new(&self, end: u64, each: impl FnMut(&Found<'_>)) -> std::io::Result<u64> {
         let Self::File(file) = self else { return Ok(end) };
         let length = file.metadata()?.len();
         Ok(if length > end { scan_from(file, end, length, each).end } else { end })
     }
 
-    /// Bytes of the segment.
+    /// Returns bytes of the segment.
     pub(super) fn read_at(&self, start: u64, length: usize) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => read_at(file, start, length),
@@ -258,8 +257,8 @@ impl Source {
     }
 }
 
-/// Opens all files of a folder with one of these extensions. Another process may put several of them into one meanwhile:
-/// then the folder is listed again, so that no record is missed.
+/// Opens all files of a folder with one of the extensions. If another process merges files meanwhile, the folder is
+/// listed again, so that no record is missed.
 pub(super) fn open_all(folder: &Path, extensions: &[&str]) -> Result<Vec<(PathBuf, Source)>, StoreError> {
     for _ in 0..LISTINGS {
         let paths = list(folder, extensions)?;
@@ -274,21 +273,21 @@ pub(super) fn open_all(folder: &Path, extensions: &[&str]) -> Result<Vec<(PathBu
             _ => {}
         }
     }
-    Err(StoreError::Location(format!("{} changes all the time", folder.display())))
+    Err(StoreError::Location(format!("{} keeps changing", folder.display())))
 }
 
-/// Was nothing merged between two listings? Segments that were begun meanwhile do not count.
+/// Whether nothing was merged between two listings. New segments do not count.
 fn is_untouched(before: &[PathBuf], after: &[PathBuf]) -> bool {
     let begun = |path: &&PathBuf| {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        // Merged ones are named by their content.
+        // Merged segments are named by their content.
         name.contains('-') && path.extension().is_none_or(|extension| extension != "merging")
     };
     before.iter().all(|path| after.contains(path))
         && after.iter().filter(|path| !before.contains(path)).all(|path| begun(&path))
 }
 
-/// The segment that this process writes, made with its first record.
+/// The segment that this process writes, created with its first record.
 #[derive(Debug)]
 pub(super) struct OwnSegment {
     folder: PathBuf,
@@ -297,7 +296,7 @@ pub(super) struct OwnSegment {
     open: Option<Open>,
 }
 
-/// A file that is written.
+/// A file being written.
 #[derive(Debug)]
 struct Open {
     file: File,
@@ -307,13 +306,13 @@ struct Open {
 }
 
 impl OwnSegment {
-    /// `name` is one that no other process on this machine has.
+    /// Creates a segment; `name` must be unique on this machine.
     pub(super) fn new(folder: &Path, name: String, extension: &'static str) -> Self {
         Self { folder: folder.to_owned(), name, extension, open: None }
     }
 
-    /// Adds a record: it is on its way to disk when this returns, and survives the death of the process. Gives where its
-    /// payload begins in the file at [`Self::path`].
+    /// Appends a record, which then survives the death of the process. Returns the position of its payload in the file
+    /// at [`Self::path`].
     pub(super) fn append(&mut self, stamp: u64, key: &Digest, payload: &[u8]) -> Result<u64, StoreError> {
         let record = record(stamp, key, payload)?;
         loop {
@@ -328,8 +327,8 @@ impl OwnSegment {
                 open.length += record.len() as u64;
                 return Ok(open.length - payload.len() as u64);
             }
-            // A segment that another process took for a dead one's may lack this record, not those before it; and half a
-            // record is damage. Either way, go on in a new one.
+            // If another process merged the segment, only this record may be missing there; after a failed write, half
+            // a record is damage. Either way, continue in a new segment.
             self.open = None;
             if let Some(error) = failed {
                 return Err(error);
@@ -344,9 +343,9 @@ impl OwnSegment {
             let path = folder.join(format!("{name}-{serial}.{extension}"));
             match File::create_new(&path) {
                 Ok(file) => {
-                    // Held while the process lives: others see that the segment still grows.
+                    // Held while the process lives: shows others that the segment still grows.
                     if let Err(error) = file.try_lock() {
-                        tracing::debug!("no lock on {}: {error}", path.display());
+                        tracing::debug!("cannot lock {}: {error}", path.display());
                     }
                     let inode = inode_of(file.metadata()).unwrap_or_default();
                     return Ok(Open { file, path, inode, length: 0 });
@@ -357,7 +356,7 @@ impl OwnSegment {
         }
     }
 
-    /// The file, once there is one.
+    /// Returns the file once it exists.
     pub(super) fn path(&self) -> Option<&Path> {
         self.open.as_ref().map(|open| open.path.as_path())
     }
@@ -371,10 +370,10 @@ impl OwnSegment {
     }
 }
 
-/// Removes a file that holds nothing new. One that stays does no harm.
+/// Removes a file without new content. If that fails, it is harmless.
 pub(super) fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::debug!("left {} behind: {error}", path.display());
+        tracing::debug!("cannot remove {}: {error}", path.display());
     }
 }
 
@@ -388,13 +387,14 @@ fn inode_of(metadata: std::io::Result<fs::Metadata>) -> Option<u64> {
     metadata.ok().map(|_| 0)
 }
 
-/// The segment's file, if no living process writes to it. While it is held, nobody else takes it for abandoned.
+/// Returns the segment's file if no running process writes to it. While it is held, no other process considers it
+/// abandoned.
 pub(super) fn abandoned(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     match file.try_lock() {
         Ok(()) => Some(file),
         Err(TryLockError::WouldBlock) => None,
-        // A file system without locks: only age tells.
+        // Without file locks, only age decides.
         Err(TryLockError::Error(_)) => {
             let age = SystemTime::now().duration_since(file.metadata().ok()?.modified().ok()?).ok()?;
             (age > ABANDONED).then_some(file)

@@ -1,6 +1,7 @@
-//! Writes one output table as Parquet parts. Where it is cut is decided by its rows alone: the same rows give the same
-//! bytes however the kernel cut its batches and however many threads encode them, and a row that changes changes its
-//! part only.
+//! Writes one output table as Parquet parts. The rows alone determine where it is cut.
+//!
+//! Equal rows give equal bytes, however the kernel batches them and however many threads encode them. A changed row
+//! changes only its own part.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,40 +19,40 @@ use super::part::{BATCH_ROWS, logical_bytes, write_part};
 use crate::fingerprint::is_boundary;
 use crate::operator::OperatorError;
 
-/// A part has at least so many rows, unless it is the last one or its rows are large.
+/// Minimum rows of a part, unless it is the last one or its rows are large.
 pub(super) const PART_LEAST_ROWS: usize = 2048;
-/// And at most so many.
+/// Maximum rows of a part.
 const PART_MOST_ROWS: usize = 16_384;
-/// A part ends after the batch with which its values pass so many bytes, before encoding.
+/// A part ends after the batch in which its values exceed this many bytes, before encoding.
 const PART_BYTES: usize = 32 << 20;
 
 type Encoded = Result<Part, OperatorError>;
 
-/// A table while it is written.
+/// A table being written.
 pub(super) struct TableWriter {
     folder: PathBuf,
     kind: RecordKind,
     schema: SchemaRef,
     coalescer: BatchCoalescer,
-    /// Batches of the part that is being gathered, their bytes and rows (with those still in the coalescer).
+    /// Batches of the current part, their bytes and rows (including those in the coalescer).
     part: Vec<RecordBatch>,
     part_bytes: usize,
     part_rows: usize,
     rows: u64,
     parts: Vec<Slot>,
-    /// Parts before this one are finished.
+    /// Parts before this index are finished.
     waited: usize,
     refitted: bool,
 }
 
-/// A part that is finished, or on its way.
+/// A finished part, or one being encoded.
 enum Slot {
     Finished(Part),
     Encoding(Receiver<Encoded>),
 }
 
 impl TableWriter {
-    /// A table whose folder is made for its first part.
+    /// Creates a table. Its folder is created with the first part.
     pub(super) fn new(folder: PathBuf, kind: RecordKind, schema: &SchemaRef) -> Self {
         Self {
             folder,
@@ -79,17 +80,17 @@ impl TableWriter {
         &self.folder
     }
 
-    /// Rows written so far.
+    /// Returns the number of rows written so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Parts so far, counting the one that is being gathered if it has rows.
+    /// Returns the number of parts, including the current one if it has rows.
     pub(super) fn part_count(&self) -> usize {
         self.parts.len() + usize::from(self.part_rows > 0)
     }
 
-    /// Has a batch been made to fit since this was asked last?
+    /// Whether a batch was adapted since the last call.
     pub(super) fn take_refitted(&mut self) -> bool {
         std::mem::take(&mut self.refitted)
     }
@@ -109,7 +110,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// The end of the rows from `start` on that go to the encoder together, and whether the last of them ends a part.
+    /// Returns the end of the rows from `start` that go to the encoder together, and whether they end a part.
     fn next_step(&self, batch: &RecordBatch, start: usize) -> (usize, bool) {
         let room = BATCH_ROWS - self.part_rows % BATCH_ROWS;
         let end = batch.num_rows().min(start + room);
@@ -135,7 +136,7 @@ impl TableWriter {
         }
     }
 
-    /// All batches of a port have the columns of its first one; nullability may differ.
+    /// Adapts a batch to the port's columns. All batches have the columns of the first one; nullability may differ.
     fn fit(&mut self, port: &str, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
         if batch.schema().fields() == self.schema.fields() {
             return Ok(batch.clone());
@@ -151,7 +152,7 @@ impl TableWriter {
         })
     }
 
-    /// Ends the part that is being gathered, if it has rows.
+    /// Ends the current part if it has rows.
     pub(super) fn cut(&mut self) -> Result<(), OperatorError> {
         if self.part_rows == 0 {
             return Ok(());
@@ -168,7 +169,7 @@ impl TableWriter {
         }
         let (folder, schema) = (self.folder.clone(), Arc::clone(&self.schema));
         let (sender, receiver) = sync_channel(1);
-        // The receiver is gone only when the node has already failed.
+        // The receiver is gone only if the node has already failed.
         rayon::spawn(move || drop(sender.send(write_part(&folder, name, &schema, &batches))));
         self.parts.push(Slot::Encoding(receiver));
         Ok(())
@@ -184,7 +185,7 @@ impl TableWriter {
     fn wait_for_oldest(&mut self) -> Result<(), OperatorError> {
         if let Some(slot) = self.parts.get_mut(self.waited) {
             if let Slot::Encoding(receiver) = slot {
-                let died = |_| OperatorError::engine("a thread that encodes Parquet died");
+                let died = |_| OperatorError::engine("a Parquet encoder thread panicked");
                 *slot = Slot::Finished(receiver.recv().map_err(died)??);
             }
             self.waited += 1;
@@ -192,7 +193,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Takes a finished part of another artifact over, as it is.
+    /// Links a finished part of another artifact.
     pub(super) fn adopt(&mut self, from: &Path, part: &Part) -> Result<(), OperatorError> {
         self.cut()?;
         self.make_folder()?;
@@ -210,16 +211,16 @@ impl TableWriter {
         &self.schema
     }
 
-    /// The finished parts.
+    /// Returns the finished parts.
     pub(super) fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
         let open_table = self.kind == RecordKind::Table && !self.schema.fields().is_empty();
         if self.part_rows > 0 && self.waited == self.parts.len() {
-            // Nothing else is under way: no other thread is needed.
+            // Nothing else is being encoded, so no other thread is needed.
             self.make_folder()?;
             let (name, batches) = self.take_part()?;
             self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
         } else if self.part_count() == 0 && open_table {
-            // An open table without rows still has columns.
+            // A table of kind `table` without rows still has columns.
             self.make_folder()?;
             self.parts.push(Slot::Finished(write_part(&self.folder, part_name(0), &self.schema, &[])?));
         }

@@ -1,5 +1,6 @@
-//! What collections took: a line each, written before anything goes, so that of a collected result it can be said when it
-//! went and by which collection.
+//! Log of collections: one line each, written before anything is removed.
+//!
+//! For every collected result, it records when and by which collection it was removed.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -18,17 +19,17 @@ pub struct Collection {
     pub id: String,
     /// Unix time in seconds.
     pub time: f64,
-    /// What it was told to keep.
+    /// The policy that it applied.
     pub kept: String,
-    /// Results that it took.
+    /// Results that it collected.
     pub keys: Vec<NodeKey>,
-    /// Runs whose records it took.
+    /// Runs whose records it removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<String>,
 }
 
 impl Collection {
-    /// As it is written.
+    /// Returns the line of the log.
     pub(super) fn line(&self) -> Result<Vec<u8>, StoreError> {
         let line = serde_json::to_vec(self).map_err(|error| StoreError::Location(error.to_string()))?;
         let mut line = seal(line);
@@ -36,7 +37,7 @@ impl Collection {
         Ok(line)
     }
 
-    /// As it was written; `None` when it was damaged since.
+    /// Parses a line of the log; `None` if it is damaged.
     pub(super) fn parse(line: &str) -> Option<Self> {
         if look(line) == Seal::Broken { None } else { serde_json::from_str(line).ok() }
     }
@@ -47,7 +48,7 @@ impl Store {
         self.root().join("collected").join("collections.jsonl")
     }
 
-    /// Writes down what a collection is about to take.
+    /// Records what a collection is about to remove.
     pub(super) fn note_collection(&self, collection: &Collection) -> Result<(), StoreError> {
         let path = self.collections_path();
         let folder = path.parent().unwrap_or(self.root());
@@ -58,7 +59,7 @@ impl Store {
         written.map_err(StoreError::io("write", &path))
     }
 
-    /// All collections, oldest first. Damaged lines are left out.
+    /// Returns all collections, oldest first. Damaged lines are skipped.
     #[must_use]
     pub fn collections(&self) -> Vec<Collection> {
         let text = fs::read(self.collections_path()).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Checks that no two rows of a table share an id, where the kind of the rows promises it.
+//! Checks that no two rows of a table share an id, for record kinds that require unique ids.
 //!
-//! Runs over the finished parts, so it sees every row whoever wrote it: a kernel, a worker, or an earlier run whose part
-//! was linked. Memory is bounded: at most [`HASHES`] hashes are held; a longer table is read several times.
+//! The check runs over the finished parts, so it covers every row: from a kernel, a worker, or a linked part of an
+//! earlier run. Memory is bounded: at most [`HASHES`] hashes at a time; a longer table is read several times.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,9 +17,9 @@ use super::error::StoreError;
 use crate::fingerprint::mark;
 use crate::operator::OperatorError;
 
-/// Hashes of ids in memory at a time (64 MiB).
+/// Limit of id hashes in memory (64 MiB).
 const HASHES: u64 = 8 << 20;
-/// Characters of a column's text that an error shows.
+/// Limit of characters of a column in an error.
 const SHOWN: usize = 60;
 const HELP: &str = "give each source ids of its own: `id_prefix: NAME-` in `read`, or `'NAME-' || id AS id` in `sql`; \
                     rows that are equal are merged by `dedup` with `by: [id]`";
@@ -32,17 +32,17 @@ pub(super) struct Table<'a> {
     pub(super) parts: &'a [Part],
 }
 
-/// A row, as an error shows it.
+/// A row as shown in an error.
 struct Row {
     number: u64,
     text: String,
 }
 
 impl Table<'_> {
-    /// Fails when two rows share an id.
+    /// Fails if two rows share an id.
     ///
     /// # Errors
-    /// With the id, both rows and what to do; also when a part cannot be read.
+    /// With the id, both rows and advice. Also if a part cannot be read.
     pub(super) fn check_ids(&self) -> Result<(), OperatorError> {
         self.check_with(HASHES)
     }
@@ -76,8 +76,8 @@ impl Table<'_> {
         Ok(hashes.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect())
     }
 
-    /// Fails for the first row, in their order, whose id another row has too. Hashes of different ids are hardly ever
-    /// equal, so the first suspect is looked up and seldom a second one.
+    /// Fails for the first row, in row order, whose id occurs again. Hashes rarely collide, so usually only one suspect
+    /// is looked up.
     fn check_exactly(&self, column: &str, suspected: impl Fn(&str) -> bool) -> Result<(), OperatorError> {
         let mut failure = Ok(());
         self.ids(column, |ids| {
@@ -100,7 +100,7 @@ impl Table<'_> {
         Err(OperatorError::data(message).with_help(HELP))
     }
 
-    /// The first two rows with an id, numbered from 1.
+    /// Returns the first two rows with an id, numbered from 1.
     fn rows_with(&self, column: &str, id: &str) -> Result<Vec<Row>, OperatorError> {
         let (mut rows, mut before) = (Vec::new(), 0);
         for part in self.parts {
@@ -119,7 +119,7 @@ impl Table<'_> {
         Ok(rows)
     }
 
-    /// Hands on the ids, batch by batch, until told to stop.
+    /// Passes the ids to `each`, batch by batch, until it returns false.
     fn ids(&self, column: &str, mut each: impl FnMut(&StringArray) -> bool) -> Result<(), OperatorError> {
         for part in self.parts {
             for batch in reader(&self.folder.join(&part.name), Some(column))? {
@@ -142,7 +142,7 @@ fn reader(path: &Path, column: Option<&str>) -> Result<Batches, OperatorError> {
     Ok(builder.with_projection(mask).build()?)
 }
 
-/// The first texts of a row beside its id: enough to see whether two rows are the same.
+/// Returns the first texts of a row besides its id: enough to see whether two rows are equal.
 fn describe(batch: &RecordBatch, id: &str, row: usize) -> String {
     let schema = batch.schema();
     let texts = schema.fields().iter().zip(batch.columns());

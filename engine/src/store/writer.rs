@@ -24,27 +24,27 @@ use super::unique::Table;
 use crate::fingerprint::RowKey;
 use crate::operator::{OperatorError, OutputSink, PortType, Redactor};
 
-/// What a node wrote.
+/// The committed outputs of a node.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Committed outputs by port.
     pub outputs: IndexMap<String, OutputRecord>,
-    /// Figures recorded.
+    /// Recorded metrics.
     pub figures: BTreeMap<String, f64>,
-    /// Text for people.
+    /// Human-readable summary.
     pub summary: String,
-    /// What was made of each part of the row input, where that can be used again.
+    /// Outputs for each part of the row input, if they can be reused.
     pub blocks: Vec<(RowKey, Block)>,
 }
 
-/// Parts of each port that one block made.
+/// Output parts of each port for one block.
 struct OpenBlock {
     key: RowKey,
     rows: u64,
     parts: BTreeMap<String, Range<usize>>,
 }
 
-/// The outputs of one node while it runs.
+/// The outputs of a running node.
 pub struct StoreSink {
     store: Store,
     folder: PathBuf,
@@ -56,16 +56,16 @@ pub struct StoreSink {
     limit_reached: bool,
     redactor: Redactor,
     blocks: Vec<OpenBlock>,
-    /// Parts of each port before the current block.
+    /// Number of parts of each port before the current block.
     block_start: BTreeMap<String, usize>,
     /// Parts of the tables committed so far.
     committed: BTreeMap<String, Vec<Part>>,
-    /// Were parts of other artifacts taken over?
+    /// Whether parts of other artifacts were linked.
     adopted: bool,
 }
 
 impl StoreSink {
-    /// A sink for those ports. Folders are made when something is written to them.
+    /// Creates a sink for the ports. Folders are created with the first write.
     #[must_use]
     pub fn new(store: &Store, ports: IndexMap<String, PortType>) -> Self {
         let folder = store.temporary();
@@ -89,44 +89,44 @@ impl StoreSink {
         }
     }
 
-    /// Where an output is written, before it goes to its place: all beside each other under `tmp/`, for the less there
-    /// is to make and remove the better (ext4 passes over every file removed in the last seconds when it makes one).
+    /// Returns the temporary folder of an output. All are siblings under `tmp/`, to create and remove few folders: when
+    /// creating one, ext4 scans all files removed in the last seconds.
     fn output_folder(&self, port: &str) -> PathBuf {
         let mut path = self.folder.clone().into_os_string();
         path.push(format!("-{port}"));
         path.into()
     }
 
-    /// Takes at most so many rows for each table: once the first one is full, writing it fails.
+    /// Limits each table to a number of rows. Once the first table is full, writing to it fails.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Strikes secrets out of rejects and summaries: their texts come from outside.
+    /// Removes secrets from rejects and summaries, whose texts come from outside.
     #[must_use]
     pub fn with_redactor(mut self, redactor: Redactor) -> Self {
         self.redactor = redactor;
         self
     }
 
-    /// Was a write refused because the limit is reached?
+    /// Whether a write was refused because of the limit.
     #[must_use]
     pub fn limit_reached(&self) -> bool {
         self.limit_reached
     }
 
-    /// Where a folder for temporary files may be made; removed with the sink.
+    /// Returns the path for a folder of temporary files; removed with the sink.
     #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.folder.clone()
     }
 
-    /// Ends what is made of one part of the row input: the outputs are cut here, and can be used again under `key`.
+    /// Ends a block of the row input: cuts the outputs here, so that they can be reused under `key`.
     ///
     /// # Errors
-    /// When an output cannot be written.
+    /// Fails if an output cannot be written.
     pub fn end_block(&mut self, key: RowKey, rows: u64) -> Result<(), OperatorError> {
         let mut refitted = false;
         let mut parts = BTreeMap::new();
@@ -136,18 +136,17 @@ impl StoreSink {
             let start = self.block_start.insert(port.clone(), table.part_count()).unwrap_or_default();
             parts.insert(port.clone(), start..table.part_count());
         }
-        // A batch that was made to fit the one before it would not have the same bytes elsewhere.
+        // A batch that was adapted to the previous one would have other bytes elsewhere.
         if !refitted && rows >= PART_LEAST_ROWS as u64 {
             self.blocks.push(OpenBlock { key, rows, parts });
         }
         Ok(())
     }
 
-    /// Takes over what was made of a part of the row input before; false when the outputs differ in their columns, and
-    /// nothing was done.
+    /// Links the cached outputs of a block. Returns false and does nothing if the outputs have different columns.
     ///
     /// # Errors
-    /// When a file is gone.
+    /// Fails if a file is missing.
     pub fn adopt_block(&mut self, key: RowKey, block: &Block) -> Result<bool, OperatorError> {
         if !self.block_fits(block)? {
             return Ok(false);
@@ -165,7 +164,7 @@ impl StoreSink {
         Ok(true)
     }
 
-    /// Do the block's parts have the columns of the outputs? Opens outputs that nothing was written to.
+    /// Whether the block's parts have the columns of the outputs. Opens outputs that nothing was written to.
     fn block_fits(&mut self, block: &Block) -> Result<bool, OperatorError> {
         for (port, parts) in &block.outputs {
             let Some((artifact, part)) = parts.first() else { continue };
@@ -183,10 +182,10 @@ impl StoreSink {
         Ok(true)
     }
 
-    /// Flushes everything to disk and moves it to its place. Nothing is visible before.
+    /// Flushes everything to disk and moves it into place. Nothing is visible before.
     ///
     /// # Errors
-    /// When something cannot be written.
+    /// Fails if something cannot be written.
     pub fn commit(mut self) -> Result<Written, OperatorError> {
         let ports = self.ports.clone();
         for (port, port_type) in &ports {
@@ -228,22 +227,22 @@ impl StoreSink {
         self.place(&folder, Artifact { artifact_type: port_type.into(), parts })
     }
 
-    /// Moves a finished folder to the place that its content names.
+    /// Moves a finished folder to the path given by its content.
     fn place(&self, folder: &Path, artifact: Artifact) -> Result<OutputRecord, OperatorError> {
         let id = artifact.id();
         let (rows, bytes) = (artifact.rows(), artifact.bytes());
         let artifact_type: ArtifactType = artifact.artifact_type.clone();
         let target = self.store.artifact_folder(&id);
-        // What lies there is only kept if it is as good as what was just written.
+        // An existing artifact is kept only if it is intact.
         if self.store.read_whole(&id).is_err() {
             self.store.discard(&id)?;
             if artifact.parts.is_empty() {
-                // A table without rows has no file, and perhaps no folder yet.
+                // A table without rows has no files, and perhaps no folder yet.
                 fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
             }
             write_description(folder, &artifact)?;
             match self.store.rename(folder, &target) {
-                // Parts that were adopted from other artifacts were not read.
+                // Parts linked from other artifacts were not read.
                 Ok(()) if self.adopted => {}
                 Ok(()) => self.store.note_intact(id),
                 // Another process committed the same content first.
@@ -261,7 +260,7 @@ impl Drop for StoreSink {
         for folder in outputs.chain([self.folder.clone()]) {
             match fs::remove_dir_all(&folder) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::debug!("left {} behind: {error}", folder.display());
+                    tracing::debug!("cannot remove {}: {error}", folder.display());
                 }
                 _ => {}
             }
@@ -319,7 +318,7 @@ impl OutputSink for StoreSink {
     }
 }
 
-/// The rows with secrets struck out of their texts.
+/// Removes secrets from the texts of rows.
 fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, OperatorError> {
     let column = |column: &ArrayRef| match column.as_string_opt::<i32>() {
         Some(texts) => {
@@ -330,7 +329,7 @@ fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, Opera
     Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
 }
 
-/// The kind's columns first, then the extra ones.
+/// Returns the kind's columns first, then the extra ones.
 fn with_kind(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     if kind == RecordKind::Table {
         return Ok(batch.clone());
@@ -351,15 +350,15 @@ fn with_kind(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Opera
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-/// Rows as they are stored: the kind's columns first, plain types.
+/// Returns rows as they are stored: the kind's columns first, plain types.
 ///
 /// # Errors
-/// When they do not fit the kind.
+/// Fails if they do not fit the kind.
 pub fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     plain(&with_kind(kind, batch)?)
 }
 
-/// Without view types and metadata, which are matters of execution.
+/// Removes view types and metadata, which only matter for execution.
 fn plain(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let schema = batch.schema();
     let mut fields = Vec::with_capacity(schema.fields().len());
@@ -391,7 +390,7 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
     let mut names = Vec::new();
     let mut pending = vec![folder.to_owned()];
     while let Some(current) = pending.pop() {
-        // Listed before anything changes there.
+        // Lists the folder completely before anything changes.
         let entries = fs::read_dir(&current).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         for entry in entries.map_err(StoreError::io("read", &current))? {
             let path = entry.path();
@@ -404,9 +403,7 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
                 File::open(&path).and_then(|file| file.sync_data()).map_err(StoreError::io("flush", &path))?;
                 let name = path.strip_prefix(folder).unwrap_or(&path);
                 if name == Path::new("artifact.json") {
-                    return Err(OperatorError::engine(
-                        "`artifact.json` is the store's own file: give yours another name",
-                    ));
+                    return Err(OperatorError::engine("`artifact.json` is reserved for the store: use another name"));
                 }
                 names.push(name.to_string_lossy().replace('\\', "/"));
             }
@@ -416,10 +413,10 @@ fn tree_parts(folder: &Path) -> Result<Vec<Part>, OperatorError> {
     names.into_iter().map(|name| file_part(folder, name, 0)).collect()
 }
 
-/// Puts the file that a link leads to in the link's place: an artifact holds regular files alone.
+/// Replaces a link by the file it points to: an artifact contains regular files only.
 fn resolve_link(path: &Path) -> Result<(), OperatorError> {
     if !path.is_file() {
-        let message = format!("the output folder holds what is neither file nor folder: {}", path.display());
+        let message = format!("the output folder contains what is neither file nor folder: {}", path.display());
         return Err(OperatorError::data(message).with_help("write files and folders, or links to files"));
     }
     let mut copy = path.to_owned().into_os_string();
@@ -433,7 +430,7 @@ fn write_description(folder: &Path, artifact: &Artifact) -> Result<(), OperatorE
     let text = serde_json::to_vec_pretty(artifact).map_err(|error| OperatorError::engine(error.to_string()))?;
     let mut file = File::create(&path).map_err(StoreError::io("create", &path))?;
     std::io::Write::write_all(&mut file, &text).map_err(StoreError::io("write", &path))?;
-    // Not flushed: a torn description is found by its name, the digest of what it says, and is a miss.
+    // Not flushed: a torn description does not match its digest and is a cache miss.
     Ok(())
 }
 
@@ -541,7 +538,7 @@ mod tests {
         for nowhere in [".", "nothing"] {
             assert!(made(nowhere).unwrap_err().message.contains("neither file nor folder"), "{nowhere}");
         }
-        // What appears in the folder later is damage.
+        // Files added to the folder later are damage.
         fs::write(store.artifact_folder(&id).join("three"), "more").unwrap();
         assert_eq!(store.check(&id), Err(super::super::Damage::Corrupt));
         assert!(store.open_input(&id).is_err());

@@ -1,5 +1,6 @@
-//! The one place outside of the engine that starts programs: spawn, watch, stop with all that they started, and say how
-//! they ended.
+//! Runs external programs: spawns, supervises and kills them with all their descendants, and reports how they ended.
+//!
+//! Nothing else outside the engine starts programs.
 
 mod sources;
 mod words;
@@ -17,30 +18,30 @@ use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 
 pub use sources::{Command, named, unseen};
 
-/// Lines of its log that an error message shows.
+/// Lines of the program's log in an error message.
 const TAIL: usize = 20;
-/// Longest line that is kept, in bytes.
+/// Longest stored line in bytes.
 const LINE: usize = 8192;
-/// How often cancellation and the time limit are looked at.
+/// How often cancellation and the time limit are checked.
 const WATCH: Duration = Duration::from_millis(50);
-/// What every program sees of the environment.
+/// Environment variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
-/// The language that programs work in: it decides how they sort and print, and no key knows it.
+/// The locale of programs. It decides how they sort and print, and no cache key contains it.
 const LANGUAGE: (&str, &str) = ("LANG", "C.UTF-8");
 
-/// What to run.
+/// A program to run.
 pub struct Program<'a> {
     /// Program and arguments.
     pub command: &'a [String],
-    /// Variables made for it.
+    /// Variables set for the program.
     pub given: BTreeMap<String, String>,
-    /// Variables passed through.
+    /// Variables passed through from the environment.
     pub allowed: &'a [String],
-    /// Time limit; 0: none.
+    /// Timeout in seconds (0 = none).
     pub seconds: u64,
 }
 
-/// A running program, in a process group of its own. Dropped before its end, it is killed with all that it started.
+/// A running program in its own process group. Dropping it early kills the program and all its descendants.
 pub struct Running {
     pub process: Child,
     name: String,
@@ -49,10 +50,10 @@ pub struct Running {
 }
 
 impl Program<'_> {
-    /// Starts it in the pipeline's working directory, with pipes for its output.
+    /// Starts the program in the pipeline's working directory, with pipes for its output.
     ///
     /// # Errors
-    /// When it is not there or may not be run.
+    /// Fails if it is missing or not executable.
     pub fn start(&self, stdin: Stdio, context: &Context) -> Result<Running, OperatorError> {
         let name = self.command.first().cloned().unwrap_or_default();
         let passed = ALWAYS.into_iter().chain(self.allowed.iter().map(String::as_str));
@@ -62,7 +63,7 @@ impl Program<'_> {
             .env_clear()
             .env(LANGUAGE.0, LANGUAGE.1)
             .envs(passed)
-            // Folders of modules are sources: nothing is written into them.
+            // Module folders are sources: the program must not write into them.
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs(&self.given)
             .current_dir(context.resolve("."))
@@ -78,11 +79,10 @@ impl Program<'_> {
 }
 
 impl Running {
-    /// Watches over it while `talk` talks with it, which must wait for its end.
+    /// Supervises the program while `talk` communicates with it; `talk` must wait for its end.
     ///
     /// # Errors
-    /// Interrupted, out of time, or an end that is no success (told with the log's tail): the first of these that
-    /// applies.
+    /// Cancelled, timed out, or unsuccessful end (with the tail of the log); the first that applies.
     pub fn watched<T>(
         mut self,
         context: &Context,
@@ -116,16 +116,16 @@ fn cannot_start(name: &str, error: &std::io::Error) -> OperatorError {
     }
 }
 
-/// Names of environment variables that cannot be any, with their places below `path`.
+/// Reports invalid names of environment variables, with their positions below `path`.
 pub fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
     let wrong = names.iter().enumerate().filter(|(_, name)| name.is_empty() || name.contains(['=', '\0']));
     wrong.map(move |(place, _)| {
-        ParamIssue::new(format!("{path}.{place}"), "is not the name of a variable")
-            .with_help("write names only; their values come from the environment of the run")
+        ParamIssue::new(format!("{path}.{place}"), "is not a variable name")
+            .with_help("write names only; the values come from the run's environment")
     })
 }
 
-/// Entries of `writes` that cannot be any, with their places below `path`.
+/// Reports invalid entries of `writes`, with their positions below `path`.
 pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
     sources::wrong_writes(writes).map(move |place| {
         ParamIssue::new(format!("{path}.{place}"), "the working directory lies in it, so the key would see no file")
@@ -133,7 +133,7 @@ pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<It
     })
 }
 
-/// What a program says: every line goes to the node's log, the last ones are kept.
+/// The program's output: every line goes to the node's log, the last lines are stored.
 pub struct Log<'a> {
     context: &'a Context,
     tail: Mutex<VecDeque<String>>,
@@ -144,7 +144,7 @@ impl<'a> Log<'a> {
         Self { context, tail: Mutex::default() }
     }
 
-    /// Takes all lines, to the end of the pipe. What a terminal would write over (progress bars) is left out.
+    /// Reads all lines to the end of the pipe. Skips lines that a terminal would overwrite (progress bars).
     pub fn listen(&self, pipe: impl Read) {
         let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
         while let Ok(Some(ended)) = next_line(&mut pipe, &mut line) {
@@ -161,21 +161,21 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     fn tail(&self) -> VecDeque<String> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What comes after a line.
+/// How a line ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineEnd {
     Another,
-    /// A carriage return alone: what follows is written over it.
+    /// A carriage return alone: the next text overwrites the line.
     WrittenOver,
 }
 
-/// The next line without its end; none at the end of the pipe.
+/// Reads the next line without its end. `None` at the end of the pipe.
 fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<LineEnd>> {
     line.clear();
     loop {
@@ -197,7 +197,7 @@ fn next_line(pipe: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Opt
     }
 }
 
-/// A carriage return with a line feed behind it ends a line as any other.
+/// A carriage return followed by a line feed is an ordinary line end.
 fn after_return(pipe: &mut impl BufRead) -> std::io::Result<LineEnd> {
     if pipe.fill_buf()?.first() != Some(&b'\n') {
         return Ok(LineEnd::WrittenOver);
@@ -213,9 +213,9 @@ fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(
     let (how, signal) = match (ended.code(), ended.signal()) {
         (Some(code), _) => (format!("ended with exit code {code}"), signal_of_code(code)),
         (None, Some(signal)) => (format!("was killed by signal {signal}"), Some(signal)),
-        (None, None) => ("did not end well".to_owned(), None),
+        (None, None) => ("ended abnormally".to_owned(), None),
     };
-    let said = if tail.is_empty() { ", without a word".to_owned() } else { format!(":\n{}", indented(tail)) };
+    let said = if tail.is_empty() { " and wrote no output".to_owned() } else { format!(":\n{}", indented(tail)) };
     let message = format!("`{name}` {how}{said}");
     if let Some(help) = out_of_memory(signal, tail) {
         let passed_on = signal.filter(|_| ended.code().is_some());
@@ -223,11 +223,10 @@ fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(
             .map_or_else(String::new, |signal| format!(" (a program of its own was killed by signal {signal})"));
         return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{said}")).with_help(help));
     }
-    Err(OperatorError::pipeline(message)
-        .with_help("what it wrote is in the log of this node; `searchmill logs` shows all of it"))
+    Err(OperatorError::pipeline(message).with_help("its output is in the node's log: `searchmill logs`"))
 }
 
-/// The signal that ended a program's own program: shells say 128 + signal, Python's `sys.exit(-signal)` 256 - signal.
+/// Returns the signal behind an exit code: shells use 128 + signal, Python's `sys.exit(-signal)` 256 - signal.
 fn signal_of_code(code: i32) -> Option<i32> {
     match code {
         129..=159 => Some(code - 128),
@@ -236,7 +235,7 @@ fn signal_of_code(code: i32) -> Option<i32> {
     }
 }
 
-/// Words of frameworks that had no memory left.
+/// Messages of frameworks that ran out of memory.
 const OUT_OF_MEMORY: [&str; 6] = [
     "OutOfMemoryError",
     "CUDA out of memory",
@@ -246,14 +245,14 @@ const OUT_OF_MEMORY: [&str; 6] = [
     "Cannot allocate memory",
 ];
 
-/// Advice, where a program that failed had no memory left: it said so, or was killed by what only the system sends.
+/// Returns advice if the program ran out of memory: its log says so, or the kernel killed it.
 fn out_of_memory(signal: Option<i32>, tail: &VecDeque<String>) -> Option<&'static str> {
     if tail.iter().any(|line| OUT_OF_MEMORY.iter().any(|words| line.contains(words))) {
-        return Some("give it less to do at once (a smaller batch on a device, shorter texts), or more memory");
+        return Some("give it less work at a time (smaller device batches, shorter texts) or more memory");
     }
     (signal == Some(9)).then_some(
-        "nobody but the system sends signal 9 by itself: most likely the machine had no memory left. Give it less to do at \
-         once, or the machine more memory",
+        "signal 9 usually means that the machine had no memory left. Give the program less work at a time, or the \
+         machine more memory",
     )
 }
 
@@ -261,14 +260,14 @@ fn indented(lines: &VecDeque<String>) -> String {
     lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A shell that waits for a word. If it hears its pipe's end first, this process is gone, however that came about, and
-/// it kills the program's process group.
+/// A shell that kills the program's process group if this process dies. It waits for a word on its pipe; the end of the
+/// pipe without one means that this process is gone.
 struct Guard {
     shell: Option<(Child, ChildStdin)>,
 }
 
 impl Guard {
-    /// Where there is no shell, there is no guard: the program still ends with an orderly run.
+    /// Without a shell there is no guard: the program still ends with an orderly run.
     fn of(group: u32) -> Self {
         let script = format!("read word || kill -KILL -{group}");
         let mut shell = std::process::Command::new("/bin/sh");
@@ -278,10 +277,10 @@ impl Guard {
         Self { shell }
     }
 
-    /// The program has ended by itself.
+    /// Ends the guard: the program has ended by itself.
     fn relieve(&mut self) {
         if let Some((mut shell, mut pipe)) = self.shell.take() {
-            // A shell that is gone already is as good.
+            // A shell that has ended already is fine.
             drop(pipe.write_all(b"done\n"));
             drop(pipe);
             drop(shell.wait());
@@ -298,7 +297,7 @@ impl Drop for Guard {
     }
 }
 
-/// Stops the program when the run is cancelled or its time is up.
+/// Kills the program when the run is cancelled or its time is up.
 struct Watch<'a> {
     context: &'a Context,
     group: u32,
@@ -330,7 +329,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Kills the program and all that it started: the process group has the program's own id.
+    /// Kills the program and all its descendants: the process group has the program's id.
     fn kill(&self) {
         let command = format!("kill -KILL -{}", self.group);
         let killed = std::process::Command::new("/bin/sh").args(["-c", &command]).stderr(Stdio::null()).status();

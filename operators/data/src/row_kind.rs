@@ -1,4 +1,4 @@
-//! The record kind of rows, as `as:` names it in YAML.
+//! The record kind of rows, as named by `as:` in YAML.
 
 use schemars::JsonSchema;
 use searchmill_schemas::RecordKind;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
-    /// A text with an id and a title.
+    /// A text with id and title.
     Document,
     /// A piece of a document.
     Chunk,
@@ -22,9 +22,9 @@ pub enum RowKind {
     Score,
     /// A training example.
     Example,
-    /// An aggregated figure.
+    /// An aggregated metric.
     Metric,
-    /// A row that failed.
+    /// A rejected row.
     Reject,
     /// Any columns.
     #[default]

@@ -1,26 +1,27 @@
-//! Faiss's matrix product, on the vector unit of the processor at hand.
+//! Provides Faiss's matrix product, on the processor's vector unit.
 //!
-//! Faiss asks for products by BLAS's Fortran symbol `sgemm_`. Distributions' BLAS may be years older than the processor
-//! and then take the kernels of a far older one (Debian's OpenBLAS 0.3.21 on a Sapphire Rapids: SSE, a quarter of the
-//! speed). So the symbol is defined here, over the library that the encoders multiply with; LAPACK stays the system's.
+//! Faiss calls BLAS through its Fortran symbol `sgemm_`. A distribution's BLAS may be years older than the processor
+//! and then selects slow kernels (Debian's OpenBLAS 0.3.21 on a Sapphire Rapids: SSE, a quarter of the speed). This
+//! module therefore defines the symbol with the library that the encoders multiply with. LAPACK is still the system's.
 #![expect(clippy::many_single_char_names, reason = "BLAS's own names")]
 
 use std::ffi::{c_char, c_int};
 
 use gemm::Parallelism;
 
-/// Products of fewer multiplications than this stay on one thread.
+/// Products with fewer multiplications stay on one thread.
 const WORTH_THREADS: usize = 1 << 22;
 
-/// Calls so far, for the test that Faiss comes here.
+/// Number of calls, for the test that Faiss uses this function.
 #[cfg(test)]
 static CALLS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
-/// BLAS's single-precision `c = alpha · op(a) · op(b) + beta · c`, matrices column by column, `op` the matrix itself or
-/// its transpose. On all threads, unless the caller is one of a pool that is at work already.
+/// BLAS's single-precision `c = alpha · op(a) · op(b) + beta · c`. Matrices are column-major; `op` is the matrix or its
+/// transpose. Uses all threads, unless the caller runs on a thread of a pool.
 ///
 /// # Safety
-/// As BLAS says: pointers to readable flags, sizes and factors, and to matrices of those sizes; `c` overlaps neither.
+/// As in BLAS: pointers to readable flags, sizes and factors, and to matrices of those sizes; `c` overlaps neither `a`
+/// nor `b`.
 #[expect(unsafe_code, reason = "the interface of BLAS is made of pointers")]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sgemm_(
@@ -40,12 +41,12 @@ pub(crate) unsafe extern "C" fn sgemm_(
 ) -> c_int {
     #[cfg(test)]
     CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // SAFETY: the caller gives readable flags, sizes and factors, as BLAS demands.
+    // SAFETY: the caller passes readable flags, sizes and factors, as BLAS requires.
     let (flags, sizes, leads, alpha, beta) =
         unsafe { ((*transpose_a, *transpose_b), (size(*m), size(*n), size(*k)), (*lda, *ldb, *ldc), *alpha, *beta) };
     let (a_rows, a_columns) = strides(flags.0, leads.0);
     let (b_rows, b_columns) = strides(flags.1, leads.1);
-    // SAFETY: the caller gives matrices of these sizes and strides, `c` apart from the others.
+    // SAFETY: the caller passes matrices of these sizes and strides, and `c` overlaps neither of the others.
     unsafe {
         gemm::gemm(
             sizes.0,
@@ -76,7 +77,7 @@ fn size(number: c_int) -> usize {
     usize::try_from(number).unwrap_or_default()
 }
 
-/// Steps from row to row and from column to column of `op(x)`.
+/// Returns the row and column strides of `op(x)`.
 fn strides(flag: c_char, lead: c_int) -> (isize, isize) {
     match u8::try_from(flag).unwrap_or_default().to_ascii_uppercase() {
         b'N' => (1, lead as isize),
@@ -98,7 +99,7 @@ mod tests {
         (0..count).map(|n| ((n * 7919) % 101) as f32 / 50.0 - 1.0).collect()
     }
 
-    /// The product by its definition.
+    /// The product by definition.
     fn expected(flags: (u8, u8), (m, n, k): (usize, usize, usize), (a, b, c): (&[f32], &[f32], &[f32])) -> Vec<f32> {
         let (lda, ldb) = (m.max(k), n.max(k));
         let at = |flag: u8, x: &[f32], lead, row, column| {
@@ -124,7 +125,7 @@ mod tests {
                 let mut found = c.clone();
                 let int = |number: usize| number as c_int;
                 #[expect(unsafe_code, reason = "the interface of BLAS is made of pointers")]
-                // SAFETY: all sizes are those of the vectors.
+                // SAFETY: all sizes match the vectors.
                 unsafe {
                     sgemm_(
                         (&raw const flags.0).cast(),

@@ -1,9 +1,8 @@
-//! BM25 over Tantivy's inverted index: building and opening.
+//! BM25 over Tantivy's inverted index: builds and opens indexes.
 //!
-//! Tantivy fixes k1 = 1.2 and b = 0.75 and keeps a passage's length in one byte. Rows are dealt to the segments in
-//! blocks of [`BLOCK`] rows, so that segments are built at once on several threads from one stream; how many there are
-//! depends on the number of rows alone. Segments are renamed from random ids to numbers, so the same chunks give the
-//! same bytes.
+//! Tantivy fixes k1 = 1.2 and b = 0.75 and stores a passage's length in one byte. Rows go to segments in blocks of
+//! [`BLOCK`] rows, so several threads build segments from one stream. The number of segments depends on the number of
+//! rows only. Segments get numbers in place of random ids, so equal chunks give equal bytes.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -28,20 +27,19 @@ use super::{Retriever, Row};
 
 const FOLDER: &str = "bm25";
 const TOKENIZER: &str = "searchmill";
-/// Rows dealt to a segment at a time.
+/// Rows that go to a segment at a time.
 const BLOCK: u32 = 1024;
 const ROWS_PER_SEGMENT: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 32;
-/// Tantivy's lower bound for a writer's memory is 15 MB; a single-segment writer never flushes early.
+/// Writer memory. Tantivy's minimum is 15 MB; a single-segment writer never flushes early.
 const WRITER_BYTES: usize = 64 << 20;
 
 /// Options of a BM25 index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct Bm25Params {
-    /// The language of the text, for passages and queries alike: lower case, stop words of the language left out,
-    /// Snowball stemmer. `cjk` for Chinese, Japanese and Korean, `plain` for lower case alone. The scores' constants
-    /// are Tantivy's: k1 = 1.2, b = 0.75.
+    /// The language of passages and queries: lower case, without the language's stop words, Snowball stemmer. `cjk` for
+    /// Chinese, Japanese and Korean, `plain` for lower case only. BM25 uses Tantivy's constants k1 = 1.2 and b = 0.75.
     #[serde(default)]
     pub language: Language,
 }
@@ -57,25 +55,25 @@ fn schema() -> (Schema, Field) {
 }
 
 fn broken(error: impl std::fmt::Display) -> OperatorError {
-    OperatorError::machine(format!("the BM25 index: {error}"))
+    OperatorError::machine(format!("BM25 index: {error}"))
 }
 
-/// How many segments an index of so many rows has.
+/// Returns the number of segments of an index with `rows` rows.
 fn segment_count(rows: u64) -> u32 {
     rows.div_ceil(ROWS_PER_SEGMENT).clamp(1, MOST_SEGMENTS) as u32
 }
 
-/// The segment that a row goes to.
+/// Returns the segment of a row.
 fn segment_of(row: u64, segments: u32) -> usize {
     ((row / u64::from(BLOCK)) % u64::from(segments)) as usize
 }
 
-/// The row behind a segment's document.
+/// Returns the row of a segment's document.
 fn row_of(document: u32, segment: u32, segments: u32) -> u32 {
     (document / BLOCK * segments + segment) * BLOCK + document % BLOCK
 }
 
-/// Indexes the chunks into `folder` and stores them through `chunks`.
+/// Indexes the chunks into `folder` and stores them in `chunks`.
 pub(crate) fn build(
     params: &Bm25Params,
     rows: &RowsInput,
@@ -106,7 +104,7 @@ pub(crate) fn build(
 }
 
 type Writers = Vec<SingleSegmentIndexWriter>;
-/// Segment, and the rows for it.
+/// A segment and rows for it.
 type Portion = (usize, RecordBatch);
 
 fn open_writers(
@@ -136,7 +134,7 @@ fn building(folder: &Path, segment: usize) -> PathBuf {
     folder.join(format!("building-{segment}"))
 }
 
-/// Deals the rows to the segments' writers, block by block.
+/// Distributes the rows to the segments' writers, block by block.
 fn deal(
     rows: &RowsInput,
     segments: u32,
@@ -154,7 +152,7 @@ fn deal(
             let block_left = u64::from(BLOCK) - row % u64::from(BLOCK);
             let length = (batch.num_rows() - start).min(block_left as usize);
             let segment = segment_of(row, segments);
-            // A writer that has failed hangs up; its own error is reported when it is joined.
+            // A failed writer closes its channel; joining it reports the error.
             if writers[segment % writers.len()].send((segment, batch.slice(start, length))).is_err() {
                 return Ok(());
             }
@@ -182,7 +180,7 @@ fn write_segments(mut writers: Writers, workers: usize, portions: &Receiver<Port
     Ok(())
 }
 
-/// Moves the segments' files into one index and replaces their random ids by their numbers.
+/// Moves the segments' files into one index and replaces random ids by numbers.
 fn name_segments(folder: &Path, segments: u32) -> Result<(), OperatorError> {
     let mut whole: Option<serde_json::Value> = None;
     for segment in 0..segments {
@@ -223,7 +221,7 @@ pub(crate) struct Bm25Index {
 }
 
 impl Bm25Index {
-    /// Opens what [`build`] wrote. Reads the folder only: no lock files.
+    /// Opens an index written by [`build`]. Only reads the folder: no lock files.
     pub(crate) fn open(params: &Bm25Params, folder: &Path) -> Result<Self, OperatorError> {
         let directory = MmapDirectory::open(folder.join(FOLDER)).map_err(broken)?;
         let index = Index::open(directory).map_err(broken)?;
@@ -318,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Words by Zipf's law, as in real text: common ones in most passages, rare ones in a few.
+    /// Words by Zipf's law, as in real text: common words in most passages, rare ones in a few.
     fn zipf_text(random: &mut impl rand::Rng, words: usize) -> String {
         let word = |_| format!("w{}", (5000f64.powf(random.random::<f64>())) as u32);
         (0..words).map(word).collect::<Vec<_>>().join(" ")
@@ -344,7 +342,7 @@ mod tests {
                 for (ours, (_, theirs)) in ours.iter().zip(&theirs) {
                     assert!((ours.score - f64::from(*theirs)).abs() < 1e-4, "{query}: {} {theirs}", ours.score);
                 }
-                // Rows agree but where neighbours in the ranking tie to the last bits.
+                // Rows may differ only where neighbours in the ranking tie to the last bits.
                 let apart = |place: usize| theirs.get(place).map_or(f32::NEG_INFINITY, |found| found.1);
                 for place in 0..theirs.len().saturating_sub(1) {
                     let near = |other: usize| (apart(other) - theirs[place].1).abs() < 1e-4;

@@ -1,8 +1,8 @@
-//! The chunks of an index by row number: two files, read by position, nothing held in memory.
+//! The chunks of an index by row number, in two files read by position; nothing is held in memory.
 //!
-//! `chunks.bin` holds one record a row: chunk id, document id and title, each as a little-endian `u32` byte length and
-//! its bytes (length `u32::MAX`: no title), then the contents up to the record's end. `chunks.offsets` holds the
-//! records' start offsets and, last, the file's length, as little-endian `u64`s.
+//! `chunks.bin` has one record per row: chunk id, document id and title, each as a little-endian `u32` byte length and
+//! its bytes (length `u32::MAX`: no title), then the contents up to the record's end. `chunks.offsets` has the start
+//! offset of each record and finally the file's length, as little-endian `u64`s.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -17,7 +17,7 @@ const RECORDS: &str = "chunks.bin";
 const OFFSETS: &str = "chunks.offsets";
 const NO_TITLE: u32 = u32::MAX;
 
-/// What an index knows of a chunk.
+/// A chunk as stored in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredChunk {
     pub chunk_id: String,
@@ -73,7 +73,7 @@ fn push_text(record: &mut Vec<u8>, text: Option<&str>) {
     record.extend_from_slice(text.unwrap_or_default().as_bytes());
 }
 
-/// Reads chunks by row. Any number of threads may read at once.
+/// Reads chunks by row, from any number of threads.
 pub(crate) struct ChunkStore {
     records: File,
     offsets: File,
@@ -86,7 +86,7 @@ impl ChunkStore {
         let offsets = open_file(&folder.join(OFFSETS))?;
         let rows = (offsets.metadata()?.len() / 8).saturating_sub(1);
         let rows =
-            u32::try_from(rows).map_err(|_| OperatorError::data("an index holds at most 4,294,967,295 chunks"))?;
+            u32::try_from(rows).map_err(|_| OperatorError::data("an index can hold at most 4,294,967,295 chunks"))?;
         Ok(Self { records, offsets, rows })
     }
 
@@ -94,7 +94,7 @@ impl ChunkStore {
         self.rows
     }
 
-    /// The record of a row as it lies in the file: equal records are equal chunks.
+    /// Returns the stored record of a row. Equal records are equal chunks.
     pub(crate) fn record(&self, row: u32) -> Result<Vec<u8>, OperatorError> {
         let mut bounds = [0u8; 16];
         self.offsets.read_exact_at(&mut bounds, u64::from(row) * 8)?;
@@ -109,7 +109,7 @@ impl ChunkStore {
         decode(&self.record(row)?)
     }
 
-    /// Do both hold the same chunks in the same order? Reads the files only when their lengths agree.
+    /// Whether both stores hold the same chunks in the same order. Reads the files only if their lengths are equal.
     pub(crate) fn same_as(&self, other: &Self) -> Result<bool, OperatorError> {
         Ok(same_bytes(&self.offsets, &other.offsets)? && same_bytes(&self.records, &other.records)?)
     }
@@ -118,7 +118,7 @@ impl ChunkStore {
 fn open_file(path: &Path) -> Result<File, OperatorError> {
     File::open(path).map_err(|error| {
         OperatorError::data(format!("this folder is no search index: {}: {error}", path.display()))
-            .with_help("give the output of an `index` node")
+            .with_help("use the output of an `index` node")
     })
 }
 
@@ -149,7 +149,7 @@ fn damaged() -> OperatorError {
     OperatorError::data("the chunks of this index are damaged").with_help("rerun the `index` node with --force")
 }
 
-/// A record back to its fields.
+/// Decodes a record into its fields.
 pub(crate) fn decode(mut record: &[u8]) -> Result<StoredChunk, OperatorError> {
     let chunk_id = take_text(&mut record)?.ok_or_else(damaged)?;
     let document_id = take_text(&mut record)?.ok_or_else(damaged)?;

@@ -17,31 +17,31 @@ use super::{Retriever, Row};
 
 const VECTORS: &str = "vectors.faiss";
 const ENCODER: &str = "encoder";
-/// Chunks encoded at a time, whatever batches they arrive in.
+/// Chunks encoded together, independent of input batches.
 const WINDOW: usize = 2048;
 
 /// Options of a dense index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct DenseParams {
-    /// What turns text into vectors: `hashing` (no weights) or `bert: {model: …}`.
+    /// The encoder of texts: `hashing` (no weights) or `bert: {model: …}`.
     #[serde(default, deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub encoder: EncoderParams,
-    /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, ….
-    /// `PQ48` is read as `PQ48np`: without `np` Faiss trains an optimisation that takes minutes and is not used here.
+    /// The index, as a Faiss factory string: `Flat` (exact), `HNSW32`, `IVF1024,Flat`, `IVF1024,PQ48`, `SQ8`, …. `PQ48`
+    /// means `PQ48np`: without `np`, Faiss trains for minutes for an optimisation that is not used here.
     #[serde(default = "default_factory")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub factory: String,
-    /// What is near.
+    /// The similarity measure.
     #[serde(default)]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub metric: Metric,
-    /// Cells of an `IVF…` index that are looked into for a query: more is slower and finds more.
+    /// Cells of an `IVF…` index searched per query. More cells are slower and find more.
     #[serde(default = "default_nprobe")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) nprobe: u32,
-    /// Candidates an `HNSW…` index keeps during a search: more is slower and finds more.
+    /// Candidates of an `HNSW…` index per search. More candidates are slower and find more.
     #[serde(default = "default_ef_search")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub(crate) ef_search: u32,
@@ -72,8 +72,8 @@ impl Default for DenseParams {
 }
 
 impl DenseParams {
-    /// Flat vectors of the hashing encoder are the same everywhere; an encoder's sums, and what Faiss trains or links by
-    /// distances, depend on the processor.
+    /// Flat vectors of the hashing encoder are equal on every machine. Sums of an encoder, and what Faiss trains or
+    /// links by distance, depend on the processor.
     #[must_use]
     pub fn repeatability(&self) -> Repeatability {
         match &self.encoder {
@@ -82,7 +82,7 @@ impl DenseParams {
         }
     }
 
-    /// What is wrong with the params; `path` is where they lie below `with:`.
+    /// Validates the params; `path` is their position below `with:`.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = self.encoder.check(&format!("{path}.encoder"));
@@ -95,14 +95,14 @@ impl DenseParams {
             && let Err(error) = probe(&self.factory, hashing.dimensions, self.metric)
         {
             let help =
-                "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` wants dimensions that n divides";
+                "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` needs dimensions that n divides";
             issues.push(ParamIssue::new(format!("{path}.factory"), error.message).with_help(help));
         }
         issues
     }
 }
 
-/// Encodes and indexes the chunks into `folder` and stores them through `chunks`.
+/// Encodes and indexes the chunks into `folder` and stores them in `chunks`.
 pub(crate) fn build(
     params: &DenseParams,
     rows: &RowsInput,
@@ -139,7 +139,7 @@ pub(crate) fn build(
     add(passages.encode(true)?)?;
     context.progress().set(done, rows.rows, "chunks");
     if passages.known > 0 {
-        context.progress().log(&format!("{} of {done} vectors were known", passages.known));
+        context.progress().log(&format!("{} of {done} vectors were cached", passages.known));
     }
     if !untrained.is_empty() {
         index.train(&untrained)?;
@@ -156,13 +156,13 @@ pub(crate) struct DenseIndex {
 }
 
 impl DenseIndex {
-    /// Opens what [`build`] wrote.
+    /// Opens an index written by [`build`].
     pub(crate) fn open(params: &DenseParams, folder: &Path, context: &Context) -> Result<Self, OperatorError> {
         let encoder = params.encoder.open(Some(&folder.join(ENCODER)), context)?;
         let index = FaissIndex::read(&folder.join(VECTORS), &params.factory, params.nprobe, params.ef_search)?;
         if index.dimensions() != encoder.dimensions() {
             let message =
-                format!("the index has {} dimensions, its encoder {}", index.dimensions(), encoder.dimensions());
+                format!("the index has {} dimensions, the encoder has {}", index.dimensions(), encoder.dimensions());
             return Err(OperatorError::data(message).with_help("rerun the `index` node"));
         }
         Ok(Self { encoder, index, metric: params.metric })
@@ -180,7 +180,7 @@ impl Retriever for DenseIndex {
         let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
         let mut wanted = Vec::with_capacity(vectors.len());
         for (query, vector) in vectors.chunks(dimensions).enumerate() {
-            // A query without a word has no direction: it finds nothing.
+            // The vector of a query without words is zero: it finds nothing.
             if vector.iter().any(|x| *x != 0.0) {
                 asked.insert(query, asked.len());
                 wanted.extend_from_slice(vector);

@@ -1,4 +1,4 @@
-//! `index.json`: what an index folder holds, so that opening it needs nothing else.
+//! Reads and writes `index.json`, which describes an index folder completely.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use super::chunk_store::ChunkWriter;
 use super::dense::{self, DenseIndex, DenseParams};
 
 const FILE: &str = "index.json";
-/// Bumped when the layout of the folder changes.
+/// Version of the folder's layout; increased with each change.
 const FORMAT: u32 = 1;
 
-/// What an index is.
+/// The kind of an index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum IndexKind {
-    /// Words: BM25 over an inverted index (Tantivy).
+    /// Lexical: BM25 over an inverted index (Tantivy).
     Bm25(Bm25Params),
-    /// Vectors: an encoder and a nearest-neighbour index (Faiss).
+    /// Dense: vectors of an encoder in a nearest-neighbour index (Faiss).
     Dense(DenseParams),
 }
 
 impl IndexKind {
-    /// What is wrong with the params; `path` is where they lie below `with:`.
+    /// Validates the params; `path` is their position below `with:`.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         match self {
@@ -36,7 +36,7 @@ impl IndexKind {
         }
     }
 
-    /// Where the same index is built again, and asked again, to the byte.
+    /// Returns where the index can be rebuilt and searched with equal bytes.
     #[must_use]
     pub fn repeatability(&self) -> Repeatability {
         match self {
@@ -45,7 +45,7 @@ impl IndexKind {
         }
     }
 
-    /// Files outside the pipeline that it reads.
+    /// Returns the external files that it reads.
     #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
@@ -54,10 +54,10 @@ impl IndexKind {
         }
     }
 
-    /// Finds out what its sources are, where that is not known.
+    /// Resolves its sources if they are unknown.
     ///
     /// # Errors
-    /// When the Hub cannot be asked.
+    /// Fails if the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         match self {
             Self::Bm25(_) => Ok(()),
@@ -65,13 +65,13 @@ impl IndexKind {
         }
     }
 
-    /// Does a model make its vectors?
+    /// Whether a model computes its vectors.
     #[must_use]
     pub fn has_model(&self) -> bool {
         matches!(self, Self::Dense(params) if matches!(params.encoder, EncoderParams::Bert(_)))
     }
 
-    /// The kind's name, as in [`searchmill_schemas::HitSource::index`].
+    /// Returns the kind's name, as in [`searchmill_schemas::HitSource::index`].
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -81,13 +81,13 @@ impl IndexKind {
     }
 }
 
-/// What `index.json` says.
+/// The content of `index.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Descriptor {
     pub format: u32,
     pub kind: IndexKind,
     pub rows: u64,
-    /// Content digest of the chunks, empty where it is not known: indexes of the same chunks share them.
+    /// Content digest of the chunks, empty if unknown. Indexes with the same digest share their chunks.
     pub chunks: String,
 }
 
@@ -96,12 +96,12 @@ impl Descriptor {
         let path = folder.join(FILE);
         let text = std::fs::read(&path).map_err(|error| {
             OperatorError::data(format!("this folder is no search index: {}: {error}", path.display()))
-                .with_help("give the output of an `index` node")
+                .with_help("use the output of an `index` node")
         })?;
         let found: Self = serde_json::from_slice(&text)
             .map_err(|error| OperatorError::data(format!("{} cannot be read: {error}", path.display())))?;
         if found.format != FORMAT {
-            let message = format!("the index has format {}, this searchmill reads {FORMAT}", found.format);
+            let message = format!("the index has format {}, this searchmill version reads {FORMAT}", found.format);
             return Err(OperatorError::data(message).with_help("rerun the `index` node"));
         }
         Ok(found)

@@ -1,11 +1,12 @@
-//! Faiss behind safe Rust: factory strings, training, adding, files, and searches that give the same result however
-//! queries are batched and however many threads there are.
+//! A safe interface to Faiss: factory strings, training, adding, files, and searches with repeatable results.
 //!
-//! Faiss's own threads are off (one OpenMP thread): they spin, and they change the order of additions. Rayon spreads the
-//! work instead: over queries, and over row ranges of a flat index. The vectors of a flat index, and the cells of an
-//! `IVF…` one, are looked through here ([`super::flat`]). The last bits of its products depend on the batch, so
-//! candidates are scored again one by one, by Faiss, and so are all rows that could be among the best whatever their last
-//! bits are.
+//! Results do not depend on how queries are batched or on the number of threads. Faiss's own threads are disabled (one
+//! OpenMP thread): they spin and change the order of additions. Rayon parallelises over queries, and over row ranges of
+//! a flat index.
+//!
+//! This crate scans the vectors of a flat index and the cells of an `IVF…` index itself ([`super::flat`]). The last
+//! bits of those products depend on the batch. Faiss therefore scores the candidates again one by one, and with them
+//! every row that could be among the best.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -24,19 +25,19 @@ use serde::{Deserialize, Serialize};
 
 use super::flat::{Lengths, Near, Vectors};
 
-/// Candidates taken beyond those asked for, before they are scored again.
+/// Extra candidates that are scored again.
 const SPARE: usize = 16;
-/// Two ways to compute a score differ by less than this, relative to the lengths of the two vectors.
+/// Two ways to compute a score differ by less than this, relative to the lengths of both vectors.
 const ROUNDING: f32 = 1e-5;
 
-/// What is near.
+/// The similarity measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// The inner product: cosine for vectors of length 1, which the encoders give unless told otherwise.
+    /// Inner product. Equals cosine for vectors of length 1, the encoders' default.
     #[default]
     InnerProduct,
-    /// Euclidean distance. Scores are its negated square, so that higher is nearer.
+    /// Euclidean distance. Scores are the negated square, so higher is nearer.
     L2,
 }
 
@@ -49,12 +50,12 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
 }
 
-/// One thread for OpenMP (a setting of the calling thread) and, once, for OpenBLAS (a setting of the process).
+/// Limits OpenMP to one thread (per calling thread) and, once, OpenBLAS (per process).
 fn single_threaded() {
     static BLAS: Once = Once::new();
     #[expect(unsafe_code, reason = "OpenMP and OpenBLAS have C interfaces only")]
-    // SAFETY: omp_set_num_threads takes any positive number. dlsym with a null handle (RTLD_DEFAULT) looks a symbol up
-    // among the loaded libraries; where it is found it is OpenBLAS's `void openblas_set_num_threads(int)`.
+    // SAFETY: omp_set_num_threads accepts any positive number. dlsym with a null handle (RTLD_DEFAULT) looks up a
+    // symbol in the loaded libraries; if found, it is OpenBLAS's `void openblas_set_num_threads(int)`.
     unsafe {
         omp_set_num_threads(1);
         BLAS.call_once(|| {
@@ -70,7 +71,7 @@ fn failed(error: impl std::fmt::Display) -> OperatorError {
     OperatorError::data(format!("faiss: {error}"))
 }
 
-/// Turns a status of Faiss's C interface into an error with its own text.
+/// Converts a status of Faiss's C interface to an error with Faiss's message.
 fn checked(status: c_int) -> Result<(), OperatorError> {
     if status == 0 {
         return Ok(());
@@ -84,7 +85,7 @@ fn checked(status: c_int) -> Result<(), OperatorError> {
     Err(failed(text))
 }
 
-/// Product quantizers without polysemous training: `PQ48` becomes `PQ48np`, `IVF64,PQ48x4fs` stays.
+/// Disables polysemous training of product quantizers: `PQ48` becomes `PQ48np`, `IVF64,PQ48x4fs` stays.
 fn without_polysemous_training(factory: &str) -> String {
     let plain = |part: &str| {
         let digits = part.strip_prefix("PQ");
@@ -94,7 +95,7 @@ fn without_polysemous_training(factory: &str) -> String {
     parts.map(|part| if plain(part) { format!("{part}np") } else { part.to_owned() }).collect::<Vec<_>>().join(",")
 }
 
-/// Does Faiss understand the factory string for vectors of that length?
+/// Checks that Faiss accepts the factory string for vectors of that length.
 pub(crate) fn probe(factory: &str, dimensions: usize, metric: Metric) -> Result<(), OperatorError> {
     FaissIndex::create(factory, dimensions, metric).map(drop)
 }
@@ -103,17 +104,17 @@ pub(crate) fn probe(factory: &str, dimensions: usize, metric: Metric) -> Result<
 pub struct FaissIndex {
     inner: IndexImpl,
     kind: Kind,
-    /// Lengths of the vectors that a flat index or quantizer holds, once they are needed.
+    /// Lengths of the vectors of a flat index or quantizer, computed on first use.
     lengths: OnceLock<Lengths>,
 }
 
-// `IndexImpl` is Send and Sync. Searching takes a const index in Faiss, and CPU indexes support concurrent searches;
-// everything that changes the index takes `&mut self`.
+// `IndexImpl` is Send and Sync. Faiss searches take a const index, and CPU indexes support concurrent searches.
+// Everything that changes the index takes `&mut self`.
 impl FaissIndex {
-    /// An empty index.
+    /// Creates an empty index.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn create(factory: &str, dimensions: usize, metric: Metric) -> Result<Self, OperatorError> {
         single_threaded();
         let metric = match metric {
@@ -121,14 +122,14 @@ impl FaissIndex {
             Metric::L2 => MetricType::L2,
         };
         let inner = index_factory(dimensions as u32, without_polysemous_training(factory), metric)
-            .map_err(|error| OperatorError::pipeline(format!("the index factory `{factory}`: {error}")))?;
+            .map_err(|error| OperatorError::pipeline(format!("index factory `{factory}`: {error}")))?;
         Ok(Self { kind: Kind::of(&inner, factory), inner, lengths: OnceLock::new() })
     }
 
-    /// Reads an index from a file. `nprobe` counts for `IVF…`, `ef_search` for `HNSW…` factories.
+    /// Reads an index from a file. `nprobe` applies to `IVF…` factories, `ef_search` to `HNSW…`.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn read(path: &Path, factory: &str, nprobe: u32, ef_search: u32) -> Result<Self, OperatorError> {
         single_threaded();
         let inner = read_index(path.to_string_lossy()).map_err(failed)?;
@@ -144,41 +145,40 @@ impl FaissIndex {
     /// Writes the index to a file.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn write(&self, path: &Path) -> Result<(), OperatorError> {
         write_index(&self.inner, path.to_string_lossy()).map_err(failed)
     }
 
-    /// Length of a vector.
+    /// Returns the length of a vector.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.inner.d() as usize
     }
 
-    /// May vectors be added?
+    /// Whether vectors can be added.
     #[must_use]
     pub fn is_trained(&self) -> bool {
         self.inner.is_trained()
     }
 
-    /// Learns cells and code books from vectors, one after the other.
+    /// Trains cells and code books on concatenated vectors.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn train(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         single_threaded();
         self.lengths = OnceLock::new();
         self.inner.train(vectors).map_err(|error| {
-            failed(error).with_help(
-                "an IVF or PQ index wants at least as many chunks as it has cells or codes (256 a code book)",
-            )
+            failed(error)
+                .with_help("an IVF or PQ index needs at least as many chunks as cells or codes (256 per code book)")
         })
     }
 
-    /// Adds vectors, one after the other.
+    /// Adds concatenated vectors.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn add(&mut self, vectors: &[f32]) -> Result<(), OperatorError> {
         if vectors.is_empty() {
             return Ok(());
@@ -188,10 +188,10 @@ impl FaissIndex {
         self.inner.add(vectors).map_err(failed)
     }
 
-    /// The nearest `k` rows of each query, queries one after the other.
+    /// Finds the nearest `k` rows of each of the concatenated queries.
     ///
     /// # Errors
-    /// With Faiss's own text.
+    /// With Faiss's message.
     pub fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
         let k = k.min(self.inner.ntotal() as usize);
         let dimensions = self.dimensions();
@@ -208,13 +208,13 @@ impl FaissIndex {
         Ok(found)
     }
 
-    /// By Faiss's own search of some queries at a time.
+    /// Searches with Faiss, in groups of queries.
     fn search_in_groups(&self, queries: &[f32], k: usize, group: usize) -> Result<Vec<Neighbours>, OperatorError> {
         let groups = queries.par_chunks(group * self.dimensions()).map(|queries| self.raw(queries, k, None));
         Ok(groups.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    /// Finds the cells to look into for all queries at once, exactly, and has Faiss look into them.
+    /// Determines the cells of all queries exactly, then lets Faiss search those cells.
     fn search_cells(
         &self,
         quantizer: &Stored<'_>,
@@ -230,23 +230,23 @@ impl FaissIndex {
         Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    /// Cells looked into for a query.
+    /// Returns the number of cells searched per query.
     fn probes(&self) -> usize {
         #[expect(unsafe_code, reason = "the safe interface lacks it")]
-        // SAFETY: the cast gives null where the index has no cells; otherwise it is valid for as long as the index.
+        // SAFETY: the cast returns null if the index has no cells; otherwise the pointer is valid as long as the index.
         unsafe {
             let cells = sys::faiss_IndexIVF_cast(self.inner.inner_ptr());
             if cells.is_null() { 0 } else { sys::faiss_IndexIVF_nprobe(cells) }
         }
     }
 
-    /// The vectors that a flat index holds: this index or its quantizer.
+    /// Returns the vectors of a flat index: this index or its quantizer.
     fn stored(&self, index: *mut sys::FaissIndex) -> Stored<'_> {
         let (dimensions, mut start, mut length) = (self.dimensions(), ptr::null_mut(), 0);
         #[expect(unsafe_code, reason = "the safe interface lacks it")]
-        // SAFETY: `index` is a flat one (checked when this index was opened), and Faiss writes where its vectors begin
-        // and how many numbers they are. They stay where they are until something changes the index, which takes
-        // `&mut self`. A null pointer (an empty vector's) is never read.
+        // SAFETY: `index` is flat (checked when this index was opened), and Faiss returns the start and number of its
+        // values. They stay in place until the index changes, which takes `&mut self`. A null pointer (of an empty
+        // vector) is never read.
         let rows = unsafe {
             sys::faiss_IndexFlat_xb(index, &raw mut start, &raw mut length);
             if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast_const(), length) }
@@ -258,7 +258,7 @@ impl FaissIndex {
         Stored { index, vectors: Vectors { rows, dimensions, lengths, euclidean } }
     }
 
-    /// One call of Faiss's search, in the given cells of each query where there are some.
+    /// Calls Faiss's search once, restricted to the given cells of each query if any.
     fn raw(&self, queries: &[f32], k: usize, cells: Option<&[Neighbours]>) -> Result<Vec<Neighbours>, OperatorError> {
         single_threaded();
         let count = queries.len() / self.dimensions();
@@ -269,8 +269,8 @@ impl FaissIndex {
         let (numbers, nearness): (Vec<i64>, Vec<f32>) =
             cells.unwrap_or_default().iter().flatten().map(|cell| (i64::from(cell.0), cell.1)).unzip();
         #[expect(unsafe_code, reason = "the safe interface wants the index for itself")]
-        // SAFETY: the buffers hold `count` queries and `count * k` results, and as many cells a query as the index looks
-        // into (only an index with cells is given some); Faiss does not change the index during a search.
+        // SAFETY: the buffers hold `count` queries, `count * k` results and, per query, as many cells as the index
+        // searches (only an index with cells gets any). Faiss does not change the index during a search.
         let status = unsafe {
             if cells.is_some() {
                 let (cells, near) = (numbers.as_ptr(), nearness.as_ptr());
@@ -292,14 +292,14 @@ impl FaissIndex {
         };
         checked(status)?;
         let query = |(labels, scores): (&[i64], &[f32])| {
-            // Label -1 stands for "no more".
+            // Label -1 means "no more".
             labels.iter().zip(scores).filter_map(|(row, score)| Some((u32::try_from(*row).ok()?, *score))).collect()
         };
         Ok(labels.chunks(k).zip(scores.chunks(k)).map(query).collect())
     }
 }
 
-/// Queries a thread takes at a time: Faiss sets memory for all rows aside at every call.
+/// Returns the number of queries per task: Faiss allocates memory for all rows on every call.
 fn group_size(queries: usize) -> usize {
     queries.div_ceil(4 * rayon::current_num_threads()).clamp(1, 64)
 }
@@ -310,20 +310,20 @@ struct Stored<'a> {
     vectors: Vectors<'a>,
 }
 
-// SAFETY: the pointer is that of an index borrowed for this long, and Faiss's searches of it change nothing.
+// SAFETY: the pointer belongs to an index borrowed for this lifetime, and Faiss's searches do not change it.
 #[expect(unsafe_code, reason = "a pointer of Faiss's, read only")]
 unsafe impl Sync for Stored<'_> {}
 
 impl Stored<'_> {
-    /// The nearest `k` rows of each query, with Faiss's own scores.
+    /// Finds the nearest `k` rows of each query, with Faiss's own scores.
     fn search(&self, queries: &[f32], k: usize, metric: Metric) -> Result<Vec<Neighbours>, OperatorError> {
         let candidates = self.vectors.nearest(queries, k + SPARE);
         let pairs = queries.par_chunks(self.vectors.dimensions).zip(candidates);
         pairs.map(|(query, candidates)| self.settle(query, &candidates, k, metric)).collect()
     }
 
-    /// Scores the candidates one by one and keeps the best `k`; where a row left out could be among these, so does it
-    /// with all rows that could.
+    /// Scores the candidates one by one and keeps the best `k`. If a row outside the candidates could be among them,
+    /// scores every such row too.
     fn settle(
         &self,
         query: &[f32],
@@ -351,15 +351,15 @@ impl Stored<'_> {
         Ok(exact)
     }
 
-    /// Scores of those rows, each computed by itself, best first.
+    /// Scores rows one by one, best first.
     fn score(&self, query: &[f32], rows: &[u32], metric: Metric) -> Result<Neighbours, OperatorError> {
         single_threaded();
         let labels: Vec<i64> = rows.iter().map(|row| i64::from(*row)).collect();
         let mut scores = vec![0.0f32; rows.len()];
         let count = rows.len() as i64;
         #[expect(unsafe_code, reason = "the safe interface lacks it")]
-        // SAFETY: the index is flat (checked when it was opened); the buffers hold one query and `count` labels and
-        // scores; the labels are rows of the index; Faiss does not change the index.
+        // SAFETY: the index is flat (checked when it was opened). The buffers hold one query and `count` labels and
+        // scores. The labels are rows of the index. Faiss does not change the index.
         let status = unsafe {
             sys::faiss_IndexFlat_compute_distance_subset(
                 self.index,
@@ -379,27 +379,27 @@ impl Stored<'_> {
 
 /// How an index is searched.
 enum Kind {
-    /// All vectors are kept as they are, in row order.
+    /// Stores all vectors unchanged, in row order.
     Flat,
-    /// Vectors lie in cells, whose centres are the vectors of a flat index.
+    /// Stores vectors in cells; the cell centres are the vectors of a flat index.
     Cells { quantizer: *mut sys::FaissIndex },
     /// A graph. Faiss searches it query by query.
     Graph,
-    /// Anything else: its results may depend on what is asked together.
+    /// Any other index; its results may depend on the batch.
     Other,
 }
 
-// SAFETY: the pointer is the quantizer's, which the index owns and frees with itself.
+// SAFETY: the pointer is the quantizer's, which the index owns and frees.
 #[expect(unsafe_code, reason = "a pointer of Faiss's")]
 unsafe impl Send for Kind {}
-// SAFETY: as above; searches change nothing.
+// SAFETY: as above; searches do not change it.
 #[expect(unsafe_code, reason = "a pointer of Faiss's")]
 unsafe impl Sync for Kind {}
 
 impl Kind {
     fn of(index: &IndexImpl, factory: &str) -> Self {
         #[expect(unsafe_code, reason = "the kind of an index is known to Faiss only")]
-        // SAFETY: dynamic casts of a valid index and of its quantizer: null where they are of another kind.
+        // SAFETY: dynamic casts of a valid index and its quantizer; they return null for other kinds.
         unsafe {
             let index = index.inner_ptr();
             if !sys::faiss_IndexFlat_cast(index).is_null() {
@@ -418,7 +418,7 @@ impl Kind {
     }
 }
 
-/// Best first, ties by row.
+/// Sorts best first, ties by row.
 fn sort(found: &mut Neighbours, metric: Metric) {
     found.sort_unstable_by(|a, b| match metric {
         Metric::InnerProduct => b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)),
@@ -447,7 +447,7 @@ mod tests {
         index
     }
 
-    /// The nearest rows by the definition, in 64-bit arithmetic.
+    /// The nearest rows by definition, in 64-bit arithmetic.
     fn by_definition(rows: &[f32], query: &[f32], k: usize, metric: Metric) -> Vec<u32> {
         let score = |row: &[f32]| -> f64 {
             let pairs = row.iter().zip(query).map(|(a, b)| (f64::from(*a), f64::from(*b)));
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Searches split their work, so a thread may take up another search in the middle of its own.
+    /// Searches split their work, so a thread may start another search in the middle of its own.
     #[test]
     fn many_threads_search_a_fresh_index_at_once() {
         let (rows, queries) = (vectors(5000, 8), vectors(64, 9));

@@ -1,39 +1,40 @@
-//! The nearest of many vectors by looking at all of them: which rows come into question, fast and to a few last bits.
+//! Exhaustive nearest-neighbour search: finds candidate rows fast, exact except for the last bits.
 //!
-//! Nearness is the inner product; for Euclidean distance it is `q·x - |x|²/2`, which orders rows as the distance does.
-//! Many queries are one matrix product a tile of rows; a few are bound by memory, and every row is read once for all.
+//! Nearness is the inner product. For Euclidean distance it is `q·x - |x|²/2`, which orders rows like the distance.
+//! Many queries form one matrix product per tile of rows. Few queries are bound by memory, so each row is read once for
+//! all of them.
 #![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of its caller")]
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use searchmill_kernels::matrix::{View, multiply};
 
-/// Rows whose products with all queries are in the processor's cache at once.
+/// Rows per tile, so that their products with all queries fit in the processor's cache.
 const TILE: usize = 2048;
 /// Queries multiplied together.
 const BLOCK: usize = 256;
-/// From so many queries on, packing the rows for the matrix product pays.
+/// Number of queries from which packing rows for the matrix product pays off.
 const WORTH_PRODUCT: usize = 8;
-/// Scores looked through together.
+/// Scores scanned together.
 const SCANNED: usize = 64;
 
-/// A row, and how near it is to the query.
+/// A row and its nearness to the query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Near {
     pub(super) row: u32,
     pub(super) nearness: f32,
 }
 
-/// Lengths of the vectors, counted once.
+/// Lengths of the vectors, computed once.
 pub(super) struct Lengths {
     /// -|x|²/2 of each row.
     offsets: Vec<f32>,
-    /// Of the longest vector.
+    /// Length of the longest vector.
     pub(super) longest: f32,
 }
 
 impl Lengths {
-    /// On one thread: whoever waits for the lengths would wait for ever if this thread took up other work meanwhile.
+    /// Runs on one thread: if this thread took other work meanwhile, tasks that wait for the lengths would deadlock.
     pub(super) fn of(rows: &[f32], dimensions: usize) -> Self {
         let square = |row: &[f32]| {
             let mut out = [0.0];
@@ -46,13 +47,13 @@ impl Lengths {
     }
 }
 
-/// Vectors one after the other.
+/// Concatenated vectors.
 #[derive(Clone, Copy)]
 pub(super) struct Vectors<'a> {
     pub(super) rows: &'a [f32],
     pub(super) dimensions: usize,
     pub(super) lengths: &'a Lengths,
-    /// Is nearness Euclidean?
+    /// Whether nearness is Euclidean.
     pub(super) euclidean: bool,
 }
 
@@ -61,8 +62,8 @@ impl Vectors<'_> {
         self.rows.len() / self.dimensions
     }
 
-    /// For each query about its nearest `k` rows, nearest first: no row that is left out is nearer than the last, but
-    /// for rounding.
+    /// Returns about the nearest `k` rows per query, nearest first. Apart from rounding, no omitted row is nearer than
+    /// the last.
     pub(super) fn nearest(&self, queries: &[f32], k: usize) -> Vec<Vec<Near>> {
         let blocks: Vec<&[f32]> = queries.chunks(BLOCK * self.dimensions).collect();
         let ranges = self.ranges();
@@ -81,7 +82,7 @@ impl Vectors<'_> {
         found
     }
 
-    /// All rows that are at least that near to the query, but for rounding.
+    /// Returns all rows with at least that nearness to the query, apart from rounding.
     pub(super) fn at_least(&self, query: &[f32], least: f32) -> Vec<u32> {
         let all = Best { k: usize::MAX / 2, floor: least.next_down(), found: Vec::new() };
         let part = |range| self.best_of(query, range, &all).pop().map(|best| best.found).unwrap_or_default();
@@ -89,7 +90,7 @@ impl Vectors<'_> {
         parts.into_iter().flatten().map(|near| near.row).collect()
     }
 
-    /// Equal shares of the rows, two a thread, in whole tiles.
+    /// Returns equal ranges of rows in whole tiles, two per thread.
     fn ranges(&self) -> Vec<(usize, usize)> {
         let rows = self.count();
         let share = rows.div_ceil(2 * rayon::current_num_threads()).next_multiple_of(TILE).max(TILE);
@@ -112,17 +113,17 @@ impl Vectors<'_> {
     }
 }
 
-/// Some rows.
+/// A range of rows.
 struct Tile<'a> {
     rows: &'a [f32],
     dimensions: usize,
-    /// What to add to the products of each row (nothing where nearness is the product).
+    /// Added to the product of each row (empty if nearness is the product).
     offsets: &'a [f32],
     first: u32,
 }
 
 impl Tile<'_> {
-    /// Multiplies row by row, and looks through the scores query by query.
+    /// Multiplies row by row and scans the scores query by query.
     fn by_query(&self, queries: &[f32], scores: &mut [f32], best: &mut [Best]) {
         let (rows, dimensions) = (self.rows, self.dimensions);
         Arch::new().dispatch(Products { rows, queries, dimensions, out: scores });
@@ -134,7 +135,7 @@ impl Tile<'_> {
         });
     }
 
-    /// Multiplies all at once. The product is laid out row by row, which spares the library turning the rows around.
+    /// Multiplies all at once. The row-major product saves the library from transposing the rows.
     fn by_row(&self, queries: &[f32], scores: &mut [f32], best: &mut [Best]) {
         let (asked, count) = (best.len(), self.rows.len() / self.dimensions);
         let (left, right) = (View::new(self.rows, count, self.dimensions), View::new(queries, asked, self.dimensions));
@@ -143,7 +144,7 @@ impl Tile<'_> {
         Arch::new().dispatch(|| {
             for (place, scores) in scores.chunks_exact(asked).enumerate() {
                 let offset = self.offsets.get(place).copied().unwrap_or_default();
-                // Counted, not compared one by one: counting runs on the vector unit.
+                // Counts instead of comparing one by one: counting runs on the vector unit.
                 let pairs = || scores.iter().zip(&floors);
                 if pairs().map(|(score, floor)| u32::from(score + offset > *floor)).sum::<u32>() == 0 {
                     continue;
@@ -163,9 +164,9 @@ impl Tile<'_> {
 #[derive(Clone)]
 struct Best {
     k: usize,
-    /// What is no nearer than this is not among them.
+    /// Rows no nearer than this are not among the best.
     floor: f32,
-    /// At least the best `k`, fewer than twice as many.
+    /// At least the best `k` rows, fewer than `2 * k`.
     found: Vec<Near>,
 }
 
@@ -177,7 +178,7 @@ impl Best {
     #[inline(always)]
     fn take(&mut self, scores: &[f32], first: u32) {
         for (block, first) in scores.chunks(SCANNED).zip((first..).step_by(SCANNED)) {
-            // Counted, not compared one by one: counting runs on the vector unit.
+            // Counts instead of comparing one by one: counting runs on the vector unit.
             if block.iter().map(|score| u32::from(*score > self.floor)).sum::<u32>() == 0 {
                 continue;
             }
@@ -189,7 +190,7 @@ impl Best {
         }
     }
 
-    /// Gives the new floor.
+    /// Adds a row and returns the new floor.
     #[inline(never)]
     fn push(&mut self, near: Near) -> f32 {
         self.found.push(near);
@@ -201,7 +202,7 @@ impl Best {
         self.floor
     }
 
-    /// Nearest first.
+    /// Returns the best rows, nearest first.
     fn ranked(mut self) -> Vec<Near> {
         self.found.sort_unstable_by(|a, b| b.nearness.total_cmp(&a.nearness).then(a.row.cmp(&b.row)));
         self.found.truncate(self.k);
@@ -209,7 +210,7 @@ impl Best {
     }
 }
 
-/// Inner products of a few queries with a tile of rows, into a line of `out` for each query.
+/// Inner products of a few queries with a tile of rows; one line of `out` per query.
 struct Products<'a> {
     rows: &'a [f32],
     queries: &'a [f32],
@@ -231,7 +232,7 @@ impl WithSimd for Products<'_> {
     }
 }
 
-/// Four sums side by side: one alone would wait for each of its additions.
+/// Keeps four independent sums: a single one would wait for each of its additions.
 #[inline(always)]
 fn dot<S: Simd>(simd: S, left: &[f32], right: &[f32]) -> f32 {
     let ((left, left_rest), (right, right_rest)) = (S::as_simd_f32s(left), S::as_simd_f32s(right));
@@ -259,7 +260,7 @@ mod tests {
         (0..count * dimensions).map(|_| random.random_range(-1.0..1.0)).collect()
     }
 
-    /// Nearness by the definition, in 64-bit arithmetic, nearest first.
+    /// Nearness by definition in 64-bit arithmetic, nearest first.
     fn ranking(rows: &[f32], query: &[f32], euclidean: bool) -> Vec<(u32, f64)> {
         let nearness = |row: &[f32]| {
             let pairs = || row.iter().zip(query).map(|(x, q)| (f64::from(*x), f64::from(*q)));

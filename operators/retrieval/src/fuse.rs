@@ -1,32 +1,31 @@
-//! Makes one ranking of several.
+//! Fuses several rankings into one.
 //!
-//! Ties are broken in a fixed order: higher fused score first, then the chunk that the earlier index returned (in the
-//! order in which the indexes are written), then the better rank in that index. This is the order of arrival, which
-//! is what FlashRAG's fusion comes to.
+//! Ties have a fixed order: higher fused score, then the chunk that the earlier index returned (in the order of the
+//! indexes), then the better rank in that index. This is the order of arrival, to which FlashRAG's fusion amounts.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the rankings of several indexes become one. With one index nothing is fused and its own scores are kept.
+/// How rankings of several indexes are fused. A single index keeps its own scores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Fusion {
-    /// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009): a chunk's score is the sum over the indexes
-    /// of 1 / (k + rank), ranks from 1, over each index's pool.
+    /// Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009). A chunk's score is the sum of 1 / (k + rank)
+    /// over the indexes; ranks start at 1 in each index's pool.
     Rrf {
-        /// The larger, the less the top ranks count. The paper's value is 60.
+        /// A larger value gives top ranks less weight. The paper uses 60.
         #[serde(default = "rrf_k")]
         k: u32,
     },
-    /// Weighted sum of scores, each index's pool scaled to 0…1 (lowest to highest) for each query; a pool whose scores
-    /// are all equal counts as 1.
+    /// Weighted sum of scores. Per query, each index's pool is scaled to 0…1 (lowest to highest); a pool of equal
+    /// scores counts as 1.
     Weighted {
-        /// One weight for each index, in their order. Empty: all 1.
+        /// One weight per index, in their order (empty = all 1).
         #[serde(default)]
         weights: Vec<f64>,
     },
-    /// No fusion: allowed with one index only.
+    /// No fusion; requires a single index.
     None,
 }
 
@@ -40,19 +39,19 @@ impl Default for Fusion {
     }
 }
 
-/// A chunk in one index's ranking.
+/// A chunk in the ranking of one index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ranked<K> {
     pub key: K,
     pub score: f64,
 }
 
-/// Where an index ranked a chunk.
+/// An index's rank and score of a chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
-    /// Which index, from 0.
+    /// Position of the index, from 0.
     pub list: usize,
-    /// From 1.
+    /// Rank, from 1.
     pub rank: usize,
     /// The index's own score.
     pub score: f64,
@@ -66,7 +65,7 @@ pub(crate) struct Fused<K> {
     pub places: Vec<Place>,
 }
 
-/// The best `top_k` over all lists (each best first).
+/// Returns the best `top_k` chunks of all lists. Each list is sorted best first.
 pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
     lists: &[Vec<Ranked<K>>],
     fusion: &Fusion,
@@ -88,7 +87,7 @@ pub(crate) fn fuse<K: Clone + Eq + std::hash::Hash>(
         }
     }
     let mut best: Vec<_> = fused.into_values().collect();
-    // Stable: equal scores stay in the order of arrival.
+    // The sort is stable: equal scores stay in order of arrival.
     best.sort_by(|a, b| b.score.total_cmp(&a.score));
     best.truncate(top_k);
     best

@@ -1,7 +1,8 @@
-//! Search indexes: built by `index`, asked by `retrieve` and `rollout` through [`Search`].
+//! Search indexes: `index` builds them; `retrieve` and `rollout` search them through [`Search`].
 //!
-//! An index is a folder: `index.json` (what it is: [`descriptor`]), the chunks by row ([`chunk_store`]), and the files
-//! of its kind ([`bm25`], [`dense`]). [`Search`] asks any set of them and makes one ranking ([`fuse`]).
+//! An index is a folder: `index.json` (its kind: [`descriptor`]), the chunks by row ([`chunk_store`]), and the files of
+//! its kind ([`bm25`], [`dense`]). [`Search`] queries any set of indexes and fuses the rankings ([`fuse`]). An opened
+//! index is never changed: searches take no locks on files and write nothing.
 
 mod blas;
 mod bm25;
@@ -31,17 +32,17 @@ pub use faiss_index::{FaissIndex, Metric, Neighbours};
 pub use fuse::Fusion;
 pub use search::Search;
 
-/// How indexes are asked.
+/// How indexes are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct SearchSettings {
-    /// Chunks given back for a query, at most.
+    /// Chunks returned per query, at most.
     #[serde(default = "default_top_k")]
     pub top_k: usize,
-    /// Chunks taken from each index before fusion (never fewer than `top_k`).
+    /// Chunks taken from each index before fusion (at least `top_k`).
     #[serde(default = "default_pool")]
     pub pool: usize,
-    /// How the indexes' rankings become one: `rrf` (reciprocal ranks, k = 60), `weighted` or `none`.
+    /// How the rankings of several indexes are fused: `rrf` (reciprocal ranks, k = 60), `weighted` or `none`.
     #[serde(default, deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub fusion: Fusion,
@@ -62,7 +63,7 @@ impl Default for SearchSettings {
 }
 
 impl SearchSettings {
-    /// What is wrong with the settings; `path` is where they lie below `with:` (empty, or ending in a dot).
+    /// Validates the settings; `path` is their position below `with:` (empty, or ending in a dot).
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         let mut issues = Vec::new();
@@ -73,7 +74,7 @@ impl SearchSettings {
             && let Some(place) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0)
         {
             let at = format!("{path}fusion.weighted.weights.{place}");
-            issues.push(ParamIssue::new(at, "a weight must be a number of at least 0"));
+            issues.push(ParamIssue::new(at, "a weight must be a number >= 0"));
         }
         issues
     }
@@ -82,33 +83,33 @@ impl SearchSettings {
 /// A chunk found for a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The chunk.
+    /// Id of the chunk.
     pub chunk_id: String,
-    /// Its document.
+    /// Id of its document.
     pub document_id: String,
-    /// Its document's title.
+    /// Title of its document.
     pub title: Option<String>,
-    /// Its contents, as indexed.
+    /// Contents as indexed.
     pub contents: String,
-    /// Fused score; the index's own score where nothing was fused.
+    /// Fused score, or the index's own score without fusion.
     pub score: f64,
-    /// How each index that returned it ranked it, in the order of the indexes.
+    /// Rank and score from each index that returned it, in the order of the indexes.
     pub sources: Vec<HitSource>,
 }
 
-/// A row of an index, and its score there (higher is better).
+/// A row of an index and its score (higher is better).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     pub row: u32,
     pub score: f64,
 }
 
-/// What every kind of index can do. Results are the same however queries are batched and whatever the thread count.
+/// An index that can be searched. Results do not depend on how queries are batched or on the number of threads.
 pub(crate) trait Retriever: Send + Sync {
-    /// At most `pool` rows, best first, ties by row number.
+    /// Returns at most `pool` rows, best first, ties by row number.
     fn search(&self, query: &str, pool: usize) -> Result<Vec<Row>, OperatorError>;
 
-    /// The same for many queries at once.
+    /// Searches many queries together, with equal results.
     fn search_batch(&self, queries: &[&str], pool: usize) -> Result<Vec<Vec<Row>>, OperatorError> {
         use rayon::prelude::*;
         queries.par_iter().map(|query| self.search(query, pool)).collect()

@@ -1,10 +1,9 @@
-//! The best documents of a BM25 query, exactly, without reading every posting.
+//! Finds the best documents of a BM25 query exactly, without reading every posting.
 //!
-//! Lists are taken in order of their terms' weight (rare terms, short lists first) and their scores added up document
-//! by document. Once the lists that are left could not lift a new document into the best `k`, only the documents that
-//! still can get there are looked up in them, by seeking: Turtle and Flood's MaxScore (1995), term at a
-//! time. Scores are added in the same order for every document, so equal documents get equal scores whatever segment
-//! they lie in.
+//! Lists are processed by weight of their terms (rare terms, short lists first), and scores accumulate per document.
+//! Once the remaining lists cannot lift a new document into the best `k`, only documents that can still reach it are
+//! looked up there, by seeking: Turtle and Flood's MaxScore (1995), term at a time. Scores are added in the same order
+//! for every document, so equal documents get equal scores in every segment.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,24 +16,24 @@ use tantivy::schema::Field;
 use super::postings::{KnownTerm, KnownTerms, List, Segment, Unpacked, for_each_block};
 use super::statistics::Statistics;
 
-/// Looking through the sums pays where more than one posting in so many documents is left.
+/// Scanning the sums pays off while more than one posting per so many documents remains.
 const SCAN_PAYS: u64 = 16;
-/// Bounds are taken this much higher than they are, for the rounding of sums.
+/// Factor on bounds, to cover the rounding of sums.
 const SLACK: f32 = 1.000_1;
 
-/// A term of the query. Its weight times the most of its list is the most that it can add to a score.
+/// A term of the query. Its weight times the maximum of its list bounds its contribution.
 struct QueryTerm {
     weight: f32,
     known: Arc<KnownTerm>,
 }
 
-/// The query's terms that occur in the index, heaviest first (then by text).
+/// The query's terms that occur in the index, heaviest first (ties by text).
 pub(crate) struct TermQuery {
     terms: Vec<QueryTerm>,
 }
 
 impl TermQuery {
-    /// Looks the terms up; one that is asked twice counts twice.
+    /// Looks up the terms; a repeated term counts repeatedly.
     pub(crate) fn new(
         words: &[String],
         field: Field,
@@ -52,12 +51,12 @@ impl TermQuery {
                 terms.push(QueryTerm { weight: statistics.weight(known.postings) * count as f32, known });
             }
         }
-        // Stable: equal weights stay in the order of their text.
+        // The sort is stable: equal weights stay in text order.
         terms.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         Ok(Self { terms })
     }
 
-    /// What each term and all after it can add in a segment, at most; 0 after the last.
+    /// Returns the maximum contribution of each term and all later ones in a segment; the last entry is 0.
     fn bounds(&self, segment: usize) -> Vec<f32> {
         let most = |term: &QueryTerm| term.weight * term.known.lists[segment].as_ref().map_or(0.0, List::most);
         let mut bounds = vec![0.0; self.terms.len() + 1];
@@ -72,7 +71,7 @@ impl TermQuery {
     }
 }
 
-/// A document found.
+/// A matching document.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Match {
     pub segment: u32,
@@ -80,17 +79,17 @@ pub(crate) struct Match {
     pub score: f32,
 }
 
-/// Sums of one segment, reused from query to query.
+/// Sums of one segment, reused across queries.
 #[derive(Default)]
 struct Sums {
-    /// By document; 0 where no term was found.
+    /// By document; 0 if no term matched.
     scores: Vec<f32>,
     ranking: Vec<f32>,
     high: Vec<(u32, f32)>,
 }
 
 impl Sums {
-    /// The `k`-th best sum, as far as it is above `floor`.
+    /// Returns the `k`-th best sum, or `floor` if it is lower.
     fn kth(&mut self, k: usize, floor: f32) -> f32 {
         self.high.clear();
         sums::at_least(&self.scores, floor, &mut self.high);
@@ -104,7 +103,7 @@ thread_local! {
     static SUMS: RefCell<Sums> = RefCell::default();
 }
 
-/// At least the best `k` documents of all segments (more where scores tie), in no order.
+/// Returns at least the best `k` documents of all segments (more if scores tie), unordered.
 pub(crate) fn best(
     query: &TermQuery,
     segments: &[Segment],
@@ -126,7 +125,7 @@ pub(crate) fn best(
     })
 }
 
-/// Drops what is below the `k`-th best score, and says what that is (0 where there are fewer).
+/// Removes documents below the `k`-th best score. Returns that score, or 0 if there are fewer.
 fn keep_best(found: &mut Vec<Match>, k: usize, ranking: &mut Vec<f32>) -> f32 {
     ranking.clear();
     ranking.extend(found.iter().map(|found| found.score));
@@ -135,7 +134,7 @@ fn keep_best(found: &mut Vec<Match>, k: usize, ranking: &mut Vec<f32>) -> f32 {
     floor
 }
 
-/// The `k`-th highest of the scores (which it reorders), 0 where there are fewer.
+/// Returns the `k`-th highest score and reorders the slice. Returns 0 if there are fewer.
 fn kth(scores: &mut [f32], k: usize) -> f32 {
     if scores.len() < k {
         return 0.0;
@@ -149,7 +148,7 @@ struct SegmentSearch<'a> {
     number: usize,
     statistics: &'a Statistics,
     k: usize,
-    /// Scores below this are of no use.
+    /// Lower scores are irrelevant.
     floor: f32,
 }
 
@@ -170,7 +169,7 @@ impl SegmentSearch<'_> {
         self.complete(next, &bounds, floor, sums, found)
     }
 
-    /// A term's weight, and its list in this segment.
+    /// Returns a term's weight and its list in this segment.
     fn list(&self, term: usize) -> (f32, Option<&List>) {
         let term = &self.query.terms[term];
         (term.weight, term.known.lists[self.number].as_ref())
@@ -195,7 +194,7 @@ impl SegmentSearch<'_> {
         Ok(())
     }
 
-    /// Looks the documents that can still be among the best up in the lists from `next` on.
+    /// Looks up documents that can still be among the best in the lists from `next` on.
     fn complete(
         &self,
         next: usize,
@@ -207,7 +206,7 @@ impl SegmentSearch<'_> {
         let mut floor = floor;
         let reaches = |score: f32, bound: f32, floor: f32| score * SLACK + bound >= floor;
         let mut left: Vec<(u32, f32)> = Vec::new();
-        // A little lower than `reaches` draws the line, for the rounding of this division.
+        // Slightly below the limit of `reaches`, to cover the rounding of this division.
         sums::at_least(&sums.scores, (floor - bounds[next]) / SLACK * 0.999, &mut left);
         left.retain(|(_, score)| reaches(*score, bounds[next], floor));
         let mut ranking = Vec::new();
@@ -240,7 +239,7 @@ impl SegmentSearch<'_> {
     }
 }
 
-/// Adds what a list says of some documents, which come in their order.
+/// Adds the scores of a list to documents, which are sorted.
 fn look_up(list: &Unpacked, weight: f32, left: &mut [(u32, f32)]) {
     let mut place = 0;
     for (document, score) in left {

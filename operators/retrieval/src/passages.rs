@@ -1,28 +1,29 @@
-//! Vectors of passages, of which those that were computed before are not computed again.
+//! Encodes passages, reusing vectors of earlier runs.
 
 use searchmill_engine::operator::{Context, OperatorError};
 use searchmill_models::groups::groups;
 use searchmill_models::{Encoder, Role};
 
-/// Passages that wait for their vectors.
+/// Passages that wait for encoding.
 pub(super) struct Passages<'a> {
     pub(super) encoder: &'a dyn Encoder,
     pub(super) context: &'a Context,
     pub(super) waiting: Vec<String>,
-    /// How many vectors were known.
+    /// Number of vectors that came from the cache.
     pub(super) known: u64,
 }
 
-/// The passages of one group, and their vectors if they are known.
+/// The passages of one group, and their vectors if cached.
 struct Group {
     count: usize,
-    /// The texts, each after its length.
+    /// The texts, each preceded by its length.
     content: Vec<u8>,
     vectors: Option<Vec<f32>>,
 }
 
 impl Passages<'_> {
-    /// The vectors of what waits, in order; what more passages would still belong to waits on unless this is the `end`.
+    /// Encodes the waiting passages in order. The last group keeps waiting, as more passages may join it, unless this
+    /// is the `end`.
     pub(super) fn encode(&mut self, end: bool) -> Result<Vec<f32>, OperatorError> {
         self.context.check_cancelled()?;
         let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
@@ -102,7 +103,7 @@ mod tests {
         (0..400).map(|n| (0..=n % 7).map(|word| words[(n * 31 + word * n) % 6]).collect::<Vec<_>>().join(" ")).collect()
     }
 
-    /// The vectors, and how many of them were known.
+    /// Returns the vectors and the number of cached ones.
     fn encode(texts: &[String], encoder: &dyn Encoder, context: &Context) -> (Vec<f32>, u64) {
         let mut passages = Passages { encoder, context, waiting: Vec::new(), known: 0 };
         let mut vectors = Vec::new();
@@ -126,7 +127,7 @@ mod tests {
         harness.pieces = Arc::new(store.pieces(&hash_bytes(b"index"), true));
         let mut texts = texts();
         let (vectors, _) = encode(&texts, &encoder, &harness.context());
-        assert_eq!(vectors, anew(&texts).0, "nothing is known yet but groups that come twice");
+        assert_eq!(vectors, anew(&texts).0, "only repeated groups are cached yet");
         harness.pieces = Arc::new(store.pieces(&hash_bytes(b"index"), true));
         let (vectors, known) = encode(&texts, &encoder, &harness.context());
         assert_eq!((vectors, known), (anew(&texts).0, 400));

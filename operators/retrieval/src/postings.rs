@@ -1,4 +1,4 @@
-//! Posting lists, unpacked once: which documents have a term, and how much the term's frequency counts in each.
+//! Caches unpacked posting lists: the documents of a term, and the term-frequency factor in each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,14 +9,14 @@ use tantivy::{SegmentReader, Term};
 
 use super::statistics::Statistics;
 
-/// Postings kept unpacked before all are forgotten: 8 bytes each, 128 MB.
+/// Limit of unpacked postings (8 bytes each, 128 MB). The cache is cleared when it is reached.
 const MOST_POSTINGS: usize = 16 << 20;
-/// Longer lists stay packed: they would leave no room for others.
+/// Longer lists stay packed: they would displace all others.
 const LONGEST_LIST: u32 = (MOST_POSTINGS / 16) as u32;
-/// What remembering a term costs besides its postings, counted in postings.
+/// Memory of a cached term besides its postings, in postings.
 const TERM_COST: usize = 64;
 
-/// A segment's lists and lengths.
+/// A segment's posting lists and document lengths.
 pub(crate) struct Segment {
     lists: Arc<tantivy::InvertedIndexReader>,
     /// Length class of each document.
@@ -51,7 +51,7 @@ impl Segment {
     }
 }
 
-/// Hands over the documents and term frequencies of a list, block by block.
+/// Passes the documents and term frequencies of a list to `take`, block by block.
 pub(super) fn for_each_block(mut postings: BlockSegmentPostings, mut take: impl FnMut(&[u32], &[u32])) {
     loop {
         let length = postings.block_len();
@@ -66,12 +66,12 @@ pub(super) fn for_each_block(mut postings: BlockSegmentPostings, mut take: impl 
 /// A term's list in one segment.
 pub(super) enum List {
     Unpacked(Unpacked),
-    /// Where it lies.
+    /// Position of the packed list.
     Packed(TermInfo),
 }
 
 impl List {
-    /// Above the factor of every document in it.
+    /// Returns an upper bound of the factors in the list.
     pub(super) fn most(&self) -> f32 {
         match self {
             Self::Unpacked(list) => list.most,
@@ -80,7 +80,7 @@ impl List {
     }
 }
 
-/// Documents in their order, and the term-frequency factor of each.
+/// Sorted documents and the term-frequency factor of each.
 pub(super) struct Unpacked {
     pub(super) documents: Vec<u32>,
     pub(super) factors: Vec<f32>,
@@ -98,7 +98,7 @@ impl Unpacked {
         self.most = self.most.max(factor);
     }
 
-    /// Where the first document from `document` on lies, looking from `start` on in growing steps.
+    /// Returns the position of the first document >= `document`, searching from `start` in growing steps.
     pub(super) fn seek(&self, start: usize, document: u32) -> usize {
         let rest = &self.documents[start..];
         let mut step = 1;
@@ -112,7 +112,7 @@ impl Unpacked {
 
 /// A term that occurs in the index.
 pub(super) struct KnownTerm {
-    /// Documents that it occurs in.
+    /// Number of documents that contain it.
     pub(super) postings: u64,
     /// Its list in each segment.
     pub(super) lists: Vec<Option<List>>,
@@ -128,19 +128,19 @@ impl KnownTerm {
     }
 }
 
-/// The terms that were asked for so far. Any number of threads may ask at once.
+/// Cache of looked-up terms, for any number of threads.
 #[derive(Default)]
 pub(crate) struct KnownTerms(RwLock<Memory>);
 
 #[derive(Default)]
 struct Memory {
-    /// `None`: the term does not occur.
+    /// `None` if the term does not occur.
     terms: HashMap<String, Option<Arc<KnownTerm>>>,
     cost: usize,
 }
 
 impl KnownTerms {
-    /// The term and its lists, if it occurs.
+    /// Returns the term and its lists, or `None` if it does not occur.
     pub(super) fn get(
         &self,
         word: &str,

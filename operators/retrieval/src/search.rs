@@ -1,4 +1,4 @@
-//! One question to any set of indexes.
+//! Searches any set of indexes and fuses their rankings.
 
 use rayon::prelude::*;
 use searchmill_engine::operator::{Context, OperatorError, TreeInput};
@@ -15,23 +15,23 @@ struct OpenIndex {
     chunks: ChunkStore,
 }
 
-/// Opened indexes and how to ask them. Any number of threads may search at once; the same query always gives the same
-/// answer, alone or in a batch.
+/// Opened indexes with search settings, for any number of threads. A query always has the same result, alone or in a
+/// batch.
 ///
-/// Chunks of different indexes are the same when all that is stored of them is (id, document, title and contents), so
-/// chunks of one document cut in two ways are never mixed up.
+/// Chunks of different indexes are equal if everything stored of them is (id, document, title and contents). Chunks of
+/// one document that was cut in two ways are therefore never confused.
 pub struct Search {
     indexes: Vec<OpenIndex>,
-    /// All indexes hold the same chunks in the same order, so a row number says which chunk it is.
+    /// Whether all indexes hold the same chunks in the same order, so that a row number identifies a chunk.
     shared: bool,
     settings: SearchSettings,
 }
 
 impl Search {
-    /// Opens indexes made by `index`. Their order counts: for ties, for weights, and in the sources of what is found.
+    /// Opens indexes built by `index`. Their order matters for ties, weights and the sources of hits.
     ///
     /// # Errors
-    /// When a folder is no index, or the fusion does not fit the number of indexes.
+    /// Fails if a folder is not an index, or the fusion does not fit the number of indexes.
     pub fn open(trees: &[&TreeInput], settings: &SearchSettings, context: &Context) -> Result<Self, OperatorError> {
         check_fusion(&settings.fusion, trees.len())?;
         let mut indexes = Vec::with_capacity(trees.len());
@@ -47,24 +47,25 @@ impl Search {
         Ok(Self { indexes, shared, settings: settings.clone() })
     }
 
-    /// Chunks in each index, in their order.
+    /// Returns the number of chunks in each index.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         self.indexes.iter().map(|index| index.chunks.rows()).collect()
     }
 
-    /// The best chunks for a query, best first. A query without a searchable word finds nothing in a BM25 index.
+    /// Returns the best chunks for a query, best first. A query without a searchable word finds nothing in a BM25
+    /// index.
     ///
     /// # Errors
-    /// When an index cannot be read.
+    /// Fails if an index cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError> {
         Ok(self.search_batch(&[query])?.pop().unwrap_or_default())
     }
 
-    /// The same for many queries at once, in their order: faster, equal results.
+    /// Searches many queries together, in their order; faster, with equal results.
     ///
     /// # Errors
-    /// When an index cannot be read.
+    /// Fails if an index cannot be read.
     pub fn search_batch(&self, queries: &[&str]) -> Result<Vec<Vec<Found>>, OperatorError> {
         let pool = self.settings.pool.max(self.settings.top_k);
         let pool = if self.indexes.len() == 1 { self.settings.top_k } else { pool };
@@ -74,7 +75,7 @@ impl Search {
         (0..queries.len()).into_par_iter().map(of_query).collect()
     }
 
-    /// Fuses one query's lists.
+    /// Fuses the lists of one query.
     fn merge<'a>(&self, lists: impl Iterator<Item = &'a [Row]>) -> Result<Vec<Found>, OperatorError> {
         if self.shared {
             let lists: Vec<Vec<Ranked<u32>>> = lists.map(|list| list.iter().map(by_row).collect()).collect();
@@ -115,12 +116,12 @@ fn by_record(chunks: &ChunkStore, list: &[Row]) -> Result<Vec<Ranked<Vec<u8>>>, 
 fn check_fusion(fusion: &Fusion, indexes: usize) -> Result<(), OperatorError> {
     match fusion {
         Fusion::None if indexes > 1 => {
-            let message = format!("`fusion: none` takes one index, there are {indexes}");
+            let message = format!("`fusion: none` takes one index, found {indexes}");
             Err(OperatorError::pipeline(message).with_help("write `fusion: rrf`, or search one index"))
         }
         Fusion::Weighted { weights } if !weights.is_empty() && weights.len() != indexes => {
-            let message = format!("there are {} fusion weights for {indexes} indexes", weights.len());
-            Err(OperatorError::pipeline(message).with_help("write one weight for each index, in their order"))
+            let message = format!("found {} fusion weights for {indexes} indexes", weights.len());
+            Err(OperatorError::pipeline(message).with_help("write one weight per index, in their order"))
         }
         _ => Ok(()),
     }

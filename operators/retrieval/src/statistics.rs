@@ -1,24 +1,24 @@
-//! BM25's weights: how much a term counts by its rarity, and by its frequency in a document.
+//! BM25's weights: by a term's rarity and by its frequency in a document.
 
 use tantivy::fieldnorm::FieldNormReader;
 
 /// Tantivy's constants.
 const K1: f32 = 1.2;
 const B: f32 = 0.75;
-/// Term frequencies below this have their factors in a table.
+/// Limit of term frequencies with tabulated factors.
 const TABLED: usize = 8;
 
-/// What the scores need to know of the whole index.
+/// Statistics of a whole index that scores depend on.
 pub(crate) struct Statistics {
     documents: u64,
     /// Term-frequency factor by frequency (below [`TABLED`]) and length class.
     factors: Vec<[f32; 256]>,
-    /// The part of the denominator that depends on the length class.
+    /// Part of the denominator that depends on the length class.
     norms: [f32; 256],
 }
 
 impl Statistics {
-    /// Of an index of so many documents, with so many tokens in all.
+    /// Computes the statistics of an index with `documents` documents and `tokens` tokens in total.
     pub(super) fn of(documents: u64, tokens: u64) -> Self {
         let average = tokens as f32 / documents.max(1) as f32;
         let norm = |class: usize| {

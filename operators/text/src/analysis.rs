@@ -1,4 +1,4 @@
-//! From text to search terms, the same on both sides: what is indexed and what is asked for.
+//! Turns text into search terms. Index and query use the same analyzer, so their terms match.
 
 mod cjk;
 mod word_cache;
@@ -14,16 +14,16 @@ use tantivy::tokenizer::{
 use cjk::CjkTokenizer;
 use word_cache::CachedWords;
 
-/// Longer words are left out (they are never words).
+/// Longer words are dropped: text runs of this length are not words.
 const LONGEST_WORD_BYTES: usize = 255;
 
-/// How text becomes terms: lower case, stop words of the language left out, Snowball stemmer.
+/// How text becomes terms: lower-cased, without the language's stop words, stemmed by Snowball.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
     /// Lower case only: no stop words, no stemmer.
     Plain,
-    /// Chinese, Japanese and Korean: overlapping pairs of characters; words in other scripts are kept whole.
+    /// Chinese, Japanese and Korean: overlapping pairs of characters; words in other scripts stay whole.
     Cjk,
     /// Arabic (no stop-word list).
     Arabic,
@@ -65,7 +65,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// The stemmer and stop words, where there are any.
+    /// Returns the Snowball language, or `None` for languages without stemmer and stop words.
     fn snowball(self) -> Option<Snowball> {
         Some(match self {
             Self::Plain | Self::Cjk => return None,
@@ -91,7 +91,7 @@ impl Language {
     }
 }
 
-/// The analyzer of a language.
+/// Returns the analyzer of a language.
 pub fn analyzer(language: Language) -> TextAnalyzer {
     match language {
         Language::Cjk => {
@@ -102,7 +102,7 @@ pub fn analyzer(language: Language) -> TextAnalyzer {
     }
 }
 
-/// What is done to each word.
+/// Returns the analyzer that is applied to each word.
 fn word_analyzer(language: Language) -> TextAnalyzer {
     let long = RemoveLongFilter::limit(LONGEST_WORD_BYTES);
     let words = TextAnalyzer::builder(SimpleTokenizer::default()).filter(long).filter(LowerCaser);
@@ -113,7 +113,7 @@ fn word_analyzer(language: Language) -> TextAnalyzer {
     }
 }
 
-/// An analyzer for many threads: each call borrows one that already knows the words it has met.
+/// An analyzer for many threads. Each call borrows an analyzer whose word cache is already warm.
 pub struct Analyzers {
     fresh: TextAnalyzer,
     idle: Mutex<Vec<TextAnalyzer>>,
@@ -124,14 +124,14 @@ impl Analyzers {
         Self { fresh: analyzer(language), idle: Mutex::default() }
     }
 
-    /// The terms of a text, in its order.
+    /// Returns the terms of a text in text order.
     pub fn terms(&self, text: &str) -> Vec<String> {
         let mut terms = Vec::new();
         self.each_token(text, |token| terms.push(token.text.clone()));
         terms
     }
 
-    /// Hands over every token of a text, in its order.
+    /// Calls `take` with every token of a text, in text order.
     pub fn each_token(&self, text: &str, mut take: impl FnMut(&Token)) {
         let mut analyzer = self.idle().pop().unwrap_or_else(|| self.fresh.clone());
         let mut stream = analyzer.token_stream(text);

@@ -1,7 +1,7 @@
 //! FlashRAG's answer metrics: exact match, token F1, precision, recall and substring accuracy of one prediction.
 //!
 //! Source: FlashRAG `flashrag/evaluator/metrics.py` at 1ee5249 (`ExactMatch`, `Sub_ExactMatch`, `F1_Score`,
-//! `Precision_Score`, `Recall_Score`). Each metric takes its own best over the golden answers.
+//! `Precision_Score`, `Recall_Score`). Each metric takes its own maximum over the golden answers.
 
 use super::normalize::normalize_answer;
 
@@ -22,8 +22,8 @@ pub struct AnswerScores {
 
 /// Scores a prediction against its golden answers.
 ///
-/// A normalised `yes`, `no` or `noanswer` on one side and anything else on the other shares no tokens. With no golden
-/// answers every score is 0. `em` can be 1 while `f1` is 0: both sides normalise to nothing.
+/// A normalised `yes`, `no` or `noanswer` shares no tokens with any other text. Without golden answers every score is
+/// 0. `em` can be 1 while `f1` is 0: if both sides normalise to the empty text.
 ///
 /// ```
 /// use searchmill_text::answer_metrics::answer_scores;
@@ -93,7 +93,7 @@ struct Overlap {
     golden: usize,
 }
 
-/// Tokens of a normalised text (one space between them).
+/// Returns the tokens of a normalised text, which single spaces separate.
 fn tokens(normalized: &str) -> impl Iterator<Item = &str> {
     normalized.split(' ').filter(|token| !token.is_empty())
 }
@@ -118,7 +118,7 @@ fn token_overlap(prediction: &str, golden: &str) -> Overlap {
     Overlap { shared: shared_sorted(&found, &wanted), prediction: found.len(), golden }
 }
 
-/// Size of the intersection of two sorted bags.
+/// Returns the size of the intersection of two sorted bags.
 fn shared_sorted(left: &[&str], right: &[&str]) -> usize {
     let (mut i, mut j, mut shared) = (0, 0, 0);
     while i < left.len() && j < right.len() {

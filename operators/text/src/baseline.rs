@@ -1,7 +1,7 @@
-//! No-retrieval baselines: what a score is worth. Both look at the golden answers and at nothing else.
+//! No-retrieval baselines that put a score into perspective. Both use only the golden answers.
 //!
-//! On MultiHop-RAG's validation part the best constant ("Yes") reaches an F1 of 0.300 and the majority answer of each
-//! question type 0.545, above several published agents: a score without its baselines says little.
+//! On the validation part of MultiHop-RAG, the best constant ("Yes") has an F1 of 0.300. The majority answer of each
+//! question type has 0.545, above several published agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::normalize::normalize_answer;
 /// A question's golden answers and type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gold {
-    /// Accepted answers; never empty here.
+    /// Accepted answers; never empty.
     pub answers: Vec<String>,
-    /// The question's type; `unknown` where there is none.
+    /// The question's type (`unknown` if it has none).
     pub question_type: String,
 }
 
@@ -28,14 +28,14 @@ pub struct Baselines {
     pub scores: BTreeMap<String, [AnswerScores; 2]>,
 }
 
-/// The baselines' names in `metrics` rows, in the order of [`Baselines::scores`].
+/// Names of the baselines in `metrics` rows, in the order of [`Baselines::scores`].
 pub const BASELINES: [&str; 2] = ["best_constant", "majority_by_type"];
 
-/// With more distinct golden answers than this, only the most frequent ones are tried as constants.
+/// Limit of distinct golden answers tried as constants, most frequent first.
 const CANDIDATES: usize = 2000;
 
 impl Baselines {
-    /// Baselines over those questions (by id).
+    /// Computes the baselines over questions by id.
     pub fn of(questions: &BTreeMap<String, Gold>) -> Self {
         let constant = best_constant(questions);
         let majority = majority_by_type(questions);
@@ -50,7 +50,7 @@ impl Baselines {
     }
 }
 
-/// How often an answer is golden, and how it is most often written.
+/// How many questions accept an answer, and how often each spelling occurs.
 #[derive(Default)]
 struct Votes {
     count: usize,
@@ -64,7 +64,7 @@ impl Votes {
     }
 }
 
-/// One vote of each question for each of its distinct normalised answers.
+/// Counts one vote per question for each of its distinct normalised answers.
 fn votes<'a>(questions: impl Iterator<Item = &'a Gold>) -> BTreeMap<String, Votes> {
     let mut votes: BTreeMap<String, Votes> = BTreeMap::new();
     for gold in questions {
@@ -81,7 +81,7 @@ fn votes<'a>(questions: impl Iterator<Item = &'a Gold>) -> BTreeMap<String, Vote
     votes
 }
 
-/// Most votes first, ties by normalised text.
+/// Sorts by votes, highest first; ties by normalised text.
 fn ranked(votes: &BTreeMap<String, Votes>) -> Vec<(&String, &Votes)> {
     let mut ranked: Vec<_> = votes.iter().collect();
     ranked.sort_by(|a, b| b.1.count.cmp(&a.1.count).then_with(|| a.0.cmp(b.0)));
@@ -97,7 +97,8 @@ fn majority_by_type(questions: &BTreeMap<String, Gold>) -> BTreeMap<String, Stri
     types.iter().filter_map(|(name, golds)| Some(((*name).to_owned(), winner(golds)?))).collect()
 }
 
-/// The golden answer with the highest mean F1 over all questions; ties go to the more frequent, then by text.
+/// Returns the golden answer with the highest mean F1 over all questions. Ties go to the more frequent answer, then by
+/// text.
 fn best_constant(questions: &BTreeMap<String, Gold>) -> String {
     let votes = votes(questions.values());
     let sets = AnswerSets::of(questions);
@@ -111,8 +112,8 @@ fn best_constant(questions: &BTreeMap<String, Gold>) -> String {
     best.map(|(_, votes)| votes.spelling()).unwrap_or_default()
 }
 
-/// Distinct sets of normalised golden answers with their number of questions, and where each token occurs: an answer
-/// that shares no token has F1 0, so only postings are scored.
+/// Distinct sets of normalised golden answers with their number of questions, and the sets in which each token occurs.
+/// An answer that shares no token has F1 0, so only sets with a shared token are scored.
 struct AnswerSets {
     sets: Vec<(Vec<String>, usize)>,
     postings: BTreeMap<String, Vec<usize>>,

@@ -1,11 +1,12 @@
-//! FNV-1a with 64 bits (Fowler, Noll and Vo, RFC 9923): a hash that is the same on every machine, for choices. Identity is
-//! the engine's matter.
+//! FNV-1a with 64 bits (Fowler, Noll and Vo, RFC 9923): a hash that is equal on every machine, for random choices.
+//!
+//! Content digests and cache keys are the engine's and do not use it.
 
-/// The offset basis: what a hash starts with.
+/// The offset basis: the initial hash.
 pub const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The hash of `bytes` after what `start` has taken in.
+/// Continues the hash `start` with `bytes`.
 pub fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
 }
@@ -14,7 +15,7 @@ pub fn fnv1a(start: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Published hashes of the algorithm.
+    /// Published test vectors.
     #[test]
     fn known_hashes() {
         assert_eq!(fnv1a(OFFSET, b""), 0xcbf2_9ce4_8422_2325);

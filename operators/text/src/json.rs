@@ -1,5 +1,6 @@
-//! JSON with its keys in order, written as Python's `json.dumps(…, ensure_ascii=False)` writes it: the trainers render
-//! tools and calls with it, so every space counts.
+//! JSON with ordered keys, written like Python's `json.dumps(…, ensure_ascii=False)`.
+//!
+//! Trainers render tools and calls with that function, so every space counts.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use serde::de::IgnoredAny;
 pub enum Json {
     Null,
     Bool(bool),
-    /// As Python writes it.
+    /// The digits as Python writes them.
     Number(String),
     Text(String),
     List(Vec<Json>),
@@ -19,7 +20,7 @@ pub enum Json {
 }
 
 impl Json {
-    /// Reads JSON text. The error says what is wrong and where.
+    /// Parses JSON text. The error says what is wrong and where.
     pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;
         Reader { text, at: 0 }.value().ok_or_else(|| "a number or text that JSON cannot hold".to_owned())
@@ -30,12 +31,12 @@ impl Json {
         Self::Text(text.into())
     }
 
-    /// An object of these keys, in this order.
+    /// An object with these keys in this order.
     pub fn object<const N: usize>(entries: [(&str, Self); N]) -> Self {
         Self::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
-    /// The value of a key, where this is an object that has it.
+    /// Returns the value of a key if this is an object that has it.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(entries) => entries.get(key),
@@ -43,7 +44,7 @@ impl Json {
         }
     }
 
-    /// The text, where this is one.
+    /// Returns the text if this is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -51,7 +52,7 @@ impl Json {
         }
     }
 
-    /// One line of JSON with `, ` and `: ` between its parts.
+    /// Writes one line of JSON with `, ` and `: ` as separators.
     pub fn write(&self) -> String {
         let mut line = String::new();
         self.write_to(&mut line);
@@ -104,7 +105,7 @@ fn write_text(text: &str, line: &mut String) {
     line.push('"');
 }
 
-/// Reads text that is known to be JSON.
+/// Reads text that is known to be valid JSON.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -187,8 +188,8 @@ impl Reader<'_> {
     }
 }
 
-/// A float as Python's `repr` writes it: the shortest digits (the even one of two that are equally near), with an
-/// exponent below 1e-4 and from 1e16 on.
+/// A float as Python's `repr` writes it: the shortest digits (of two equally near, the even one), with an exponent
+/// below 1e-4 and from 1e16.
 fn float(value: f64) -> String {
     let sign = if value.is_sign_negative() { "-" } else { "" };
     let (digits, point) = shortest(value.abs());
@@ -207,7 +208,7 @@ fn float(value: f64) -> String {
     }
 }
 
-/// The shortest digits that read back as the value, and where the point stands among them.
+/// Returns the shortest digits that parse to the value, and the position of the decimal point in them.
 fn shortest(value: f64) -> (String, i32) {
     // serde_json rounds ties to even as Python does; the standard library does not.
     let text = serde_json::Number::from_f64(value).map_or_else(String::new, |number| number.to_string());

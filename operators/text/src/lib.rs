@@ -1,4 +1,6 @@
-//! Text: answer normalisation and metrics, search terms, chunking, tokenizers, JSON as Python writes it.
+//! Text algorithms: answer normalisation and metrics, search terms, chunking, tokenizers, JSON in Python's format.
+//!
+//! Pure functions of their input. No I/O except loading a tokenizer file, no clock, no engine types.
 
 pub mod analysis;
 pub mod answer_metrics;

@@ -1,8 +1,10 @@
-//! FlashRAG's answer normalisation (the SQuAD rule): lower-case, drop ASCII punctuation, drop articles, one space
-//! between words. Source: FlashRAG `flashrag/evaluator/utils.py` at 1ee5249; Rajpurkar et al. 2016 for the rule.
+//! FlashRAG's answer normalisation (the SQuAD rule): lower-case, drop ASCII punctuation, drop articles, single spaces
+//! between words.
 //!
-//! Unicode follows Python, which the published figures were computed with: `str.lower` (full case mapping, final
-//! sigma), `str.split` (white space includes U+001C to U+001F and NBSP, not ZWSP) and the regex class `\w`
+//! Source: FlashRAG `flashrag/evaluator/utils.py` at 1ee5249; Rajpurkar et al. 2016 for the rule.
+//!
+//! Unicode follows Python, with which the published figures were computed: `str.lower` (full case mapping, final
+//! sigma), `str.split` (white space includes U+001C to U+001F and NBSP, but not ZWSP) and the regex class `\w`
 //! (categories L and N and the underscore).
 
 use std::borrow::Cow;
@@ -10,15 +12,15 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The normalised answer: lower-case words without punctuation and without `a`, `an`, `the`, one space between them.
+/// Normalises an answer: lower-case words without punctuation and without `a`, `an`, `the`, separated by single spaces.
 ///
-/// Punctuation is deleted without a space (`Bankman-Fried` becomes `bankmanfried`); only ASCII punctuation counts.
+/// Only ASCII punctuation is removed, and no space replaces it (`Bankman-Fried` becomes `bankmanfried`).
 #[must_use]
 pub fn normalize_answer(text: &str) -> String {
     if text.bytes().all(is_plain_ascii) { normalize_ascii(text) } else { normalize_unicode(text) }
 }
 
-/// Does `needle` stand in `haystack` as whole words? Both normalised; an empty needle stands nowhere.
+/// Whether `needle` occurs in `haystack` as whole words. Both must be normalised; an empty needle never occurs.
 #[must_use]
 pub fn contains_words(haystack: &str, needle: &str) -> bool {
     if needle.is_empty() {
@@ -51,7 +53,7 @@ fn normalize_ascii(text: &str) -> String {
     out
 }
 
-/// Closes the word that starts at `start` with a space, or removes it when it is an article or empty. Gives the start
+/// Closes the word that starts at `start` with a space, or removes it if it is empty or an article. Returns the start
 /// of the next word.
 fn end_word(out: &mut String, start: usize) -> usize {
     match &out.as_bytes()[start..] {
@@ -76,7 +78,7 @@ fn normalize_unicode(text: &str) -> String {
     out
 }
 
-/// Every run of word characters that is an article becomes one space: what `\b(a|an|the)\b` matches.
+/// Replaces every run of word characters that is an article by one space: the matches of `\b(a|an|the)\b`.
 fn without_articles(text: &str) -> Cow<'_, str> {
     if !["a", "an", "the"].iter().any(|article| text.contains(article)) {
         return Cow::Borrowed(text);
@@ -104,7 +106,7 @@ fn is_word(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric() || c == '_';
     }
-    // `is_alphanumeric` also holds for combining marks and circled letters, which `\w` of Python does not match.
+    // `is_alphanumeric` also accepts combining marks and circled letters, which Python's `\w` does not match.
     let mut buffer = [0; 4];
     c.is_alphanumeric() && LETTER_OR_NUMBER.as_ref().is_none_or(|regex| regex.is_match(c.encode_utf8(&mut buffer)))
 }

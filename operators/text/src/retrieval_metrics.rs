@@ -1,19 +1,19 @@
 //! Retrieval metrics of one question: MultiHop-RAG's fact metrics, and recall of supporting documents at k.
 //!
-//! Fact metrics follow MultiHop-RAG `retrieval_evaluate.py` (Tang and Yang 2024, arXiv 2401.15391), whose MAP is not
-//! the standard one: a rank contributes the number of facts *first found there* over the rank, not the precision of
-//! the list so far. A perfect list of two facts in two chunks therefore has MAP@10 0.75.
+//! Fact metrics follow `retrieval_evaluate.py` of MultiHop-RAG (Tang and Yang 2024, arXiv 2401.15391). Its MAP is not
+//! the standard one: a rank contributes the number of facts *first found there* divided by the rank, not the precision
+//! so far. A perfect list of two facts in two chunks therefore has MAP@10 0.75.
 
 /// Fact metrics of one ranked list, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FactScores {
-    /// Some gold fact stands in the first 10 texts.
+    /// 1 if any of the first 10 texts contains a gold fact.
     pub hits_at_10: f64,
-    /// Some gold fact stands in the first 4 texts.
+    /// 1 if any of the first 4 texts contains a gold fact.
     pub hits_at_4: f64,
     /// Σ over ranks of (facts first found at the rank / rank) / min(facts, 10).
     pub map_at_10: f64,
-    /// 1 / rank of the first text with a gold fact, 0 where none of the first 10 has one.
+    /// 1 / rank of the first text with a gold fact; 0 if none of the first 10 has one.
     pub mrr_at_10: f64,
 }
 
@@ -28,28 +28,28 @@ impl FactScores {
     }
 }
 
-/// Texts beyond this rank count for nothing.
+/// Texts beyond this rank are ignored.
 const DEPTH: usize = 10;
 
-/// Gold facts, ready to be looked for: spaces and line feeds are ignored, case is not.
+/// Gold facts prepared for search: spaces and line feeds are ignored, case is not.
 #[derive(Clone, Debug, Default)]
 pub struct GoldFacts {
     facts: Vec<String>,
 }
 
 impl GoldFacts {
-    /// Those facts.
+    /// Prepares the facts.
     pub fn new<'a>(facts: impl IntoIterator<Item = &'a str>) -> Self {
         Self { facts: facts.into_iter().map(squeeze).collect() }
     }
 
-    /// Is there none? Then the metrics mean nothing.
+    /// Whether there are no facts; the metrics are then undefined.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
-    /// Places of the facts that stand in `text`.
+    /// Returns the indices of the facts that occur in `text`.
     #[must_use]
     pub fn found_in(&self, text: &str) -> Vec<usize> {
         if self.facts.is_empty() {
@@ -59,8 +59,8 @@ impl GoldFacts {
         (0..self.facts.len()).filter(|&place| text.contains(&self.facts[place])).collect()
     }
 
-    /// The metrics of a list, given what [`GoldFacts::found_in`] said of each of its texts, best first. All 0 when
-    /// there are no facts.
+    /// Computes the metrics of a list from [`GoldFacts::found_in`] of each text, best first. All are 0 if there are no
+    /// facts.
     #[must_use]
     pub fn score(&self, found: &[Vec<usize>]) -> FactScores {
         let mut scores = FactScores::default();
@@ -91,7 +91,7 @@ fn squeeze(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, ' ' | '\n')).collect()
 }
 
-/// MultiHop-RAG's metrics of one ranked list of texts.
+/// Computes MultiHop-RAG's metrics of one ranked list of texts.
 ///
 /// ```
 /// use searchmill_text::retrieval_metrics::fact_scores;
@@ -105,24 +105,24 @@ pub fn fact_scores(retrieved: &[&str], facts: &[&str]) -> FactScores {
     gold.score(&found)
 }
 
-/// Supporting documents, found by id or by title.
+/// Supporting documents, matched by id or by title.
 #[derive(Clone, Debug, Default)]
 pub struct GoldDocuments {
     documents: Vec<(Option<String>, Option<String>)>,
 }
 
-/// Share of the supporting documents among the first k hits, and whether that is all of them.
+/// Share of the supporting documents among the first k hits, and whether all were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DocumentRecall {
-    /// Supporting documents found over supporting documents.
+    /// Supporting documents found, divided by all supporting documents.
     pub recall: f64,
-    /// 1 when all were found.
+    /// 1 if all were found, else 0.
     pub all_found: f64,
 }
 
 impl GoldDocuments {
-    /// Those documents, each by id or title or both; repeated ones count once, nameless ones not at all. Of two entries
-    /// with the same id, or of the same title where one has no id, the first stands for both.
+    /// Collects documents given by id, title or both. Entries without either are ignored. Of two entries with the same
+    /// id, or with the same title where one has no id, only the first counts.
     pub fn new<'a>(documents: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>)>) -> Self {
         let mut gold = Self::default();
         for (id, title) in documents {
@@ -141,19 +141,19 @@ impl GoldDocuments {
         })
     }
 
-    /// Is there none? Then recall means nothing.
+    /// Whether there are no documents; recall is then undefined.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
 
-    /// How many.
+    /// Number of supporting documents.
     #[must_use]
     pub fn len(&self) -> usize {
         self.documents.len()
     }
 
-    /// Places of the documents that this hit belongs to: same id, or same title (white space at its ends aside).
+    /// Returns the indices of the documents that a hit matches: same id, or same title without surrounding white space.
     #[must_use]
     pub fn found_in(&self, document_id: &str, title: Option<&str>) -> Vec<usize> {
         let title = title.map(str::trim);
@@ -163,8 +163,8 @@ impl GoldDocuments {
         (0..self.documents.len()).filter(|&place| same(&self.documents[place])).collect()
     }
 
-    /// Recall among the first `k` hits, given what [`GoldDocuments::found_in`] said of each, best first. All 0 when
-    /// there are no documents.
+    /// Computes recall among the first `k` hits from [`GoldDocuments::found_in`] of each, best first. Both values are 0
+    /// if there are no documents.
     #[must_use]
     pub fn recall(&self, found: &[Vec<usize>], k: usize) -> DocumentRecall {
         let mut seen: Vec<usize> = found.iter().take(k).flatten().copied().collect();
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn repeated_facts_are_found_once_but_divide_twice() {
-        // `find_gold` of the original holds texts; `len(gold)` counts rows.
+        // The original's `find_gold` stores texts, but its `len(gold)` counts rows.
         assert_eq!(fact_scores(&["aa"], &["aa", "a a"]).map_at_10, 0.5);
     }
 

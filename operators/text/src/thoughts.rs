@@ -1,25 +1,25 @@
-//! Thoughts in a model's text: what stands between `<think>` and `</think>`, or was begun and not finished.
+//! Separates a model's thoughts (`<think>…</think>`, also unfinished) from its answer.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// A model's text, taken apart.
+/// A model's text, separated into answer and thoughts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Split<'t> {
-    /// What it said, in pieces: thoughts stand between them.
+    /// The answer, in pieces between thoughts.
     pub said: Vec<&'t str>,
-    /// What it thought. The first piece may have been opened by the chat template, the last one may be unfinished.
+    /// The thoughts. The chat template may have opened the first one; the last one may be unfinished.
     pub thought: Vec<&'t str>,
 }
 
-/// Takes thoughts out of a text. A thought that is not closed goes to the end of the text.
+/// Separates thoughts from the answer. An unclosed thought extends to the end of the text.
 pub fn split(text: &str) -> Split<'_> {
     let mut split = Split::default();
     let mut rest = text;
     loop {
         let opened = rest.find(OPEN);
         match rest.find(CLOSE) {
-            // Closed without having been opened: the beginning stands in the prompt.
+            // Closed but never opened: the prompt contains the opening tag.
             Some(close) if opened.is_none_or(|open| close < open) => {
                 split.thought.append(&mut split.said);
                 split.thought.push(&rest[..close]);

@@ -1,4 +1,4 @@
-//! Articles: the facts of one aspect of an entity, told as news among colour and misleading asides.
+//! Renders articles: the facts of one aspect of an entity, as news mixed with colour and misleading asides.
 
 use searchmill_schemas::Document;
 use serde_json::json;
@@ -12,10 +12,10 @@ use super::phrase::{article, capitalised, fill};
 use super::relation::Relation;
 
 const PAPERS: [&str; 8] = ["Courier", "Gazette", "Herald", "Observer", "Chronicle", "Post", "Mercury", "Review"];
-/// How many papers the world has.
+/// Number of newspapers in the world.
 const NEWSROOMS: u64 = 32;
 
-/// One kind of sentence in an article.
+/// A kind of sentence in an article.
 #[derive(Clone, Copy)]
 enum Piece {
     Fact(Fact),
@@ -24,12 +24,12 @@ enum Piece {
 }
 
 impl World {
-    /// Id of the document at that position.
+    /// Returns the id of the document at a position.
     pub fn document_id(position: u64) -> String {
         format!("doc-{position:07}")
     }
 
-    /// Title of the document at that position, unique in the world.
+    /// Returns the title of the document at a position, unique in the world.
     pub fn title(&self, position: u64) -> String {
         match self.subject(position) {
             Subject::Aspect(entity, aspect) => {
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// The document at that position.
+    /// Returns the document at a position.
     pub fn document(&self, position: u64) -> Document {
         let mut draws = self.draws(purpose::ARTICLE, position);
         let (text, category) = match self.subject(position) {
@@ -86,7 +86,7 @@ impl World {
         told.text
     }
 
-    /// The sentences between the first and the last, in an order of their own.
+    /// Returns the sentences between the first and the last, shuffled.
     fn pieces(&self, entity: Entity, aspect: u64, draws: &mut Draws) -> Vec<Piece> {
         let facts = Relation::of(entity.kind, aspect).map(|relation| Piece::Fact(Fact { subject: entity, relation }));
         let mut pieces: Vec<Piece> = facts.collect();
@@ -114,20 +114,20 @@ impl World {
     }
 }
 
-/// `count` distinct entries, or all.
+/// Returns `count` distinct entries, or all.
 fn several(list: &[&'static str], count: usize, draws: &mut Draws) -> impl Iterator<Item = &'static str> + use<> {
     let mut chosen = list.to_vec();
     draws.shuffle(&mut chosen);
     chosen.into_iter().take(count)
 }
 
-/// Writes sentences and knows whom a pronoun would mean.
+/// Writes sentences and tracks what a pronoun would refer to.
 struct Teller<'a> {
     world: &'a World,
     entity: Entity,
     name: String,
     text: String,
-    /// The last person or thing mentioned is the subject.
+    /// Whether the subject was mentioned last.
     in_focus: bool,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Could a pronoun for the subject mean something of that kind?
+    /// Whether a pronoun for the subject could refer to that kind.
     fn is_alike(&self, kind: Kind) -> bool {
         (kind == Kind::Person) == (self.entity.kind == Kind::Person)
     }
@@ -213,7 +213,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// Any entity of the kind but the subject.
+    /// Returns the name of a random entity of the kind other than the subject.
     fn other(&self, kind: Kind, draws: &mut Draws) -> String {
         let mut entity = self.world.any(kind, draws);
         if entity == self.entity {
@@ -226,7 +226,7 @@ impl<'a> Teller<'a> {
         self.world.is_woman(self.entity.index)
     }
 
-    /// For a person the family name, for anything else the full name, where a pronoun would be unclear.
+    /// The name used where a pronoun would be ambiguous: the family name for a person, else the full name.
     fn short_name(&self) -> String {
         match self.entity.kind {
             Kind::Person => self.world.stem_of(self.entity),

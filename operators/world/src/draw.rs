@@ -1,4 +1,4 @@
-//! Random numbers by index: a stream for any (seed, purpose, index), and permutations that need no table.
+//! Random numbers by index: a stream for any (seed, purpose, index), and permutations without tables.
 
 /// The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 fn mix(state: u64) -> u64 {
@@ -14,7 +14,7 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct Draws(u64);
 
 impl Draws {
-    /// The stream of that purpose and index; streams of different purposes or indices are independent.
+    /// The stream of a purpose and index. Streams of different purposes or indices are independent.
     pub fn new(seed: u64, purpose: u64, index: u64) -> Self {
         let keyed = mix(seed.wrapping_add(GAMMA)) ^ mix(purpose.wrapping_mul(GAMMA).wrapping_add(1));
         Self(mix(keyed.wrapping_add(mix(index.wrapping_add(GAMMA)))))
@@ -25,32 +25,32 @@ impl Draws {
         mix(self.0)
     }
 
-    /// A number from 0 to `bound - 1` (0 for a bound of 0).
+    /// Returns a number from 0 to `bound - 1` (0 for a bound of 0).
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `n` times.
+    /// Returns true with probability 1 / `n`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of them.
+    /// Picks one of the choices.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// One of the words.
+    /// Picks one of the words.
     pub fn word<'a>(&mut self, choices: &[&'a str]) -> &'a str {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Fisher and Yates' shuffle.
+    /// Shuffles by the Fisher-Yates algorithm.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -58,7 +58,8 @@ impl Draws {
     }
 }
 
-/// A keyed permutation of `0..size` in constant memory: a Feistel network of four rounds, walked until it lands inside.
+/// A keyed permutation of `0..size` in constant memory: a Feistel network of four rounds, repeated until the result is
+/// in range.
 #[derive(Clone)]
 pub(crate) struct Permutation {
     size: u64,
@@ -67,7 +68,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of that seed and purpose.
+    /// The permutation of a seed and purpose.
     pub(crate) fn new(seed: u64, purpose: u64, size: u64) -> Self {
         let bits = u64::BITS - size.max(2).saturating_sub(1).leading_zeros();
         let mut draws = Draws::new(seed, purpose, u64::MAX);
@@ -82,7 +83,7 @@ impl Permutation {
         (number >> self.half, number & ((1 << self.half) - 1))
     }
 
-    /// Where `number` goes.
+    /// Returns the image of `number`.
     pub(crate) fn forward(&self, number: u64) -> u64 {
         let mut number = number;
         loop {
@@ -97,7 +98,7 @@ impl Permutation {
         }
     }
 
-    /// What goes to `number`.
+    /// Returns the number whose image is `number`.
     pub(crate) fn inverse(&self, number: u64) -> u64 {
         let mut number = number;
         loop {

@@ -1,4 +1,4 @@
-//! What there is in the world.
+//! Kinds of entities in the world.
 
 /// A kind of entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,11 +13,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Person, Self::Company, Self::City, Self::Province, Self::School, Self::Work, Self::Award];
 
-    /// How many of them each unit of the world has.
+    /// Returns the number of entities per unit of the world.
     pub(crate) fn per_unit(self) -> u64 {
         match self {
             Self::Person => 8,
@@ -27,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// How many documents each of them has; every document states other facts.
+    /// Returns the number of documents per entity; each states other facts.
     pub(crate) fn aspects(self) -> u64 {
         match self {
             Self::Person | Self::Company => 3,
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The section of the paper that writes about them.
+    /// Returns the newspaper section for the kind.
     pub fn category(self) -> &'static str {
         match self {
             Self::Person => "people",
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// One of them.
+/// An entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entity {
     pub kind: Kind,
@@ -62,24 +62,24 @@ impl Entity {
     }
 }
 
-/// What a person is known for; decides the posts they can hold.
+/// The profession of a person; it decides which posts the person can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Leads a company.
     Executive,
     /// Governs a city.
     Mayor,
-    /// Made a work.
+    /// Created a work.
     Artist,
 }
 
-/// People per unit in each role: one executive a company, one mayor a city, one artist a work.
+/// People per unit in each role: one executive per company, one mayor per city, one artist per work.
 pub(crate) const EXECUTIVES: u64 = 3;
 pub(crate) const MAYORS: u64 = 2;
 pub(crate) const ARTISTS: u64 = 3;
 
 impl Role {
-    /// The role of the person of that index.
+    /// Returns the role of the person with that index.
     pub(crate) fn of(person: u64) -> Self {
         match person % Kind::Person.per_unit() {
             local if local < EXECUTIVES => Self::Executive,
@@ -96,7 +96,7 @@ impl Role {
         }
     }
 
-    /// The person who is number `ordinal` among those of this role.
+    /// Returns the person with number `ordinal` among those of this role.
     pub(crate) fn person(self, ordinal: u64) -> u64 {
         let (first, count) = self.first_and_count();
         ordinal / count * Kind::Person.per_unit() + first + ordinal % count
@@ -109,7 +109,7 @@ impl Role {
     }
 }
 
-/// What form a work has.
+/// The form of a work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// `novel`.
@@ -124,7 +124,7 @@ pub struct Form {
     pub maker: &'static str,
 }
 
-/// The forms of works.
+/// All forms of works.
 pub(crate) const FORMS: [Form; 6] = [
     Form { noun: "novel", verb: "wrote", participle: "written", released: "published", maker: "novelist" },
     Form { noun: "film", verb: "directed", participle: "directed", released: "released", maker: "film director" },

@@ -1,4 +1,4 @@
-//! The facts of the world: what each relation points to, whether it is told, and the sentence that tells it.
+//! The facts of the world: the object of each relation, whether documents state it, and the stating sentence.
 
 use super::entity::{Entity, Kind, Role};
 use super::layout::{World, purpose};
@@ -6,7 +6,7 @@ use super::phrase::{article, fill};
 use super::relation::{Object, Relation};
 use super::value::{Date, Value};
 
-/// One in so many facts that may be withheld is: null questions ask for them.
+/// One in this many withholdable facts is withheld; null questions ask for those.
 const WITHHELD: u64 = 16;
 
 const INDUSTRIES: [&str; 12] = [
@@ -24,19 +24,19 @@ const INDUSTRIES: [&str; 12] = [
     "fisheries",
 ];
 
-/// A relation of a subject: something that can be stated.
+/// A relation of a subject: a fact that documents can state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub(crate) subject: Entity,
     pub(crate) relation: Relation,
 }
 
-/// Where a person has worked.
+/// A person's employers.
 struct Career {
     first: u64,
     joined: u64,
     moved: u64,
-    /// `None` for those who went into politics.
+    /// `None` for politicians.
     current: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl World {
         Date { year: draws.between(1938, 1972), month: draws.between(1, 12), day: draws.between(1, 28) }
     }
 
-    /// Somebody older, found within a few tries; else nobody.
+    /// Returns an older person found within a few tries, if any.
     fn mentor(&self, person: u64) -> Option<u64> {
         let year = self.birth(person).year;
         let mut draws = self.relation_draws(Relation::Mentor, person);
@@ -88,7 +88,7 @@ impl World {
         Career { first, joined, moved, current }
     }
 
-    /// Companies pair up: the partner of a partner is oneself.
+    /// Returns the other company of a pair. Partnership is symmetric.
     fn partner(&self, company: u64) -> Option<u64> {
         Some(company ^ 1).filter(|partner| *partner < self.count(Kind::Company))
     }
@@ -98,7 +98,7 @@ impl World {
         self.birth(creator).year + self.relation_draws(Relation::Release, work).between(24, 46)
     }
 
-    /// What the relation points to. `None`: it does not hold.
+    /// Returns the object of the relation, or `None` if the relation does not hold.
     pub fn value(&self, fact: Fact) -> Option<Value> {
         let (relation, i) = (fact.relation, fact.subject.index);
         match relation.spec().object {
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The years in a fact's sentence: when it began, or happened, and when it ended. 0 where there is none.
+    /// Returns the years in a fact's sentence: when it began or happened, and when it ended. 0 if there is none.
     pub fn years(&self, fact: Fact) -> (u64, u64) {
         let i = fact.subject.index;
         match fact.relation {
@@ -172,18 +172,18 @@ impl World {
         }
     }
 
-    /// Does the fact hold and do documents keep silent about it?
+    /// Whether the fact holds but no document states it.
     pub(crate) fn is_withheld(&self, fact: Fact) -> bool {
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, fact.subject.index);
         draws.one_in(WITHHELD) && fact.relation.spec().withholdable && self.value(fact).is_some()
     }
 
-    /// The value, if a document states it.
+    /// Returns the value if a document states it.
     pub(crate) fn stated(&self, fact: Fact) -> Option<Value> {
         if self.is_withheld(fact) { None } else { self.value(fact) }
     }
 
-    /// The sentence that states it, as it stands in its document. `None` where nothing is stated.
+    /// Returns the sentence that states the fact in its document, or `None` if no document states it.
     pub fn sentence(&self, fact: Fact) -> Option<String> {
         let value = self.stated(fact)?;
         let mut draws = self.draws(purpose::TELLING + fact.relation as u64, !fact.subject.index);
@@ -206,13 +206,13 @@ impl World {
         ))
     }
 
-    /// The document that states a fact: its position among the documents.
+    /// Returns the position of the document that states a fact.
     pub(crate) fn source_of(&self, fact: Fact) -> u64 {
         self.position(fact.subject, fact.relation.spec().aspect)
     }
 }
 
-/// The work that a sentence is about; any index where it is about none.
+/// Returns the work that a sentence is about; any index if it is about none.
 fn work_of(subject: Entity, value: Value) -> u64 {
     let object = value.entity().filter(|object| object.kind == Kind::Work);
     object.unwrap_or(subject).index

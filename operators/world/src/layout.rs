@@ -1,13 +1,13 @@
-//! Where everything lies: which document is about what, and which entity holds which post.
+//! Assigns documents to subjects and posts to entities.
 
 use super::draw::{Draws, Permutation};
 use super::entity::{ARTISTS, EXECUTIVES, Entity, Kind, MAYORS};
 use super::stem::STEMS;
 
-/// Documents of one unit of the world: 48 about its 19 entities and two digests.
+/// Documents per unit of the world: 48 about its 19 entities, and two digests.
 pub(crate) const UNIT: u64 = 50;
 
-/// Purposes of random streams: each use of randomness has its own.
+/// Purposes of random streams. Each use of randomness has its own.
 pub(crate) mod purpose {
     pub(crate) const PLACE: u64 = 1;
     pub(crate) const STEM: u64 = 2;
@@ -22,25 +22,25 @@ pub(crate) mod purpose {
     pub(crate) const PROVINCE: u64 = 11;
     /// Plus the kind: names and innate properties of an entity.
     pub(crate) const ENTITY: u64 = 100;
-    /// Plus the relation: what an entity's relation points to.
+    /// Plus the relation: the object of an entity's relation.
     pub(crate) const RELATION: u64 = 200;
-    /// Plus the relation: whether and how it is told.
+    /// Plus the relation: whether and how documents state it.
     pub(crate) const TELLING: u64 = 300;
 }
 
-/// Names kept for questions about people and companies that no document mentions.
+/// Names reserved for questions about people and companies that no document mentions.
 const PHANTOMS: u64 = 200_000;
 
-/// What a document is about.
+/// The subject of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// One aspect of one entity.
     Aspect(Entity, u64),
-    /// Brief items; the number counts the digests.
+    /// News in brief; the number counts the digests.
     Digest(u64),
 }
 
-/// A world of that seed and size.
+/// A world of a given seed and size.
 pub struct World {
     pub seed: u64,
     pub documents: u64,
@@ -57,7 +57,7 @@ pub struct World {
 }
 
 impl World {
-    /// The world of `documents` documents (at least 100) with up to `distractors` misleading sentences each.
+    /// Creates a world of `documents` documents (at least 100) with up to `distractors` misleading sentences each.
     pub fn new(seed: u64, documents: u64, distractors: u64) -> Self {
         let units = documents / UNIT;
         let permutation = |purpose, size| Permutation::new(seed, purpose, size);
@@ -77,22 +77,22 @@ impl World {
         }
     }
 
-    /// How many entities of a kind there are.
+    /// Returns the number of entities of a kind.
     pub fn count(&self, kind: Kind) -> u64 {
         self.units * kind.per_unit()
     }
 
-    /// Random numbers for a purpose and index.
+    /// Returns the random stream of a purpose and index.
     pub fn draws(&self, purpose: u64, index: u64) -> Draws {
         Draws::new(self.seed, purpose, index)
     }
 
-    /// Any entity of a kind.
+    /// Returns a random entity of a kind.
     pub(crate) fn any(&self, kind: Kind, draws: &mut Draws) -> Entity {
         Entity::new(kind, draws.below(self.count(kind)))
     }
 
-    /// What the document at that position is about.
+    /// Returns the subject of the document at a position.
     pub fn subject(&self, position: u64) -> Subject {
         let slot = self.places.inverse(position);
         let (unit, mut offset) = (slot / UNIT, slot % UNIT);
@@ -110,7 +110,7 @@ impl World {
         Subject::Digest(unit * Self::digests_per_unit() + offset)
     }
 
-    /// The position of the document about that aspect of an entity.
+    /// Returns the position of the document about an aspect of an entity.
     pub(crate) fn position(&self, entity: Entity, aspect: u64) -> u64 {
         let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
         let offset: u64 = before.map(|kind| kind.per_unit() * kind.aspects()).sum();
@@ -122,7 +122,7 @@ impl World {
         UNIT - Kind::ALL.iter().map(|kind| kind.per_unit() * kind.aspects()).sum::<u64>()
     }
 
-    /// The number of an entity's stem, unique over all kinds.
+    /// Returns the number of an entity's stem, unique over all kinds.
     pub(crate) fn stem_number(&self, entity: Entity) -> u64 {
         let before = Kind::ALL.iter().take_while(|kind| **kind != entity.kind);
         before.map(|kind| self.count(*kind)).sum::<u64>() + entity.index
@@ -132,7 +132,7 @@ impl World {
         Kind::ALL.iter().map(|kind| self.count(*kind)).sum()
     }
 
-    /// The stem of a digest, unique too.
+    /// Returns the stem of a digest, also unique.
     pub(crate) fn digest_stem(&self, digest: u64) -> u64 {
         self.stems_of_entities() + digest
     }
@@ -141,12 +141,12 @@ impl World {
         self.stems_of_entities() + self.documents - self.units * (UNIT - Self::digests_per_unit())
     }
 
-    /// A stem that no document uses.
+    /// Returns a stem that no document uses.
     pub(crate) fn phantom_stem(&self, draws: &mut Draws) -> u64 {
         self.first_phantom() + draws.below(PHANTOMS)
     }
 
-    /// A stem of somebody or something in the background: never one of an entity.
+    /// Returns a stem for a background name; never that of an entity.
     pub(crate) fn background_stem(&self, draws: &mut Draws) -> u64 {
         let first = self.first_phantom() + PHANTOMS;
         first + draws.below(STEMS - first)

@@ -1,13 +1,13 @@
-//! The words of the articles: titles, openings, colour, misleading asides and endings.
+//! The vocabulary of articles: titles, openings, colour, misleading asides and endings.
 //!
-//! `{s}` is the subject's full name; `{They}`, `{they}` and `{their}` become a pronoun or a name, whichever is clear at
-//! that place; `{trade}` and `{form}` describe the subject. `{person}`, `{company}`, `{city}`, `{school}`, `{work}` and
-//! `{award}` are other entities of the world, `{passer}` and `{firm}` names that are no entity, `{n}` is a small number.
-//! None of these sentences states a relation of an entity, so none of them can answer a question.
+//! `{s}` is the subject's full name. `{They}`, `{they}` and `{their}` become a pronoun or a name, whichever is
+//! unambiguous. `{trade}` and `{form}` describe the subject. `{person}`, `{company}`, `{city}`, `{school}`, `{work}`
+//! and `{award}` are other entities of the world. `{passer}` and `{firm}` are names that belong to no entity, `{n}` is
+//! a small number. None of these sentences states a relation of an entity, so none can answer a question.
 
 use super::entity::Kind;
 
-/// Titles of the articles about an aspect; every one names the subject, and no two aspects share one.
+/// Returns titles of articles about an aspect. Every title names the subject, and no two aspects share one.
 pub(crate) fn titles(kind: Kind, aspect: u64) -> &'static [&'static str] {
     match (kind, aspect) {
         (Kind::Person, 0) => &["A portrait of {s}", "{s}, up close", "At home with {s}"],
@@ -28,7 +28,7 @@ pub(crate) fn titles(kind: Kind, aspect: u64) -> &'static [&'static str] {
     }
 }
 
-/// First sentences.
+/// Returns opening sentences.
 pub(crate) fn openings(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Person => &[
@@ -78,7 +78,7 @@ pub(crate) fn openings(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Sentences without a fact.
+/// Returns sentences without facts.
 pub(crate) fn colour(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Person => &[
@@ -156,7 +156,7 @@ pub(crate) fn colour(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Asides about the subject that look like an answer and are none.
+/// Returns asides about the subject that look like an answer but are none.
 pub(crate) fn near_misses(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Person => &[
@@ -218,7 +218,7 @@ pub(crate) fn near_misses(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Asides about people and firms that are no entities, in the words of real facts.
+/// Asides about people and firms that are not entities, worded like real facts.
 pub(crate) const BACKGROUND: &[&str] = &[
     "{passer}, who was born in {city}, sees things differently.",
     "{passer}, a graduate of {school}, could not be reached for comment.",
@@ -232,7 +232,7 @@ pub(crate) const BACKGROUND: &[&str] = &[
     "{firm} and {company} have ended their cooperation.",
 ];
 
-/// Last sentences.
+/// Closing sentences.
 pub(crate) const ENDINGS: &[&str] = &[
     "More on this in the weekend edition.",
     "We will report on further developments.",

@@ -1,8 +1,8 @@
-//! A fictional world: people, places, works and organisations with dated relations, rendered as news, and questions
-//! about it whose answers need several documents.
+//! A fictional world rendered as news: people, places, works and organisations with dated relations, and questions
+//! whose answers need several documents.
 //!
-//! Nothing is kept: every name, fact, document and question is a function of the seed, the world's size and an index,
-//! so a million documents are written in constant memory, in parallel, and to the same bytes.
+//! Nothing is stored. Every name, fact, document and question is a function of the seed, the world's size and an index.
+//! A million documents are therefore generated in constant memory, in parallel, with equal bytes.
 
 mod article;
 mod draw;

@@ -1,4 +1,4 @@
-//! Invented names of entities, of what no document mentions, and of what is mentioned in passing.
+//! Invents names of entities, of unmentioned things, and of background people and firms.
 
 use super::draw::Draws;
 use super::entity::{Entity, FORMS, Form, Kind, Role};
@@ -33,51 +33,51 @@ impl World {
         stem(self.stems.forward(number % STEMS))
     }
 
-    /// Random numbers that belong to an entity itself.
+    /// Returns the random stream of an entity itself.
     pub(crate) fn innate(&self, entity: Entity) -> Draws {
         self.draws(purpose::ENTITY + entity.kind as u64, entity.index)
     }
 
-    /// The unique word in an entity's name.
+    /// Returns the unique word in an entity's name.
     pub(crate) fn stem_of(&self, entity: Entity) -> String {
         self.stem(self.stem_number(entity))
     }
 
-    /// The full name.
+    /// Returns the full name.
     pub(crate) fn name(&self, entity: Entity) -> String {
         let mut draws = self.innate(entity);
         compose(entity.kind, &self.stem_of(entity), &mut draws)
     }
 
-    /// The name of something of that kind that no document mentions.
+    /// Returns a name of that kind that no document mentions.
     pub(crate) fn phantom(&self, kind: Kind, draws: &mut Draws) -> String {
         let stem = self.stem(self.phantom_stem(draws));
         compose(kind, &stem, draws)
     }
 
-    /// The name of something of that kind that is mentioned in passing and is no entity of the world.
+    /// Returns a background name of that kind, which belongs to no entity of the world.
     pub(crate) fn passer_by(&self, kind: Kind, draws: &mut Draws) -> String {
         let stem = self.stem(self.background_stem(draws));
         compose(kind, &stem, draws)
     }
 
-    /// The word in a digest's title.
+    /// Returns the word in a digest's title.
     pub(crate) fn digest_name(&self, digest: u64) -> String {
         self.stem(self.digest_stem(digest))
     }
 
-    /// Is this person a woman? (The first draw of [`World::name`].)
+    /// Whether a person is a woman (the first draw of [`World::name`]).
     pub(crate) fn is_woman(&self, person: u64) -> bool {
         self.innate(Entity::new(Kind::Person, person)).one_in(2)
     }
 
-    /// The form of a work.
+    /// Returns the form of a work.
     pub fn form(&self, work: u64) -> &'static Form {
         let number = self.draws(purpose::TITLE, work).below(FORMS.len() as u64);
         &FORMS[number as usize]
     }
 
-    /// What a person is by trade.
+    /// Returns a person's trade.
     pub(crate) fn trade(&self, person: u64) -> &'static str {
         const EXECUTIVES: [&str; 5] = ["engineer", "chemist", "economist", "merchant", "designer"];
         const MAYORS: [&str; 4] = ["lawyer", "physician", "surveyor", "teacher"];

@@ -1,6 +1,6 @@
-//! Filling templates.
+//! Fills templates and adjusts words.
 
-/// `template` with `{key}` replaced by the key's text. Unknown keys stay as they are.
+/// Replaces each `{key}` in `template` by its text. Unknown keys stay unchanged.
 pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + 48);
     let mut rest = template;
@@ -17,13 +17,13 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// With a capital first letter.
+/// Capitalises the first letter.
 pub(crate) fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `a` or `an`, by the first letter.
+/// Returns `a` or `an`, by the first letter.
 pub(crate) fn article(noun: &str) -> &'static str {
     if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }

@@ -1,11 +1,12 @@
-//! The relations of the world: what is stated about whom, in which words, and how it is asked for.
+//! The relations of the world: their subjects and objects, the sentences that state them, and the questions that ask
+//! for them.
 //!
-//! Sentences use `{s}` (subject), `{o}` (object), `{y}` and `{z}` (years), `{a}`, `{form}`, `{part}` and `{released}` (of a
-//! work: novel, written, published). `noun` and `ask` use `{s}` and `{verb}`.
+//! Sentences use `{s}` (subject), `{o}` (object), `{y}` and `{z}` (years), and `{a}`, `{form}`, `{part}` and
+//! `{released}` (of a work: novel, written, published). `noun` and `ask` use `{s}` and `{verb}`.
 
 use super::entity::Kind;
 
-/// What a relation points to.
+/// The type of a relation's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     Entity(Kind),
@@ -15,7 +16,7 @@ pub(crate) enum Object {
     Industry,
 }
 
-/// A relation, functional: a subject has at most one object.
+/// A functional relation: a subject has at most one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Relation {
     BirthPlace,
@@ -51,26 +52,26 @@ pub(crate) enum Relation {
     Winner,
 }
 
-/// How a relation is told and asked.
+/// How a relation is stated and asked for.
 pub(crate) struct Spec {
-    /// Whom it is about.
+    /// The kind of the subject.
     pub subject: Kind,
-    /// Which of the subject's documents states it.
+    /// The subject's document that states it.
     pub(crate) aspect: u64,
-    /// What it points to.
+    /// The type of the object.
     pub object: Object,
-    /// May some subjects keep it to themselves? (Not where another document says it too.)
+    /// Whether some subjects may withhold it (not if another document states it too).
     pub(crate) withholdable: bool,
-    /// Ways to say it.
+    /// Sentences that state it.
     pub sentences: [&'static str; 3],
-    /// The object as a noun phrase; empty where it is never a bridge.
+    /// The object as a noun phrase; empty if it is never a bridge.
     pub(crate) noun: &'static str,
-    /// The question for the object; empty where it is not asked by itself.
+    /// The question for the object; empty if it is never asked alone.
     pub ask: &'static str,
 }
 
 impl Relation {
-    /// Every relation.
+    /// All relations.
     pub(crate) const ALL: [Self; 31] = [
         Self::BirthPlace,
         Self::BirthDate,
@@ -105,12 +106,12 @@ impl Relation {
         Self::Winner,
     ];
 
-    /// How it is told and asked.
+    /// Returns how the relation is stated and asked for.
     pub(crate) fn spec(self) -> &'static Spec {
         &SPECS[self as usize]
     }
 
-    /// Its name, in snake case.
+    /// Returns the name in snake case.
     pub(crate) fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -122,12 +123,12 @@ impl Relation {
         name
     }
 
-    /// The relations that a kind has.
+    /// Returns the relations of a kind.
     pub(crate) fn about(subject: Kind) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |relation| relation.spec().subject == subject)
     }
 
-    /// The relations stated in one document of a kind, in the order of [`Relation::ALL`].
+    /// Returns the relations stated in one document of a kind, in the order of [`Relation::ALL`].
     pub(crate) fn of(subject: Kind, aspect: u64) -> impl Iterator<Item = Self> {
         Self::about(subject).filter(move |relation| relation.spec().aspect == aspect)
     }

@@ -1,4 +1,4 @@
-//! Stems of names: a grammar of syllables whose every word reads one way only, so distinct numbers give distinct words.
+//! Stems of names: an unambiguous grammar of syllables, so that distinct numbers give distinct words.
 
 pub(crate) const ONSETS: [&str; 24] = [
     "B", "Br", "D", "Dr", "F", "Fl", "G", "Gl", "H", "J", "K", "Kr", "L", "M", "N", "P", "Pr", "R", "S", "St", "T",
@@ -16,11 +16,12 @@ const ENDS: [&str; 24] = [
     "rd", "lt", "mp",
 ];
 
-/// How many stems there are.
+/// The number of stems.
 pub(crate) const STEMS: u64 =
     (ONSETS.len() * FIRST_VOWELS.len() * MIDDLES.len() * LAST_VOWELS.len() * ENDS.len()) as u64;
 
-/// Word number `number`: consonants and vowels alternate and each list holds distinct entries, so no two are equal.
+/// Returns word number `number`. Consonants and vowels alternate and each list has distinct entries, so no two words
+/// are equal.
 pub(crate) fn stem(number: u64) -> String {
     let mut rest = number;
     let mut take = |list: &[&'static str]| {

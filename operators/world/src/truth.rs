@@ -1,4 +1,4 @@
-//! The documents read back: every statement found by its wording, to show that each question has one answer.
+//! Reads the documents back and finds every statement by its wording, to prove that each question has one answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::layout::World;
 use super::question::{QuestionType, draft};
 use super::relation::Relation;
 
-/// What the documents say: objects by relation and subject.
+/// Statements of the documents: objects by relation and subject.
 type Statements = BTreeMap<(Relation, String), BTreeSet<String>>;
 
-/// The wordings of a relation as patterns.
+/// Returns the wordings of a relation as patterns.
 fn patterns(relation: Relation) -> Vec<Regex> {
     let spec = relation.spec();
     let any = |words: Vec<&str>| format!("(?:{})", words.join("|"));
@@ -37,7 +37,7 @@ fn patterns(relation: Relation) -> Vec<Regex> {
     wordings.collect()
 }
 
-/// The sentences of a text (no name or number holds a full stop).
+/// Returns the sentences of a text (no name or number contains a full stop).
 fn sentences(text: &str) -> impl Iterator<Item = String> {
     text.split(['.', '\n']).map(|sentence| format!("{}.", sentence.trim()))
 }

@@ -1,4 +1,4 @@
-//! Values as they are written, and the other ways to write them.
+//! Values as written in documents, and their other spellings.
 
 use super::entity::{Entity, Kind};
 use super::layout::World;
@@ -9,7 +9,7 @@ pub struct Date {
     pub year: u64,
     /// From 1.
     pub month: u64,
-    /// From 1 to 28: every month has it.
+    /// From 1 to 28, so that every month has it.
     pub day: u64,
 }
 
@@ -45,7 +45,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The entity, where it is one.
+    /// Returns the entity if this is one.
     pub(crate) fn entity(self) -> Option<Entity> {
         match self {
             Self::Entity(entity) => Some(entity),
@@ -53,7 +53,7 @@ impl Value {
         }
     }
 
-    /// Something to compare by, where it is no entity.
+    /// Returns a comparable number unless this is an entity or an industry.
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Date(date) => Some(date.year * 10_000 + date.month * 100 + date.day),
@@ -63,7 +63,7 @@ impl Value {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -77,7 +77,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 impl World {
-    /// A value as documents write it.
+    /// Returns a value as written in documents.
     pub fn written(&self, value: Value) -> String {
         match value {
             Value::Entity(entity) => self.name(entity),
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// A value as an answer: as documents write it, then other ways to say the same.
+    /// Returns a value's spellings as answers: the one in documents first.
     pub fn answers(&self, value: Value) -> Vec<String> {
         let mut answers = vec![self.written(value)];
         match value {

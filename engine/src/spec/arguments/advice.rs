@@ -1,10 +1,10 @@
-//! Advice where a value is of another type than wanted.
+//! Advice for values of the wrong type.
 
 use super::schema::Schema;
 use crate::spec::scalar;
 use crate::spec::value::{Spanned, Value};
 
-/// How to write what was probably meant.
+/// Returns how to write what was probably meant.
 pub(super) fn advice(value: &Spanned, schema: Schema<'_>) -> Option<String> {
     let text = value.scalar_text();
     match (&value.value, text.as_deref()) {

@@ -1,4 +1,4 @@
-//! Alternatives (`oneOf`, `anyOf`): picks the one that was meant, so that faults are told inside of it.
+//! Alternatives (`oneOf`, `anyOf`): selects the intended one, so that errors are reported inside it.
 
 use serde_json::Value as Json;
 
@@ -33,7 +33,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Words and `{word: settings}`: an enum as serde writes it.
+    /// Reads words and `{word: options}`: an enum in serde's format.
     fn tagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
         let words: Vec<_> = branches.iter().filter_map(Schema::words).flatten().collect();
         let tags: Vec<_> = branches.iter().filter_map(Schema::tag).collect();
@@ -119,7 +119,8 @@ impl Reader<'_> {
         Json::Null
     }
 
-    /// The first alternative that fits; else the faults of the only one of the right shape; else one fault for all.
+    /// Returns the first alternative that fits. Otherwise reports the errors of the only one with the right shape, or a
+    /// single error for all.
     fn untagged(&mut self, value: &Spanned, whole: Schema<'_>, branches: &[Schema<'_>], place: &Place) -> Json {
         let tries: Vec<_> = branches.iter().map(|branch| self.attempt(value, *branch, place)).collect();
         if let Some((typed, _, broken)) = tries.iter().find(|(_, problems, _)| problems.is_empty()) {
@@ -151,7 +152,7 @@ impl Reader<'_> {
     }
 }
 
-/// A tag that is no word by itself: one that may be written without its settings is both.
+/// Whether a text is a tag but not also a word. A tag that may be written without options is both.
 fn is_bare_tag(text: &str, words: &[&Json], tags: &[&str]) -> bool {
     tags.contains(&text) && words.iter().all(|word| word.as_str() != Some(text))
 }
@@ -160,7 +161,7 @@ fn all<'w>(words: &[&'w Json], tags: &[&'w str]) -> Vec<&'w str> {
     words.iter().filter_map(|word| word.as_str()).chain(tags.iter().copied()).collect()
 }
 
-/// The key that has one fixed word in each alternative (`#[serde(tag = "kind")]`).
+/// Returns the key with one fixed word in each alternative (`#[serde(tag = "kind")]`).
 fn discriminator<'s>(branches: &[Schema<'s>]) -> Option<&'s str> {
     let first = branches.first()?;
     first.property_names().into_iter().find(|key| branches.iter().all(|branch| tag_word(*branch, key).is_some()))

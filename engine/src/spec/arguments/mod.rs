@@ -1,5 +1,5 @@
-//! Params of an operator, typed by what its JSON Schema wants: `1e-4` is a number where a number is wanted, `007` and
-//! `no` are strings where a string is.
+//! Types an operator's params by its JSON Schema: `1e-4` becomes a number where the schema requires one, `007` and `no`
+//! stay strings where it requires a string.
 
 mod advice;
 mod choice;
@@ -16,25 +16,24 @@ use crate::diagnostic::{Diagnostic, Span};
 use advice::advice;
 use schema::Schema;
 
-/// Reads params by the JSON Schema of the operator's params (as schemars 1 writes it).
+/// Reads params by the operator's JSON Schema (as schemars 1 writes it).
 ///
 /// # Errors
-/// All that is wrong, with places. Empty when everything that is wrong was reported before (a `${…}` that could not be
-/// resolved).
+/// All errors, with locations. Empty if every error was reported before (an unresolved `${…}`).
 pub fn arguments(value: &Spanned, schema: &Json, operator: &str) -> Result<Json, Vec<Diagnostic>> {
     let mut reader = Reader { operator, problems: Vec::new(), broken: false };
     let typed = reader.read(value, Schema::root(schema), &Place::top(value));
     if reader.broken || !reader.problems.is_empty() { Err(reader.problems) } else { Ok(typed) }
 }
 
-/// Where a value stands, for messages.
+/// The location of a value, for messages.
 #[derive(Clone)]
 struct Place {
     /// Dotted path of the param; empty at the top.
     path: String,
-    /// The key, or the value itself where there is none.
+    /// The key, or the value itself if it has none.
     name: Span,
-    /// The outermost `${…}` that brought it here.
+    /// The outermost `${…}` that inserted the value.
     via: Option<Span>,
 }
 
@@ -52,7 +51,7 @@ impl Place {
 struct Reader<'o> {
     operator: &'o str,
     problems: Vec<Diagnostic>,
-    /// Was something met that had been reported before?
+    /// Whether a value was found whose error was reported before.
     broken: bool,
 }
 
@@ -144,7 +143,7 @@ impl Reader<'_> {
         )
     }
 
-    /// Where no secret is read, the operator would get the reference itself as its text.
+    /// Reports a secret where none is allowed: the operator would get the reference as text.
     fn check_no_secret(&mut self, value: &Spanned, place: &Place) {
         if value.scalar_text().is_some_and(|text| is_secret_reference(&text)) {
             let message = format!("{} cannot be a secret: it would be the text of the reference", self.name(place));
@@ -195,7 +194,7 @@ impl Reader<'_> {
         Json::Null
     }
 
-    /// A param in messages: `` `size` of `chunk` ``.
+    /// Returns a param's name in messages: `` `size` of `chunk` ``.
     fn name(&self, place: &Place) -> String {
         if place.path.is_empty() {
             format!("`with` of `{}`", self.operator)
@@ -212,7 +211,7 @@ impl Reader<'_> {
     }
 }
 
-/// Exactly `${secret:NAME}`.
+/// Whether a text is exactly `${secret:NAME}`.
 fn is_secret_reference(text: &str) -> bool {
     let name = text.strip_prefix("${secret:").and_then(|rest| rest.strip_suffix('}'));
     name.is_some_and(|name| !name.is_empty() && name.chars().all(|ch| ch.is_ascii_alphanumeric() || ch == '_'))

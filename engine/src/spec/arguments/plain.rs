@@ -1,4 +1,4 @@
-//! One scalar, by what the schema wants of it.
+//! Types a single scalar by the schema.
 
 use regex::Regex;
 use serde_json::{Number, Value as Json};
@@ -30,7 +30,7 @@ impl Reader<'_> {
         typed
     }
 
-    /// Reads one of a fixed set of words.
+    /// Reads one of several fixed words.
     pub(super) fn word(&mut self, value: &Spanned, words: &[&Json], place: &Place) -> Json {
         let text = value.scalar_text().unwrap_or_default();
         let same = |word: &&&Json| word.as_str().is_some_and(|word| word == text) || **word == &value.to_json();
@@ -65,7 +65,7 @@ fn boolean(value: &Spanned) -> Option<Json> {
     }
 }
 
-/// Whole numbers, also as `1e3` or `2.0`.
+/// Reads an integer, also written as `1e3` or `2.0`.
 fn integer(value: &Spanned) -> Option<Json> {
     match value.value {
         Value::Int(number) => Some(number.into()),
@@ -106,7 +106,7 @@ fn out_of_range(number: &Number, schema: Schema<'_>) -> Option<String> {
     above.map(|bound| format!("more than {bound}")).or_else(|| below.map(|bound| format!("less than {bound}")))
 }
 
-/// The range of schemars' integer formats. 64 bits are left to the number itself.
+/// Returns the range of schemars' integer formats. 64-bit numbers limit themselves.
 fn format_range(format: &str) -> (Option<f64>, Option<f64>) {
     let range = |least: f64, most: f64| (Some(least), Some(most));
     match format {

@@ -1,4 +1,4 @@
-//! A JSON Schema, as far as schemars writes it, with its references followed.
+//! A JSON Schema as written by schemars, with references followed.
 
 use serde_json::Value as Json;
 
@@ -6,16 +6,16 @@ use serde_json::Value as Json;
 #[derive(Clone, Copy)]
 pub(super) struct Schema<'s> {
     root: &'s Json,
-    /// The schema as it stands: annotations beside a `$ref` are kept here.
+    /// The schema as written, including annotations beside a `$ref`.
     outer: &'s Json,
-    /// What it comes to.
+    /// The schema after following references.
     here: &'s Json,
 }
 
 const MAX_HOPS: usize = 16;
 
 impl<'s> Schema<'s> {
-    /// The schema that the whole document is.
+    /// The root schema of a document.
     pub(super) fn root(root: &'s Json) -> Self {
         Self::at(root, root)
     }
@@ -38,39 +38,39 @@ impl<'s> Schema<'s> {
         Self::at(self.root, schema)
     }
 
-    /// A keyword's value.
+    /// Returns a keyword's value.
     pub(super) fn keyword(&self, name: &str) -> Option<&'s Json> {
         self.outer.get(name).or_else(|| self.here.get(name))
     }
 
-    /// A keyword that is a number.
+    /// Returns a keyword's value if it is a number.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         self.keyword(name).and_then(Json::as_f64)
     }
 
-    /// A keyword that is text.
+    /// Returns a keyword's value if it is text.
     pub(super) fn text(&self, name: &str) -> Option<&'s str> {
         self.keyword(name).and_then(Json::as_str)
     }
 
-    /// First line of the description.
+    /// Returns the first line of the description.
     pub(super) fn about(&self) -> Option<&'s str> {
         self.text("description").and_then(|text| text.lines().next())
     }
 
-    /// Is the value a reference to a secret?
+    /// Whether the value is a reference to a secret.
     pub(super) fn is_secret(&self) -> bool {
         self.keyword("x-searchmill-secret").and_then(Json::as_bool).unwrap_or(false)
     }
 
-    /// Does it say nothing about the value?
+    /// Whether the schema accepts any value.
     pub(super) fn takes_anything(&self) -> bool {
         const SAYING: &[&str] =
             &["type", "const", "enum", "oneOf", "anyOf", "allOf", "properties", "x-searchmill-secret"];
         self.here.as_bool().unwrap_or(false) || SAYING.iter().all(|keyword| self.keyword(keyword).is_none())
     }
 
-    /// The types named; none when it names none.
+    /// Returns the named types; empty if there are none.
     pub(super) fn types(&self) -> Vec<&'s str> {
         match self.keyword("type") {
             Some(Json::String(one)) => vec![one],
@@ -79,7 +79,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// May the value be of that type?
+    /// Whether the value may have that type.
     pub(super) fn allows(&self, name: &str) -> bool {
         let types = self.types();
         let numeric = name == "integer" && types.contains(&"number");
@@ -87,13 +87,13 @@ impl<'s> Schema<'s> {
         numeric || implied || types.contains(&name)
     }
 
-    /// Its alternatives. A sole `allOf` is one alternative.
+    /// Returns the alternatives. A single `allOf` is one alternative.
     pub(super) fn branches(&self) -> Option<Vec<Self>> {
         let list = ["oneOf", "anyOf", "allOf"].iter().find_map(|keyword| self.keyword(keyword)?.as_array())?;
         Some(list.iter().map(|schema| self.sub(schema)).collect())
     }
 
-    /// The words that a value may be (`const`, `enum`).
+    /// Returns the allowed words (`const`, `enum`).
     pub(super) fn words(&self) -> Option<Vec<&'s Json>> {
         match (self.keyword("const"), self.keyword("enum").and_then(Json::as_array)) {
             (Some(word), _) => Some(vec![word]),
@@ -102,7 +102,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// The schema of a key of a map; `None` when there is no such key.
+    /// Returns the words and tags of all alternatives, for messages.
     pub(super) fn choices(&self) -> Vec<String> {
         let branches = self.branches().unwrap_or_else(|| vec![*self]);
         let words = |branch: &Self| -> Vec<String> {
@@ -112,6 +112,7 @@ impl<'s> Schema<'s> {
         branches.iter().flat_map(words).collect()
     }
 
+    /// Returns the schema of a map's key; `None` if the key is not allowed.
     pub(super) fn property(&self, name: &str) -> Option<Self> {
         let declared = self.keyword("properties").and_then(|properties| properties.get(name));
         match (declared, self.keyword("additionalProperties")) {
@@ -123,25 +124,25 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// All keys that it declares.
+    /// Returns all declared keys.
     pub(super) fn property_names(&self) -> Vec<&'s str> {
         let properties = self.keyword("properties").and_then(Json::as_object);
         properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 
-    /// Keys that must be there.
+    /// Returns the required keys.
     pub(super) fn required(&self) -> Vec<&'s str> {
         let names = self.keyword("required").and_then(Json::as_array);
         names.map(|names| names.iter().filter_map(Json::as_str).collect()).unwrap_or_default()
     }
 
-    /// The schema of a list's item.
+    /// Returns the schema of a list item.
     pub(super) fn item(&self, position: usize) -> Option<Self> {
         let fixed = self.keyword("prefixItems").and_then(|items| items.get(position));
         fixed.or_else(|| self.keyword("items")).map(|schema| self.sub(schema))
     }
 
-    /// The key whose presence tells this alternative from others (`{endpoint: {…}}`).
+    /// Returns the key whose presence selects this alternative (`{endpoint: {…}}`).
     pub(super) fn tag(&self) -> Option<&'s str> {
         match self.required().as_slice() {
             [only] if self.property_names() == [*only] => Some(only),
@@ -149,7 +150,7 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// What it wants, for messages.
+    /// Describes the expected value, for messages.
     pub(super) fn describe(&self) -> String {
         if self.is_secret() {
             return "a secret".to_owned();
@@ -167,7 +168,7 @@ impl<'s> Schema<'s> {
         one_of(named)
     }
 
-    /// Is `null` all it takes?
+    /// Whether it accepts only `null`.
     pub(super) fn is_null(&self) -> bool {
         self.types() == ["null"]
     }
@@ -189,7 +190,7 @@ impl<'s> Schema<'s> {
     }
 }
 
-/// A word in messages.
+/// Quotes a word for messages.
 pub(super) fn quoted(word: &Json) -> String {
     word.as_str().map_or_else(|| format!("`{word}`"), |word| format!("`{word}`"))
 }

@@ -1,4 +1,4 @@
-//! Typing by schema: what schemars writes for the shapes that params have.
+//! Typing by schema, for the param shapes that schemars writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -121,7 +121,7 @@ struct Tree {
     children: Vec<Tree>,
 }
 
-/// The params of the only node, and messages as `code: message | text at the primary label | help`.
+/// The params of the only node, or messages as `code: message | text at the primary label | help`.
 fn typed(with: &str) -> Result<Json, Vec<String>> {
     let text =
         format!("params: {{teacher: {{base_url: u, modle: m}}, n: \"12\"}}\nnodes:\n  a: {{op: x, with: {with}}}\n");

@@ -1,4 +1,4 @@
-//! Artifacts of a shared store: looked at, fetched, sent.
+//! Artifacts of a shared store: checks, fetches and uploads them.
 
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::store::intake::artifact_place;
 use crate::store::layout::Store;
 use crate::store::reader::Damage;
 
-/// The file beside an artifact's own.
+/// The description file of an artifact.
 const DESCRIPTION: &str = "artifact.json";
 
 fn place(id: &ArtifactId, name: &str) -> Path {
     Path::from(format!("{}/{name}", artifact_place(id)))
 }
 
-/// Does the name stay below the artifact's folder?
+/// Whether the name stays below the artifact's folder.
 fn is_below(name: &str) -> bool {
     !name.is_empty() && FilePath::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 impl Remote {
-    /// What an artifact holds, if it is there and its description fits its name.
+    /// Returns the description of an artifact if it exists and matches its id.
     pub(in crate::store) fn artifact(&self, id: &ArtifactId) -> Option<Artifact> {
         if let Some(known) = self.learnt().descriptions.get(id) {
             return Some(known.clone());
@@ -44,7 +44,7 @@ impl Remote {
         Some(artifact)
     }
 
-    /// Are all files there with their sizes, as far as is known?
+    /// Checks that all files exist with their sizes, using what was learnt before.
     pub(in crate::store) fn check(&self, id: &ArtifactId) -> Result<(), Damage> {
         if self.learnt().broken.contains(id) {
             return Err(Damage::Corrupt);
@@ -67,7 +67,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Fetches all files of an artifact into a folder, and compares their digests.
+    /// Fetches all files of an artifact into a folder and compares their digests.
     fn fetch(&self, id: &ArtifactId, folder: PathBuf) -> Result<Result<Artifact, Damage>, StoreError> {
         let Some(artifact) = self.artifact(id) else { return Ok(Err(Damage::Missing)) };
         let (objects, id, parts) = (Arc::clone(&self.objects), *id, artifact.parts.clone());
@@ -82,12 +82,12 @@ impl Remote {
         })?;
         let Some(damage) = fetched.into_iter().find_map(Result::err) else { return Ok(Ok(artifact)) };
         let short = id.digest().short();
-        tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as gone");
+        tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as missing");
         self.learnt().broken.insert(id);
         Ok(Err(damage))
     }
 
-    /// Sends an artifact, its description last. What is there with its size is not sent again, unless it was damaged.
+    /// Uploads an artifact, its description last. Skips it if it is complete there, unless it was damaged.
     pub(super) fn send(&self, id: &ArtifactId, artifact: &Artifact, folder: PathBuf) -> Result<(), StoreError> {
         let broken = self.learnt().broken.contains(id);
         if !broken && self.check(id).is_ok() {
@@ -132,10 +132,10 @@ async fn describe(objects: &Objects, id: &ArtifactId, text: Vec<u8>) -> object_s
 }
 
 impl Store {
-    /// Sees to it that an artifact's files lie here. Where the store is not shared, that is [`Store::check`].
+    /// Ensures that an artifact's files are local. In a store that is not shared, this is [`Store::check`].
     ///
     /// # Errors
-    /// When the shared store cannot be reached; inside, what is wrong with the artifact.
+    /// Fails if the shared store cannot be reached; the inner error is the damage.
     pub fn fetch(&self, id: &ArtifactId) -> Result<Result<(), Damage>, StoreError> {
         let here = self.check_here(id);
         let Some(remote) = self.remote.as_ref().filter(|_| here.is_err()) else { return Ok(here) };
@@ -145,7 +145,7 @@ impl Store {
         if let Err(error) = std::fs::remove_dir_all(&folder)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::debug!("left {} behind: {error}", folder.display());
+            tracing::debug!("cannot remove {}: {error}", folder.display());
         }
         fetched
     }
@@ -165,13 +165,13 @@ impl Store {
         let path = folder.join(DESCRIPTION);
         std::fs::write(&path, text).map_err(StoreError::io("write", &path))?;
         match self.rename(folder, &self.artifact_folder(id)) {
-            // Another thread or process had fetched it meanwhile.
+            // Another thread or process has fetched it meanwhile.
             Err(_) if self.check_here(id).is_ok() => Ok(Ok(())),
             outcome => outcome.map(Ok),
         }
     }
 
-    /// Sends an artifact that lies here.
+    /// Uploads a local artifact.
     pub(super) fn send_artifact(&self, id: &ArtifactId) -> Result<(), StoreError> {
         match (&self.remote, self.artifact_here(id)) {
             (Some(remote), Some(artifact)) => remote.send(id, &artifact, self.artifact_folder(id)),

@@ -1,4 +1,4 @@
-//! The right to compute a key, between machines: an object that says who has it and that changes while he is alive.
+//! Leases between machines: an object that names the holder and changes while the holder lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::fingerprint::NodeKey;
 use crate::store::error::StoreError;
 use crate::store::heartbeat::{Claim, Heartbeat, Watch};
 
-/// A lease is given back within this time, or not at all.
+/// Time limit for releasing a lease.
 const AT_THE_END: Duration = Duration::from_secs(3);
 
 /// Held while this process computes a key that other machines might compute.
@@ -26,14 +26,14 @@ pub(in crate::store) struct RemoteLease {
 }
 
 impl RemoteLease {
-    /// Does the object still say so?
+    /// Whether the object still contains this claim.
     pub(in crate::store) fn is_ours(&self) -> Result<bool, StoreError> {
         let (objects, path, claim) = (Arc::clone(&self.remote.objects), self.path.clone(), self.claim.clone());
         self.remote.call("look at a lease in", async move { Ok(ours(&objects, &path, &claim).await?.is_some()) })
     }
 }
 
-/// What is seen of a claim: an object and its version.
+/// Reads a claim object and its version.
 async fn look(objects: &Objects, path: &Path) -> object_store::Result<Option<(Option<Claim>, UpdateVersion)>> {
     let found = objects::get(objects, path).await?;
     Ok(found.map(|(text, version)| (serde_json::from_slice(&text).ok(), version)))
@@ -43,14 +43,14 @@ fn text(claim: &Claim) -> Bytes {
     Bytes::from(serde_json::to_vec(claim).unwrap_or_default())
 }
 
-/// The version of a claim, if it is this one.
+/// Returns the version of a claim object if it contains this claim.
 async fn ours(objects: &Objects, path: &Path, claim: &Claim) -> object_store::Result<Option<UpdateVersion>> {
     let found = look(objects, path).await?;
     let same = |found: &Option<Claim>| found.as_ref().is_some_and(|found| found.holder == claim.holder);
     Ok(found.filter(|(found, _)| same(found)).map(|(_, version)| version))
 }
 
-/// Puts a claim in the place of that version. An answer that was lost is looked up. `None` when it is not ours.
+/// Replaces that version by a claim. After a lost answer, the object is read back. Returns `None` if it is not ours.
 async fn renew(
     objects: &Objects,
     path: &Path,
@@ -63,7 +63,7 @@ async fn renew(
     ours(objects, path, claim).await
 }
 
-/// Takes the claim where nobody has it: nobody ever had, it was given back, or its holder is dead.
+/// Takes a claim that is free: never taken, released, or held by a dead process.
 async fn take(
     objects: Objects,
     path: Path,
@@ -75,7 +75,7 @@ async fn take(
         let put = objects::put_new(&objects, &path, text(&claim)).await?;
         let taken = match put {
             Put::Made(version) => Some(version),
-            // It may be ours: the answer to a first try may have been lost.
+            // It may be ours: the answer to a first attempt may have been lost.
             Put::Refused => ours(&objects, &path, &claim).await?,
         };
         return Ok((taken, watch));
@@ -89,8 +89,8 @@ async fn take(
 }
 
 impl Remote {
-    /// Takes the lease on a key among machines, or `None` while another one holds it. The lease among the processes of
-    /// this machine is held already, so a claim of this machine is one of a dead process.
+    /// Takes the lease on a key among machines, or returns `None` while another machine holds it. This process already
+    /// holds the lease among processes of this machine, so a claim of this machine belongs to a dead process.
     pub(in crate::store) fn try_lease(
         self: &Arc<Self>,
         key: &NodeKey,
@@ -109,7 +109,7 @@ impl Remote {
             claim.beat(last);
             let (objects, path, next) = (Arc::clone(&objects), path.clone(), claim.clone());
             let before = known.clone();
-            // Giving it back must not keep anybody waiting: if it fails, others wait until it is seen to be dead.
+            // A release must not block for long: if it fails, others wait until the claim counts as dead.
             let most = if last { AT_THE_END } else { Duration::from_mins(1) };
             let renewing = async move {
                 let renewed = tokio::time::timeout(most, renew(&objects, &path, &next, known)).await;
@@ -118,7 +118,7 @@ impl Remote {
             version = match remote.wait(renewing) {
                 Ok(renewed) => renewed,
                 Err(error) => {
-                    tracing::debug!("a lease could not be renewed: {}", objects::reason(&error));
+                    tracing::debug!("cannot renew a lease: {}", objects::reason(&error));
                     Some(before)
                 }
             };

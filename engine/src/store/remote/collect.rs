@@ -1,10 +1,12 @@
 //! Garbage collection of a shared store, from any of its machines.
 //!
-//! Nobody sees who else uses the store, so it goes in two steps. A result goes by its record, which is put into
-//! `collected/` first. The files of its artifacts go with a later collection, when the record has lain there for as long
-//! as was asked for and nothing else names them: who had looked the result up before has had that time to read them, and
-//! who comes later still makes them again. What a collection takes is noted under `gc/`: other machines take it out of
-//! their copies when they open the store. Ages are told by the server's clock.
+//! No machine sees who else uses the store, so a collection has two steps. First, a result's record moves to
+//! `collected/`. A later collection removes the files of its artifacts, once the record has been there for the
+//! requested age and nothing else refers to them. A machine that had looked the result up has had that time to read the
+//! files; a machine that comes later recomputes it.
+//!
+//! A collection notes what it removes under `gc/`. Other machines then remove it from their copies when they open the
+//! store. Ages are measured by the server's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,14 +33,14 @@ use crate::store::lease::Others;
 use crate::store::results::RecordState;
 use crate::store::tombstones::Collection;
 
-/// Where collections are noted.
+/// Folder of the notes on collections.
 const NOTES: &str = "gc";
 
-/// What lies in the shared store, as one listing each.
+/// The objects of the shared store, from one listing per folder.
 struct Inventory {
     artifacts: BTreeMap<ArtifactId, Lot>,
     memos: BTreeMap<Digest, Lot>,
-    /// When records came into `collected/`.
+    /// When records were moved to `collected/`.
     collected: BTreeMap<NodeKey, f64>,
 }
 
@@ -56,7 +58,7 @@ impl Lot {
     }
 }
 
-/// Objects below `ab/<digest>/…`, by digest.
+/// Groups objects below `ab/<digest>/…` by digest.
 fn lots(listed: &[Listed]) -> BTreeMap<Digest, Lot> {
     let mut lots: BTreeMap<Digest, Lot> = BTreeMap::new();
     for object in listed {
@@ -93,14 +95,14 @@ impl Remote {
         self.call("write to", async move { objects::clock(&objects, &probe).await })
     }
 
-    /// Writes down what a collection is about to take.
+    /// Records what a collection is about to remove.
     fn note(&self, collection: &Collection) -> Result<(), StoreError> {
         let (objects, text) = (Arc::clone(&self.objects), Bytes::from(collection.line()?));
         let path = Path::from(format!("{NOTES}/{}.json", collection.id));
         self.call("write to", async move { objects::put(&objects, &path, text).await.map(drop) })
     }
 
-    /// Deletes all objects below those prefixes; the ones named `first` before the others.
+    /// Deletes all objects below the prefixes; objects named `first` before the others.
     fn delete_below(&self, prefixes: Vec<Path>, first: &'static str) -> Result<(), StoreError> {
         let objects = Arc::clone(&self.objects);
         self.call("remove from", async move {
@@ -121,7 +123,7 @@ async fn delete_below(objects: Objects, prefix: Path, first: &str) -> object_sto
 }
 
 impl Store {
-    /// What a collection of the shared store would take, going by this machine's clock.
+    /// Determines what a collection of the shared store would remove, by this machine's clock.
     pub(in crate::store) fn shared_garbage(&self, policy: &KeepPolicy, now: f64) -> Result<Garbage, StoreError> {
         let Some(remote) = &self.remote else { return Ok(Garbage::default()) };
         self.shared_garbage_at(remote, policy, now, now)
@@ -138,7 +140,7 @@ impl Store {
         let there = remote.inventory()?;
         let age = policy.age.max(GRACE).as_secs_f64();
         let stock = Stock::read(self, policy.runs, now - age, now - ALIVE)?;
-        // Of artifacts whose results are gone: since when.
+        // Since when the results of an artifact have been collected.
         let mut gone: BTreeMap<ArtifactId, f64> = BTreeMap::new();
         for result in stock.makers.gone() {
             let since = there.collected.get(&result.key).copied().unwrap_or(f64::INFINITY);
@@ -170,7 +172,7 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(Swept::default()) };
         let lease = remote.try_lease(&NodeKey(hash_bytes(b"collection")), &mut Watch::default())?;
         let Some(_lease) = lease else {
-            return Err(StoreError::Location("another machine is collecting this store: try again later".to_owned()));
+            return Err(StoreError::Location("another machine is collecting this store; try again later".to_owned()));
         };
         let garbage = self.shared_garbage_at(remote, policy, now, remote.server_time()?)?;
         if !garbage.results.is_empty() {
@@ -182,7 +184,7 @@ impl Store {
             self.entomb_shared(remote, &result.key)?;
         }
         let artifacts = garbage.artifacts.iter().map(|(id, _)| Path::from(artifact_place(id)));
-        // Without its description an artifact is gone, whatever is left of it.
+        // An artifact without its description counts as missing, whatever else remains.
         remote.delete_below(artifacts.collect(), "artifact.json")?;
         let memos = garbage.memos.iter().map(|(base, _)| prefix(&base.hex()));
         let runs = garbage.runs.iter().map(|(id, _)| Path::from(format!("runs/{id}")));
@@ -191,26 +193,26 @@ impl Store {
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
 
-    /// Makes a result a thing of the past for all machines.
+    /// Moves a result's record to the tombstones for all machines.
     fn entomb_shared(&self, remote: &Remote, key: &NodeKey) -> Result<(), StoreError> {
         let Ok(text) = std::fs::read(self.result_path(key)) else { return Ok(()) };
         let (objects, live, tombstone) = (Arc::clone(&remote.objects), place(key, "results"), place(key, "collected"));
         remote.call("collect in", async move {
-            // Also in the place of an older one: its time says from when on the files may go.
+            // Replaces an older tombstone too: its time decides when the files may be removed.
             objects::put(&objects, &tombstone, Bytes::from(text)).await?;
             objects::delete(&objects, &live).await
         })?;
         self.entomb(key)
     }
 
-    /// Takes the files out of this machine's copy, too, unless somebody uses it.
+    /// Removes the files from this machine's copy too, unless it is in use.
     fn clear_copy(&self, garbage: &Garbage) -> Result<(), StoreError> {
         let Others::Nobody { _held } = self.alone()? else { return Ok(()) };
         let removed = self.move_away(garbage)?;
         removed.iter().try_for_each(|trash| remove(trash))
     }
 
-    /// Takes out of this machine's copy what others have collected meanwhile.
+    /// Removes from this machine's copy what other machines have collected.
     pub(super) fn fetch_collections(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let known: BTreeSet<String> = self.collections().into_iter().map(|collection| collection.id).collect();
@@ -228,13 +230,13 @@ impl Store {
             if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
                 self.follow(&collection)?;
             } else {
-                tracing::warn!("the note of a collection of the shared store is damaged and ignored");
+                tracing::warn!("ignoring a damaged note of a collection in the shared store");
             }
         }
         Ok(())
     }
 
-    /// What was made after the collection, or was not sent yet, stays.
+    /// Keeps results that are newer than the collection or not uploaded yet.
     fn follow(&self, collection: &Collection) -> Result<(), StoreError> {
         for key in &collection.keys {
             let older =
@@ -278,7 +280,7 @@ mod tests {
             self.folder.path().join("shared")
         }
 
-        /// All objects become older.
+        /// Makes all objects older.
         fn age(&self, by: Duration) {
             for path in files(&self.shared()) {
                 let file = std::fs::File::options().append(true).open(&path).unwrap();
@@ -305,15 +307,15 @@ mod tests {
         let artifact = gone.outputs["rows"].id;
         assert_eq!(other.result(&gone.key).map(|found| found.outputs), Some(gone.outputs.clone()));
         other.pin(&pinned(&kept)).unwrap();
-        assert!(one.garbage(&POLICY, now()).unwrap().results.is_empty(), "what is this young may be in use");
+        assert!(one.garbage(&POLICY, now()).unwrap().results.is_empty(), "recent results may be in use");
         let planned = one.garbage(&POLICY, now() + HOUR).unwrap();
         let swept = one.collect(&POLICY, now() + HOUR).unwrap();
         assert_eq!((planned.results.len(), planned.artifacts.len(), planned.shared), (1, 0, true));
         assert_eq!((swept.garbage.results[0].key, swept.garbage.kept_results, swept.freed), (gone.key, 1, 0));
         assert!(swept.garbage.results[0].bytes > 0 && swept.garbage.artifacts.is_empty());
         assert!(one.result(&gone.key).is_none() && one.tombstone(&gone.key).is_some());
-        assert_eq!(other.fetch(&artifact).unwrap(), Ok(()), "who has looked it up can still read it");
-        // The other machine learns of it with its next run, and says what became of it.
+        assert_eq!(other.fetch(&artifact).unwrap(), Ok(()), "a run that has looked it up can still read it");
+        // The other machine learns of it with its next run, and its tombstone says so.
         drop(other);
         let other = team.machine("other");
         assert!(other.result(&gone.key).is_none() && other.tombstone(&gone.key).is_some());
@@ -327,7 +329,7 @@ mod tests {
         let third = team.machine("third");
         assert!(third.fetch(&artifact).unwrap().is_err());
         assert_eq!(third.fetch(&kept.outputs["rows"].id).unwrap(), Ok(()));
-        // Made again, it is a result like any other, with an old tombstone that hurries nothing.
+        // Recomputed, it is an ordinary result; the old tombstone has no effect.
         made(&third, "a");
         assert!(one.result(&gone.key).is_some() && one.fetch(&artifact).unwrap().is_ok());
         assert_eq!(one.collect(&POLICY, now() + HOUR).unwrap().garbage.results.len(), 1);

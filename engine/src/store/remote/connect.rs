@@ -1,6 +1,8 @@
-//! Opens a shared store by its URL. Credentials, regions and endpoints come from the environment variables of the clouds'
-//! own tools (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …); they
-//! are the machine's and stand in no key, record or message.
+//! Opens a shared store by its URL.
+//!
+//! Credentials, regions and endpoints come from the environment variables of the clouds' own tools
+//! (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …). They belong to
+//! the machine and appear in no key, record or message.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -24,18 +26,18 @@ use crate::operator::has_user_info;
 use crate::store::error::StoreError;
 use crate::store::layout::{STORE_FORMAT, Store};
 
-/// Settings that object stores understand are named like this.
+/// Prefixes of environment variables that object stores accept.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
-/// Threads for transfers: they wait more than they work.
+/// Transfer threads: they mostly wait.
 const THREADS: usize = 2;
 
-/// Of which store a local store is the cache.
+/// Identifies the shared store of a local cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Nameplate {
     url: String,
-    /// The store's own name, which it got when it was made.
+    /// The store's random name from its creation.
     store: String,
-    /// This cache's name among those of the store.
+    /// This cache's name among the caches of the store.
     machine: String,
 }
 
@@ -43,7 +45,7 @@ fn nameplate(root: &Path) -> Option<Nameplate> {
     serde_json::from_slice(&std::fs::read(root.join(NAMEPLATE)).ok()?).ok()
 }
 
-/// A failed request is made again so often, over some seconds.
+/// Retries a failed request for some seconds.
 fn retry() -> RetryConfig {
     RetryConfig {
         max_retries: 6,
@@ -53,10 +55,11 @@ fn retry() -> RetryConfig {
 }
 
 impl Store {
-    /// Opens the shared store at a URL, made if it is not there, with its cache; sends what an earlier run could not send.
+    /// Opens the shared store at a URL with its cache, creating it if needed. Uploads what earlier runs could not
+    /// upload.
     ///
     /// # Errors
-    /// When the URL is none, the store cannot be reached, or the cache is that of another store.
+    /// Fails if the URL is invalid, the store cannot be reached, or the cache belongs to another store.
     pub fn open_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
         let store = Self::open(cache)?.joined(url, true)?;
         store.fetch_collections()?;
@@ -65,10 +68,10 @@ impl Store {
         Ok(store)
     }
 
-    /// The shared store at a URL as it is, for reading: nothing is made or changed in it.
+    /// Opens the shared store at a URL for reading; creates and changes nothing in it.
     ///
     /// # Errors
-    /// As [`Store::open_shared`].
+    /// Fails like [`Store::open_shared`].
     pub fn look_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
         let store = Self::open(cache)?.joined(url, false)?;
         store.fetch_collections()?;
@@ -110,15 +113,15 @@ fn another(url: &str, cache: &Path) -> StoreError {
 impl Remote {
     fn connect(url: &str, cache: &Path, machine: String) -> Result<Self, StoreError> {
         if has_user_info(url) {
-            let why = "the URL of a store must hold no user name or password: they belong into environment variables";
+            let why = "the URL of a store must hold no user name or password: use environment variables";
             return Err(StoreError::Location(format!("{why} (AWS_ACCESS_KEY_ID, …)")));
         }
-        let wrong = |why: String| StoreError::Location(format!("the store `{url}` cannot be used: {why}"));
+        let wrong = |why: String| StoreError::Location(format!("cannot use the store `{url}`: {why}"));
         let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
         let objects = open(&parsed).map_err(|error| wrong(reason(&error)))?;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
-        let runtime = runtime.map_err(|error| wrong(format!("no threads for it: {error}")))?;
+        let runtime = runtime.map_err(|error| wrong(format!("cannot start threads: {error}")))?;
         let segments = Arc::new(Segments::new(Arc::clone(&objects), machine.clone()));
         runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
         Ok(Self {
@@ -133,7 +136,7 @@ impl Remote {
         })
     }
 
-    /// The name that the store got when it was made; with `make` it is made.
+    /// Returns the store's name; creates the store if `make` is set.
     fn identify(&self, make: bool) -> Result<Option<String>, StoreError> {
         let (objects, path) = (Arc::clone(&self.objects), ObjectPath::from("format"));
         let found = self.call("open", async move {

@@ -1,4 +1,4 @@
-//! Floors of a shared store: from when on rows count, for all its machines.
+//! Floors of a shared store: stamps from which cached rows count, for all machines.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::store::error::StoreError;
 use crate::store::floor::Floor;
 use crate::store::layout::Store;
 
-/// Times that a floor is put which others change at the same moment.
+/// Attempts to update a floor that other machines change at the same time.
 const TRIES: usize = 5;
 
 fn place(base: &Digest) -> Path {
@@ -26,7 +26,7 @@ fn read(text: &[u8], path: &Path) -> object_store::Result<Floor> {
 }
 
 impl Store {
-    /// Returns the floor that the shared store holds. Each floor is fetched once: `None` for later calls.
+    /// Returns the floor in the shared store. Each floor is fetched once: later calls return `None`.
     ///
     /// # Errors
     /// Fails if the shared store cannot be reached or its floor is damaged; the next call fetches it again.
@@ -44,14 +44,14 @@ impl Store {
         Ok(floor)
     }
 
-    /// A shared store is asked again for that floor: another machine may have changed it.
+    /// Forgets that a floor was fetched: another machine may have changed it.
     pub fn forget_floor(&self, base: &Digest) {
         if let Some(remote) = &self.remote {
             remote.learnt().floors.remove(base);
         }
     }
 
-    /// Adds a floor to what the shared store knows.
+    /// Joins a floor with the one in the shared store.
     pub(in crate::store) fn send_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let (objects, path) = (Arc::clone(&remote.objects), place(base));
@@ -69,7 +69,7 @@ impl Store {
                     return Ok(());
                 }
             }
-            Err(objects::generic("other machines change what counts of the same node all the time"))
+            Err(objects::generic("other machines keep changing the same floor"))
         })
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         assert!(other.raise_floor(&base, &key(), None, 2000).unwrap(), "it goes on from what the first one did");
         other.close_floor(&base, 1000).unwrap();
         assert!(!one.raise_floor(&base, &key(), None, 3000).unwrap(), "the other one has finished it");
-        // A copy that is used alone: its floor is sent when it is a machine again.
+        // A copy that is used alone; its floor is sent once it is connected again.
         drop(other);
         let alone = Store::open(&folder.path().join("other")).unwrap();
         assert!(!alone.raise_floor(&base, &key(), None, 5000).unwrap());
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(run_of(&other).as_deref(), Some("first"));
         assert_eq!(other.result_since(&key(), 1000).map(|result| result.run).as_deref(), Some("forced"));
         assert_eq!(run_of(&other).as_deref(), Some("forced"));
-        // What was computed before and is sent later does not take its place; what stands on a later floor does.
+        // A result computed before and sent later does not replace it; one on a later floor does.
         other.record(&result("late", None)).unwrap();
         assert_eq!(run_of(&machine(folder.path(), "third")).as_deref(), Some("forced"));
         other.record(&result("finished", Some(2000))).unwrap();

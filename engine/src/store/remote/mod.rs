@@ -1,8 +1,8 @@
-//! A store that several machines share: objects in the layout of a store, and a local store that is their cache.
+//! Shared stores: objects in the layout of a store, with a local store as cache.
 //!
-//! What is local is used as it is. What is not is fetched, checked against its digest, and kept. What is made here goes up
-//! before the node counts as done: files first, then the record by a put that fails when the record is there already, so
-//! the first one wins. Before anything goes up a note is left under `pending/`; what could not go up is found by it.
+//! Local data is used without a query. Missing data is fetched, checked against its digest, and cached. New data is
+//! uploaded before its node counts as done: files first, then the record by a conditional put, so the first record
+//! wins. Every upload is noted under `pending/` beforehand, and later runs repeat failed uploads from those notes.
 
 mod artifacts;
 mod claims;
@@ -33,25 +33,25 @@ use crate::fingerprint::Digest;
 pub(super) use self::claims::RemoteLease;
 pub(super) use self::pending::Pending;
 
-/// Objects that are fetched or sent at once.
+/// Limit of concurrent transfers.
 const AT_ONCE: usize = 16;
-/// In the cache: of which store it is the cache.
+/// File in the cache that identifies its shared store.
 const NAMEPLATE: &str = "remote.json";
 
-/// What was learnt about the objects since the store was opened.
+/// Facts learnt about objects since the store was opened.
 #[derive(Default)]
 struct Learnt {
-    /// Why the store could not be asked, where the answer had to be "unknown".
+    /// Why the store could not be queried when the answer had to be "unknown".
     fault: Option<String>,
     descriptions: BTreeMap<ArtifactId, Artifact>,
     whole: BTreeSet<ArtifactId>,
-    /// Floors that were asked for.
+    /// Floors that were fetched.
     floors: BTreeSet<Digest>,
-    /// Artifacts with an object that is not what it should be: sent again in full.
+    /// Artifacts with a damaged object; they are uploaded again completely.
     broken: BTreeSet<ArtifactId>,
 }
 
-/// The objects behind a cache.
+/// The shared store behind a cache.
 pub(super) struct Remote {
     objects: Objects,
     url: String,
@@ -64,17 +64,17 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Has anybody made the store?
+    /// Whether the store has been created.
     pub(super) fn exists(&self) -> bool {
         self.exists
     }
 
-    /// What it is called.
+    /// Returns the store's URL.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Why it was asked in vain, if it was.
+    /// Returns why a query failed, if one did.
     pub(super) fn fault(&self) -> Option<String> {
         self.learnt().fault.clone()
     }
@@ -83,7 +83,7 @@ impl Remote {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for work on the remote's own threads, from wherever this is called.
+    /// Waits for work on the remote's own threads; callable from any thread.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = object_store::Result<T>> + Send + 'static,
@@ -91,17 +91,17 @@ impl Remote {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let Some(runtime) = &self.runtime else { return Err(objects::generic("the store is closed")) };
         runtime.spawn(async move {
-            // The receiver waits for nothing else.
+            // The receiver waits for this result only.
             drop(sender.send(work.await));
         });
-        let receive = || receiver.recv().unwrap_or_else(|_| Err(objects::generic("a transfer died")));
+        let receive = || receiver.recv().unwrap_or_else(|_| Err(objects::generic("a transfer panicked")));
         match Handle::try_current() {
             Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(receive),
             _ => receive(),
         }
     }
 
-    /// The same, with what failed said for people.
+    /// Waits for work and converts a failure to a user error.
     fn call<T: Send + 'static>(
         &self,
         action: &str,
@@ -110,7 +110,7 @@ impl Remote {
         self.wait(work).map_err(|error| self.failed(action, &error))
     }
 
-    /// The same where the caller can say no more than "unknown": `Store::sound` says later why.
+    /// Waits for work whose failure the caller treats as "unknown"; `Store::sound` reports the cause later.
     fn ask<T: Send + Default + 'static>(
         &self,
         action: &str,
@@ -134,7 +134,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The last one to let go may be a thread of another runtime, where waiting is forbidden.
+        // The last reference may be dropped on another runtime's thread, which must not block.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

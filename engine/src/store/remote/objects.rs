@@ -1,4 +1,4 @@
-//! Single objects: fetched, put, put if absent, put if unchanged, listed.
+//! Operations on single objects: get, put, put if absent, put if unchanged, list.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::operator::missing_credentials;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
 
-/// What became of a put under a condition.
+/// Outcome of a conditional put.
 pub(super) enum Put {
-    /// It is there; its version.
+    /// The object was written; its version.
     Made(UpdateVersion),
     /// The condition did not hold.
     Refused,
@@ -28,7 +28,7 @@ pub(super) fn generic(message: &str) -> Error {
     Error::Generic { store: "searchmill", source: message.into() }
 }
 
-/// What failed, with its innermost cause.
+/// Returns the error with its innermost cause.
 pub(super) fn reason(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(below) = cause.source() {
@@ -41,7 +41,7 @@ pub(super) fn reason(error: &Error) -> String {
     if told.contains(&innermost) { told } else { format!("{told} ({innermost})") }
 }
 
-/// An object with its version; `None` when there is none.
+/// Reads an object and its version; `None` if it does not exist.
 pub(super) async fn get(objects: &Objects, path: &Path) -> object_store::Result<Option<(Bytes, UpdateVersion)>> {
     let found = match objects.get(path).await {
         Err(Error::NotFound { .. }) => return Ok(None),
@@ -59,13 +59,14 @@ pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> objec
     Ok(objects.put(path, PutPayload::from_bytes(content)).await?.into())
 }
 
-/// Puts an object where none is. A put whose answer was lost may have been made: whoever is refused looks who was first.
+/// Writes an object if none exists. A put with a lost answer may have succeeded, so a caller that is refused must check
+/// whose object it is.
 pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> object_store::Result<Put> {
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
         Ok(made) => Ok(Put::Made(made.into())),
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Put::Refused),
-        // Not every server knows conditions: then the first one wins unless two come at the same moment.
+        // Not every server supports conditions. Without them the first put wins unless two arrive at the same moment.
         Err(Error::NotImplemented { .. }) => match objects.head(path).await {
             Ok(_) => Ok(Put::Refused),
             Err(Error::NotFound { .. }) => put(objects, path, content).await.map(Put::Made),
@@ -75,7 +76,7 @@ pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> o
     }
 }
 
-/// Puts an object in the place of that version of it.
+/// Replaces that version of an object.
 pub(super) async fn replace(
     objects: &Objects,
     path: &Path,
@@ -94,14 +95,14 @@ pub(super) async fn replace(
 /// An object below a prefix.
 pub(super) struct Listed {
     pub(super) path: Path,
-    /// Its path below the prefix.
+    /// Path relative to the prefix.
     pub(super) name: String,
     pub(super) bytes: u64,
     /// Unix time (seconds) of the last put, by the server's clock.
     pub(super) modified: f64,
 }
 
-/// All objects below a prefix, by name.
+/// Lists all objects below a prefix, by name.
 pub(super) async fn list_all(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<Listed>> {
     let found: Vec<_> = objects.list(Some(prefix)).try_collect().await?;
     let listed = found.iter().filter_map(|meta| {
@@ -117,12 +118,12 @@ fn seconds(meta: &ObjectMeta) -> f64 {
     meta.last_modified.timestamp_millis() as f64 / 1000.0
 }
 
-/// The paths of all objects below a prefix, and their sizes.
+/// Lists the paths and sizes of all objects below a prefix.
 pub(super) async fn list(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<(String, u64)>> {
     Ok(list_all(objects, prefix).await?.into_iter().map(|found| (found.name, found.bytes)).collect())
 }
 
-/// The server's time (Unix, seconds): that of a put made now.
+/// Returns the server's time (Unix, seconds) from a new object.
 pub(super) async fn clock(objects: &Objects, probe: &Path) -> object_store::Result<f64> {
     put(objects, probe, Bytes::from_static(b"what time is it\n")).await?;
     let time = seconds(&objects.head(probe).await?);
@@ -130,7 +131,7 @@ pub(super) async fn clock(objects: &Objects, probe: &Path) -> object_store::Resu
     Ok(time)
 }
 
-/// Deletes an object, if it is there.
+/// Deletes an object if it exists.
 pub(super) async fn delete(objects: &Objects, path: &Path) -> object_store::Result<()> {
     match objects.delete(path).await {
         Err(Error::NotFound { .. }) => Ok(()),
@@ -138,13 +139,13 @@ pub(super) async fn delete(objects: &Objects, path: &Path) -> object_store::Resu
     }
 }
 
-/// Names right below a prefix that are no objects but prefixes themselves.
+/// Lists the prefixes directly below a prefix.
 pub(super) async fn folders(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<String>> {
     let found = objects.list_with_delimiter(Some(prefix)).await?;
     Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
 }
 
-/// Sends a file; large ones in pieces.
+/// Uploads a file, large ones in parts.
 pub(super) async fn upload(objects: Objects, path: Path, file: PathBuf) -> object_store::Result<()> {
     let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
     let mut from = tokio::fs::File::open(&file).await.map_err(failed)?;
@@ -153,7 +154,7 @@ pub(super) async fn upload(objects: Objects, path: Path, file: PathBuf) -> objec
     to.shutdown().await.map_err(failed)
 }
 
-/// Fetches an object into a file; `false` when there is none.
+/// Downloads an object into a file; `false` if it does not exist.
 pub(super) async fn download(objects: &Objects, path: &Path, file: PathBuf) -> object_store::Result<bool> {
     let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
     let found = match objects.get(path).await {

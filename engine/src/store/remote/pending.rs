@@ -1,5 +1,6 @@
-//! What is still to be sent: noted before it is made here, forgotten when it is there. A run that is killed, or that
-//! cannot reach the store, leaves its notes to the next one.
+//! Pending uploads: noted before the data is written locally, removed once it is uploaded.
+//!
+//! A run that is killed or cannot reach the store leaves its notes for the next run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use crate::store::artifact::ArtifactId;
 use crate::store::error::StoreError;
 use crate::store::layout::Store;
 
-/// What is to be sent.
+/// An object to upload.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Pending {
     Result(NodeKey),
@@ -49,7 +50,7 @@ impl Store {
         self.root().join("pending")
     }
 
-    /// Notes that something is to be sent, where the store is shared: also while its copy is used alone.
+    /// Notes a pending upload if the store is shared, even while its copy is used alone.
     pub(in crate::store) fn note_pending(&self, what: &Pending) -> Result<(), StoreError> {
         if self.remote.is_none() && !self.root().join(NAMEPLATE).exists() {
             return Ok(());
@@ -57,12 +58,12 @@ impl Store {
         self.write_file(&self.pending_folder().join(what.name()), self.owner().as_bytes())
     }
 
-    /// Is it still to be sent?
+    /// Whether the upload is still pending.
     pub(super) fn is_pending(&self, what: &Pending) -> bool {
         self.pending_folder().join(what.name()).exists()
     }
 
-    /// What was noted by this process or by dead ones.
+    /// Returns uploads noted by this process or by dead ones.
     pub(super) fn pending(&self) -> Vec<Pending> {
         let mut noted = Vec::new();
         for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
@@ -76,7 +77,7 @@ impl Store {
         if self.remote.is_some() {
             let path = self.pending_folder().join(what.name());
             if let Err(error) = fs::remove_file(&path) {
-                tracing::debug!("left {} behind: {error}", path.display());
+                tracing::debug!("cannot remove {}: {error}", path.display());
             }
         }
     }

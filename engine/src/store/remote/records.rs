@@ -1,4 +1,4 @@
-//! Records of results and of collected results, and pins: fetched, sent.
+//! Records, tombstones and pins of a shared store: fetches and uploads them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::store::manifest::{NodeResult, OutputRecord};
 use crate::store::pins::Pin;
 use crate::store::results::read_record;
 
-/// A record's text, if it is one of that key.
+/// Parses a record if it is intact and has that key.
 fn whole(text: &[u8], key: &NodeKey) -> Option<NodeResult> {
     read_record(text).filter(|result| result.key == *key)
 }
@@ -26,7 +26,7 @@ pub(super) fn place(key: &NodeKey, folder: &str) -> Path {
     Path::from(record_place(key, folder))
 }
 
-/// Objects by name, those that are there.
+/// Reads objects by name, skipping missing ones.
 async fn get_all(objects: Objects, paths: Vec<Path>) -> object_store::Result<Vec<(Path, Bytes)>> {
     let gets: Vec<_> = paths.into_iter().map(|path| get_named(Arc::clone(&objects), path)).collect();
     let found: Vec<Option<(Path, Bytes)>> = stream::iter(gets).buffered(AT_ONCE).try_collect().await?;
@@ -43,12 +43,12 @@ impl Remote {
         let text = self.ask("read a result of", async move { objects::get(&objects, &path).await })?.0;
         let result = whole(&text, key);
         if result.is_none() {
-            tracing::warn!("the record of key {} in the shared store is damaged and ignored", key.0.short());
+            tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
         }
         Some((text, result?))
     }
 
-    /// Keys of the records in `results` or `collected`.
+    /// Returns the keys of the records in `results` or `collected`.
     fn keys(&self, folder: &'static str) -> Result<BTreeSet<NodeKey>, StoreError> {
         let objects = Arc::clone(&self.objects);
         let found = self.call("list", async move { objects::list(&objects, &Path::from(folder)).await })?;
@@ -59,7 +59,7 @@ impl Remote {
         Ok(found.iter().filter_map(key).collect())
     }
 
-    /// Sends a record, unless there is one. Gives the one that is there then, where it is another one.
+    /// Uploads a record unless one exists. Returns the existing record if it differs.
     fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let (objects, path, content) = (Arc::clone(&self.objects), place(&result.key, "results"), Bytes::from(text));
         let (key, own) = (result.key, content.clone());
@@ -71,13 +71,13 @@ impl Remote {
         })?;
         let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
         let usable = |winner: &NodeResult| {
-            // What can be tried again does not stand in the way of what went well.
+            // A result with rejected rows does not displace a better one.
             let ours_is_better = winner.rejects() + winner.dropped > result.rejects() + result.dropped;
             let fits = |output: &OutputRecord| {
                 self.check(&output.id).is_ok()
                     && self.artifact(&output.id).is_some_and(|artifact| output.fits(&artifact))
             };
-            // What was bought after `--force` is not given up for what was there before.
+            // A result computed after `--force` is not given up for an earlier one.
             let stands = winner.since() >= result.since();
             !anew && stands && !ours_is_better && winner.outputs.values().all(fits)
         };
@@ -91,15 +91,15 @@ impl Remote {
 }
 
 impl Store {
-    /// The record of a key as the shared store has it; it is kept here, too.
+    /// Fetches the record of a key from the shared store and caches it.
     pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &'static str) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, folder)?;
         self.keep_record(key, folder, &text);
         Some(result)
     }
 
-    /// The result of a key as the shared store has it, where it stands on that floor or a later one; it takes the place of
-    /// the one that is here.
+    /// Fetches the result of a key from the shared store if it stands on at least that floor. It replaces the local
+    /// one.
     #[must_use]
     pub fn result_since(&self, key: &NodeKey, since: u64) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, "results")?;
@@ -111,12 +111,12 @@ impl Store {
 
     fn keep_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
         if let Err(error) = self.write_file(&self.root().join(record_place(key, folder)), text) {
-            tracing::warn!("a fetched record could not be kept: {error}");
+            tracing::warn!("cannot cache a fetched record: {error}");
         }
     }
 
-    /// Sends what a finished node made, and its record. Gives the result that another machine had recorded first, where
-    /// that is another one; it has taken the place of ours then.
+    /// Uploads a finished node's outputs and record. If another machine recorded a different result first, that one
+    /// replaces ours and is returned.
     pub(in crate::store) fn send_result(
         &self,
         result: &NodeResult,
@@ -132,17 +132,17 @@ impl Store {
         Ok(Some(winner))
     }
 
-    /// Sends the record of a collected result.
+    /// Uploads a tombstone.
     pub(super) fn send_tombstone(&self, key: &NodeKey) -> Result<(), StoreError> {
         let (Some(remote), Ok(text)) = (&self.remote, std::fs::read(self.tombstone_path(key))) else { return Ok(()) };
         let (objects, path) = (Arc::clone(&remote.objects), place(key, "collected"));
         remote.call("write to", async move { objects::put_new(&objects, &path, Bytes::from(text)).await.map(drop) })
     }
 
-    /// Fetches all records that are not here: for commands that look at everything.
+    /// Fetches all records that are missing here, for commands that read everything.
     ///
     /// # Errors
-    /// When the shared store cannot be reached, or the records not be kept.
+    /// Fails if the shared store cannot be reached or records cannot be written.
     pub fn fetch_records(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let (live, collected) = (remote.keys("results")?, remote.keys("collected")?);
@@ -155,14 +155,14 @@ impl Store {
                 if key.is_some_and(|key| whole(&text, &key).is_some()) {
                     self.write_file(&self.root().join(path.as_ref()), &text)?;
                 } else {
-                    tracing::warn!("the record {path} in the shared store is damaged and ignored");
+                    tracing::warn!("ignoring the damaged record {path} in the shared store");
                 }
             }
         }
         Ok(())
     }
 
-    /// Puts a pin into the shared store, unless one of that name is there; gives that one.
+    /// Uploads a pin unless one of that name exists; returns the existing one.
     pub(in crate::store) fn send_pin(&self, pin: &Pin, text: &[u8]) -> Result<Option<Pin>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
         let (objects, path) = (Arc::clone(&remote.objects), Path::from(format!("pins/{}.json", pin.name)));
@@ -176,14 +176,14 @@ impl Store {
         Ok(first.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
-    /// Takes a pin out of the shared store.
+    /// Removes a pin from the shared store.
     pub(in crate::store) fn remove_pin(&self, name: &str) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let (objects, path) = (Arc::clone(&remote.objects), Path::from(format!("pins/{name}.json")));
         remote.call("unpin in", async move { objects::delete(&objects, &path).await })
     }
 
-    /// Makes the pins here those of the shared store.
+    /// Replaces the local pins by those of the shared store.
     pub(in crate::store) fn fetch_pins(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let objects = Arc::clone(&remote.objects);

@@ -1,5 +1,5 @@
-//! Remembered rows of a shared store: what others sent is fetched before a memo is read; what is appended here is sent, and
-//! what dead processes left.
+//! Cached rows of a shared store: fetches rows of other machines before a memo is read, and uploads appended rows,
+//! including those of dead processes.
 
 use std::fs::{self, TryLockError};
 use std::path::Path as FilePath;
@@ -18,7 +18,7 @@ use crate::store::folder::names_below;
 use crate::store::layout::Store;
 use crate::store::segment::whole_records;
 
-/// Looks at a memo whose objects change meanwhile.
+/// Attempts to list a memo whose objects change meanwhile.
 const LOOKS: usize = 5;
 
 async fn get_named(objects: Objects, path: Path, name: String) -> object_store::Result<(String, Option<Bytes>)> {
@@ -33,14 +33,14 @@ impl Remote {
 }
 
 impl Store {
-    /// From now on, what is appended to a segment of this process is sent.
+    /// Registers a segment of this process for upload of appended records.
     pub(in crate::store) fn watch_segment(&self, path: &FilePath) {
         if let Some(remote) = &self.remote {
             drop(remote.segments.segment(path, 0));
         }
     }
 
-    /// Sends what was appended to a segment, now.
+    /// Uploads the records appended to a segment now.
     pub(in crate::store) fn send_segment(&self, path: &FilePath) -> Result<(), StoreError> {
         match &self.remote {
             Some(remote) if path.exists() => remote.segment_call(path, 0),
@@ -48,7 +48,7 @@ impl Store {
         }
     }
 
-    /// Fetches what others remembered under `base`.
+    /// Fetches rows of other machines stored under `base`.
     pub(in crate::store) fn fetch_memo(&self, base: &Digest) -> Result<(), StoreError> {
         for _ in 0..LOOKS {
             if self.fetch_segments(base)? {
@@ -58,7 +58,7 @@ impl Store {
         Ok(())
     }
 
-    /// Fetches what the store has of a segment that is damaged here; the damaged file is put aside as `*.damaged`.
+    /// Fetches the shared copy of a locally damaged segment; the damaged file remains as `*.damaged`.
     pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let Some(folder) = path.parent() else { return Ok(()) };
@@ -83,7 +83,7 @@ impl Store {
             .try_for_each(|(name, content)| self.keep_segment(folder, &name, &content))
     }
 
-    /// Gives whether all that was listed was there.
+    /// Fetches new segments. Returns whether all listed objects still existed.
     fn fetch_segments(&self, base: &Digest) -> Result<bool, StoreError> {
         let Some(remote) = &self.remote else { return Ok(true) };
         let folder = self.memo_folder(base);
@@ -102,7 +102,7 @@ impl Store {
         for (name, content) in fetched {
             match content {
                 Some(content) => self.keep_segment(&folder, &name, &content)?,
-                // Its maker has put another one in its place meanwhile: the next look finds that.
+                // Its owner has replaced it meanwhile; the next listing has the replacement.
                 None => all = false,
             }
         }
@@ -112,14 +112,14 @@ impl Store {
     fn keep_segment(&self, folder: &FilePath, name: &str, content: &[u8]) -> Result<(), StoreError> {
         let (whole, bytes) = (whole_records(content), bytes_of(name).unwrap_or(content.len()));
         if whole < bytes {
-            tracing::warn!("the rows {name} in the shared store are damaged: {whole} of {bytes} bytes are used");
+            tracing::warn!("rows {name} in the shared store are damaged: using {whole} of {bytes} bytes");
         }
         let path = folder.join(name);
         self.write_file(&path, content)?;
         note(&path, name).map_err(StoreError::io("write", &path))
     }
 
-    /// Sends what dead processes of this machine appended and could not send.
+    /// Uploads segments left behind by processes that died on this machine.
     pub(super) fn send_segments(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         for (_, folder) in names_below(&self.root().join("memo")) {
@@ -141,7 +141,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sends the rest of all segments of this process.
+    /// Uploads the rest of all segments of this process.
     pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         for segment in remote.segments.all() {
@@ -152,8 +152,8 @@ impl Store {
     }
 }
 
-/// Does a living process write to the segment? It sends it by itself. Where locks do not work nothing shows it, and it is
-/// sent: no harm is done by sending a record twice.
+/// Whether a running process writes to the segment; it then uploads it itself. Without file locks this is unknown and
+/// the segment is uploaded: a duplicate upload is harmless.
 fn is_growing(path: &FilePath) -> bool {
     let locked = |file: fs::File| matches!(file.try_lock(), Err(TryLockError::WouldBlock));
     fs::File::open(path).is_ok_and(locked)

@@ -1,4 +1,4 @@
-//! Records of runs: sent when a run ends, fetched when the store is opened.
+//! Run records of a shared store: uploaded when a run ends, fetched when the store is opened.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::store::error::StoreError;
 use crate::store::layout::Store;
 use crate::store::runs::IMPORTED;
 
-/// Files of a run, the one that says that it is there last.
+/// Files of a run; the last one marks it as complete.
 const FILES: [&str; 4] = [IMPORTED, "events.jsonl", "nodes.jsonl", "run.json"];
 
 fn is_run_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= 64 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
-/// The files of a run; `None` while its record is not there.
+/// Reads the files of a run; `None` while its record is missing.
 async fn get_run(objects: Objects, id: String) -> object_store::Result<Option<(String, Vec<(&'static str, Bytes)>)>> {
     let mut files = Vec::with_capacity(FILES.len());
     for name in FILES {
@@ -35,7 +35,7 @@ async fn get_run(objects: Objects, id: String) -> object_store::Result<Option<(S
 }
 
 impl Store {
-    /// Sends the record of a run that has ended.
+    /// Uploads the record of a finished run.
     pub(super) fn send_run(&self, id: &str) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let mut files = Vec::new();
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// Fetches the records of runs that are not here.
+    /// Fetches the records of runs that are missing here.
     pub(super) fn fetch_runs(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let here: BTreeSet<String> = self.run_ids().into_iter().collect();
@@ -75,8 +75,8 @@ impl Store {
                 std::fs::write(&path, text).map_err(StoreError::io("write", &path))?;
             }
             if let Err(error) = self.rename(&folder, &self.run_folder(&id)) {
-                // Another process was first.
-                tracing::debug!("left {} behind: {error}", folder.display());
+                // Another process was faster.
+                tracing::debug!("cannot rename {}: {error}", folder.display());
             }
         }
         Ok(())

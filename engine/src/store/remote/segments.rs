@@ -1,9 +1,9 @@
-//! Remembered rows: what a process appends to its own segment goes up every few seconds, as objects that never change;
-//! what others sent is fetched before a memo is read (see `rows`).
+//! Uploads the rows that a process appends to its own segment, every few seconds, as immutable objects.
 //!
-//! An object `<machine>.<segment>.<start>-<end>.rows` holds whole records of a segment, from byte to byte. Where another
-//! object has that name, as a copied folder of a local copy can cause, it is `<machine>.<segment>.<mark>.<start>-<end>.rows`.
-//! Beside the segments of a memo, `shared.txt` says which objects are here already, own ones included.
+//! `rows` fetches the rows of other machines before a memo is read. An object `<machine>.<segment>.<start>-<end>.rows`
+//! contains whole records of a segment, by byte range. If another object has that name, as after copying a local cache,
+//! it is `<machine>.<segment>.<mark>.<start>-<end>.rows`. Beside the segments of a memo, `shared.txt` lists the objects
+//! that are already local, own ones included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -19,28 +19,27 @@ use object_store::path::Path;
 use super::objects::{self, Objects, Put};
 use crate::store::segment::whole_records;
 
-/// Time between two sendings of what was appended: short at first, so that little is lost of a machine that is suspended
-/// early, then longer.
+/// Upload interval: short at first, so that little is lost if a machine is suspended early, then longer.
 const FIRST: Duration = Duration::from_millis(200);
 const EVERY: Duration = Duration::from_secs(3);
-/// Longest name of a segment in the name of an object.
+/// Limit of a segment's name within an object name.
 const LONGEST: usize = 32;
-/// Names that are tried for one object.
+/// Names tried for one object.
 const NAMES: usize = 4;
-/// Which objects are here.
+/// File that lists the local objects.
 const LIST: &str = "shared.txt";
 
-/// How far a segment of this process has been sent.
+/// Upload state of a segment of this process.
 pub(super) struct Segment {
     path: PathBuf,
     prefix: Path,
     /// `<machine>.<segment>`.
     name: String,
-    /// Follows the name since another object had it: `.<mark>`.
+    /// Suffix of the name after a conflict with another object: `.<mark>`.
     mark: String,
     sent: u64,
     objects: Vec<String>,
-    /// The wait before it is sent again, and when that is over.
+    /// Wait before the next upload, and when it ends.
     wait: Duration,
     due: Instant,
 }
@@ -56,13 +55,13 @@ fn failed(source: std::io::Error) -> object_store::Error {
     object_store::Error::Generic { store: "searchmill", source: Box::new(source) }
 }
 
-/// `<machine>.<segment>`; of segments that are named by a digest, the beginning of it.
+/// Returns `<machine>.<segment>`, with a shortened segment name if that is a digest.
 pub(super) fn object_name(machine: &str, stem: &str) -> String {
     let stem = if stem.len() > LONGEST { &stem[..LONGEST] } else { stem };
     format!("{machine}.{stem}")
 }
 
-/// Below which the rows of a memo lie.
+/// Returns the prefix of the rows of a memo.
 pub(super) fn prefix(base: &str) -> Path {
     Path::from(format!("memo/{}/{base}", &base[..2]))
 }
@@ -97,7 +96,7 @@ impl Segments {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Sends what is new, again and again, until the store is closed.
+    /// Uploads new records repeatedly until the store is closed.
     pub(super) async fn keep_sending(segments: Weak<Self>) {
         let mut told = false;
         loop {
@@ -116,7 +115,7 @@ impl Segments {
                 {
                     told = true;
                     let reason = objects::reason(&error);
-                    tracing::warn!("remembered rows cannot be shared now, they are kept here: {reason}");
+                    tracing::warn!("cannot upload cached rows now; they remain in the local copy: {reason}");
                 }
             }
         }
@@ -124,7 +123,7 @@ impl Segments {
 }
 
 impl Segment {
-    /// Sends the whole records that were appended since.
+    /// Uploads the whole records appended since the last upload.
     pub(super) async fn send(&mut self, objects: &Objects) -> object_store::Result<()> {
         let bytes = self.read(self.sent).map_err(failed)?;
         let whole = whole_records(&bytes);
@@ -138,8 +137,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Puts what the segment holds from `start` on; gives the object's name. No object is overwritten: what another
-    /// process has paid for may be in it.
+    /// Uploads the segment from `start` on and returns the object's name. Never overwrites an object, as it may contain
+    /// rows that another process has paid for.
     async fn put(&mut self, objects: &Objects, start: u64, content: Bytes) -> object_store::Result<String> {
         let end = start + content.len() as u64;
         for _ in 0..NAMES {
@@ -148,16 +147,16 @@ impl Segment {
             if let Put::Made(_) = objects::put_new(objects, &path, content.clone()).await? {
                 return Ok(name);
             }
-            // A put whose answer was lost has been made; and two processes may send what a dead one has left.
+            // Either a put with a lost answer succeeded, or two processes upload the segment of a dead one.
             if objects::get(objects, &path).await?.is_some_and(|found| found.0 == content) {
                 return Ok(name);
             }
             self.mark = format!(".{:016x}", rand::random::<u64>());
         }
-        Err(objects::generic("other objects have the names of remembered rows"))
+        Err(objects::generic("other objects have the names of cached rows"))
     }
 
-    /// Sends the rest, and puts one object in the place of many.
+    /// Uploads the rest, and replaces many objects by one.
     pub(super) async fn finish(&mut self, objects: &Objects) -> object_store::Result<()> {
         self.send(objects).await?;
         if self.objects.len() < 2 {
@@ -182,7 +181,7 @@ impl Segment {
     }
 }
 
-/// The bytes that an object holds of a segment (`<machine>.<segment>`), if it is of that one.
+/// Returns the byte range of a segment (`<machine>.<segment>`) that an object contains, if it belongs to that segment.
 pub(super) fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
     let rest = object.strip_prefix(segment)?.strip_prefix('.')?.strip_suffix(".rows")?;
     let range = rest.rsplit_once('.').map_or(rest, |(_mark, range)| range);
@@ -190,14 +189,14 @@ pub(super) fn range_of(object: &str, segment: &str) -> Option<(u64, u64)> {
     Some((start.parse().ok()?, end.parse().ok()?))
 }
 
-/// The bytes that an object was made with.
+/// Returns the number of bytes that an object was created with.
 pub(super) fn bytes_of(object: &str) -> Option<usize> {
     let (segment, _) = object.strip_suffix(".rows")?.rsplit_once('.')?;
     let (start, end) = range_of(object, segment)?;
     usize::try_from(end.checked_sub(start)?).ok()
 }
 
-/// Notes that an object is here.
+/// Records that an object is local.
 pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
     let list = beside.with_file_name(LIST);
     OpenOptions::new().create(true).append(true).open(list)?.write_all(format!("{object}\n").as_bytes())
@@ -208,7 +207,7 @@ pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Could it be the name of a segment, and of a file?
+/// Whether a name can be that of a segment and of a file.
 pub(super) fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     !name.starts_with('.') && name.strip_suffix(".rows").is_some() && name.chars().all(plain)
@@ -253,7 +252,7 @@ mod tests {
             fs::write(folder.join("4711-0-0.rows"), records.collect::<Vec<_>>().concat()).unwrap();
             folder.join("4711-0-0.rows")
         };
-        // Two copies of one local copy, with segments of one name and one length.
+        // Two copies of one local cache, with segments of equal name and length.
         let mut one = segment(write("one", &[b"first"]));
         let mut other = segment(write("other", &[b"other"]));
         let mut again = segment(write("again", &[b"first"]));

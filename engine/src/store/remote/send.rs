@@ -1,4 +1,4 @@
-//! What is still to be sent, sent: by the next one who opens the store, and when a run ends.
+//! Uploads what is pending: when a store is opened, and when a run ends.
 
 use super::pending::Pending;
 use crate::store::error::StoreError;
@@ -6,10 +6,10 @@ use crate::store::layout::Store;
 use crate::store::results::RecordState;
 
 impl Store {
-    /// Sends everything that was noted by this process or by dead ones.
+    /// Uploads everything noted by this process or by dead ones.
     ///
     /// # Errors
-    /// When the shared store cannot be reached; the notes stay.
+    /// Fails if the shared store cannot be reached; the notes stay.
     pub fn send_pending(&self) -> Result<(), StoreError> {
         if self.remote.is_none() {
             return Ok(());
@@ -31,10 +31,10 @@ impl Store {
         self.send_segments()
     }
 
-    /// Ends a run: everything that it paid for and its record are in the shared store then.
+    /// Ends a run: uploads everything that it paid for and its record.
     ///
     /// # Errors
-    /// When it cannot be reached: the next run sends what is missing.
+    /// Fails if the shared store cannot be reached; the next run uploads the rest.
     pub fn share_run(&self, id: &str) -> Result<(), StoreError> {
         if self.remote.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Rows to the bytes of a file.
+//! Encodes rows as the bytes of a file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,7 +23,7 @@ use crate::source::ordered::{Flow, map_in_order};
 use crate::source::record::{Block, Place, Records};
 use crate::source::shape::{Shape, Widen};
 
-/// Rows in a Parquet row group: fixed, so that the same rows give the same file.
+/// Rows per Parquet row group. Fixed, so that equal rows give equal files.
 const GROUP_ROWS: usize = 131_072;
 
 type Target = BufWriter<File>;
@@ -31,7 +31,7 @@ type Target = BufWriter<File>;
 /// Writes rows as text. Batches are encoded in parallel and written in order.
 ///
 /// # Errors
-/// When rows do not fit the format or the file cannot be written.
+/// Fails if rows do not fit the format or the file cannot be written.
 pub fn text(
     rows: &RowsInput,
     format: Format,
@@ -80,7 +80,7 @@ fn in_parallel<U: Send>(
     })
 }
 
-/// How rows become text.
+/// How rows are encoded as text.
 struct Encoding {
     kind: RecordKind,
     format: Format,
@@ -138,14 +138,14 @@ fn example_lines(batch: &RecordBatch) -> Result<Vec<u8>, OperatorError> {
     let mut lines = Vec::with_capacity(rows.value_data().len() + rows.len());
     for (id, row) in ids.iter().zip(rows).filter_map(|(id, row)| Some((id.unwrap_or_default(), row?))) {
         check_object(id, row)?;
-        // Within strings JSON has no raw line breaks: these stand between values, where a space means the same.
+        // JSON strings contain no raw line breaks, so each one stands between values and can become a space.
         lines.extend(row.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
         lines.push(b'\n');
     }
     Ok(lines)
 }
 
-/// A row that is not one JSON object would break the file for whoever reads it line by line.
+/// Rejects a row that is not one JSON object: it would break the file for line-by-line readers.
 fn check_object(id: &str, row: &str) -> Result<(), OperatorError> {
     match serde_json::from_str::<serde::de::IgnoredAny>(row) {
         Ok(_) if row.trim_start().starts_with('{') => Ok(()),
@@ -171,7 +171,7 @@ fn comma_separated(lines: &[u8]) -> Vec<u8> {
     rows.join(&b",\n"[..])
 }
 
-/// `metadata` holds a JSON object as text: it is written as an object, not as a string with JSON in it.
+/// Writes `metadata`, which holds a JSON object as text, as an object and not as a string.
 #[derive(Debug)]
 struct EmbedMetadata;
 
@@ -201,7 +201,7 @@ impl Encoder for JsonText<'_> {
     }
 }
 
-/// Lists and objects as JSON text, for formats that have only cells.
+/// Replaces lists and objects by JSON text, for formats with flat cells.
 fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
@@ -266,7 +266,7 @@ impl Packer {
 /// Writes rows as Parquet; example rows as the fields of their JSON objects.
 ///
 /// # Errors
-/// When rows do not fit the format or the file cannot be written.
+/// Fails if rows do not fit the format or the file cannot be written.
 pub fn parquet(
     rows: &RowsInput,
     compression: Compression,
@@ -279,7 +279,7 @@ pub fn parquet(
         Compression::Zst => ParquetCompression::ZSTD(ZstdLevel::try_new(3)?),
         Compression::Gz => {
             return Err(
-                OperatorError::pipeline("Parquet is not written with gz here").with_help("write `compression: zst`")
+                OperatorError::pipeline("Parquet files cannot be gz-compressed").with_help("write `compression: zst`")
             );
         }
     };
@@ -297,7 +297,7 @@ pub fn parquet(
     Ok(writer.into_inner()?)
 }
 
-/// The columns that all example rows have together.
+/// Returns the union of the columns of all example rows.
 fn example_columns(rows: &RowsInput, context: &Context) -> Result<Direct, OperatorError> {
     let mut shape = Shape::row();
     for batch in rows.batches() {

@@ -1,4 +1,4 @@
-//! Copies a written artifact to its destination: whole or not at all, and only where it differs from what is there.
+//! Copies a written artifact to its destination: completely or not at all, and only if it differs.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,27 +13,30 @@ use super::manifest::Manifest;
 use crate::source::location::scheme;
 use crate::source::store;
 
-/// Pieces of an upload, and the length up to which a file is sent in one.
+/// Size of upload parts. Smaller files are sent in one request.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// Longest manifest that is read.
+/// Largest manifest that is read.
 const MOST_MANIFEST_BYTES: u64 = 64 << 20;
 
-/// What an export did.
+/// Result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// Where the file or folder is.
     pub destination: String,
-    /// Was everything there already?
+    /// Whether the destination was up to date already.
     pub unchanged: bool,
 }
 
-/// Brings a destination up to the artifact in `tree` (made by `write`): files first, then `<destination>.manifest.json`.
-/// Local files are compared byte by byte and replaced by a rename; remote ones are taken as they are when their manifest
-/// and lengths agree. Files of a folder that only the last manifest names are removed. Doing it again changes nothing, so it can follow every run, cached or not.
+/// Updates a destination to the artifact in `tree` (written by `write`): files first, then
+/// `<destination>.manifest.json`.
+///
+/// Local files are compared byte by byte and replaced by a rename. Remote files count as unchanged if their manifest
+/// and lengths agree. Files of a folder that only the previous manifest names are removed. Repeating an export changes
+/// nothing, so it can follow every run, cached or not.
 ///
 /// # Errors
-/// When the destination cannot be written.
+/// Fails if the destination cannot be written.
 pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Exported, OperatorError> {
     let manifest = Manifest::load(tree)?;
     let unchanged = match scheme(destination) {
@@ -44,15 +47,15 @@ pub fn export(tree: &Path, destination: &str, context: &Context) -> Result<Expor
     Ok(Exported { destination: destination.to_owned(), unchanged })
 }
 
-/// The last part of a path or URL.
+/// Returns the last part of a path or URL.
 ///
 /// # Errors
-/// When there is none.
+/// Fails if it has none.
 pub fn file_name(destination: &str) -> Result<String, OperatorError> {
     let name = destination.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name == "." || name == ".." || name == "manifest.json" {
         return Err(OperatorError::pipeline(format!("`{destination}` does not end in the name of a file"))
-            .with_help("rows are written to a file, for example `out/train.jsonl`"));
+            .with_help("name a file, for example `out/train.jsonl`"));
     }
     Ok(name.to_owned())
 }
@@ -89,7 +92,7 @@ async fn to_store(tree: &Path, manifest: &Manifest, destination: &str) -> Result
     Ok(false)
 }
 
-/// Files of the folder that was delivered before which this one does not have.
+/// Returns the files of the previously exported folder that the new one lacks.
 fn stale(before: &str, manifest: &Manifest) -> Vec<String> {
     let before = serde_json::from_str::<Manifest>(before).ok().filter(|before| before.folder && manifest.folder);
     let has = |path: &str| manifest.files.iter().any(|file| file.path == path);
@@ -102,7 +105,7 @@ async fn manifest_there(store: &dyn ObjectStore, beside: &StorePath) -> Option<S
     String::from_utf8(found.bytes().await.ok()?.to_vec()).ok()
 }
 
-/// Does the store have files of those lengths?
+/// Whether the store has the files with the manifest's lengths.
 async fn is_there(store: &dyn ObjectStore, manifest: &Manifest, path: impl Fn(&str) -> StorePath) -> bool {
     for file in &manifest.files {
         if !store.head(&path(&file.path)).await.is_ok_and(|found| found.size == file.bytes) {

@@ -1,4 +1,4 @@
-//! Puts a written artifact at a local path: a file by one rename, a folder by an exchange with the one that was there.
+//! Writes an artifact to a local path: a file by one rename, a folder by swapping it with the existing one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use super::manifest::Manifest;
 
-/// Brings a path and its manifest up to the artifact in `tree`; true when everything was there already.
+/// Updates a path and its manifest to the artifact in `tree`. Returns true if both were up to date.
 pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> Result<bool, OperatorError> {
-    // Without a slash at its end, which would put the manifest into the folder.
+    // Drops a trailing slash, which would put the manifest into the folder.
     let destination: PathBuf = destination.components().collect();
     let beside = PathBuf::from(format!("{}{MANIFEST_ENDING}", destination.display()));
     check(&destination, manifest.folder)?;
@@ -25,16 +25,16 @@ pub(crate) fn to_path(tree: &Path, manifest: &Manifest, destination: &Path) -> R
     };
     done.map_err(|error| {
         OperatorError::machine(format!("cannot write {}: {error}", destination.display()))
-            .with_help("check that the folder may be written to and has room")
+            .with_help("check permissions and free space of the folder")
     })
 }
 
-/// Only regular files and folders are replaced: opening a pipe would wait for ever.
+/// Rejects everything but regular files and folders: opening a pipe would block forever.
 fn check(place: &Path, folder: bool) -> Result<(), OperatorError> {
     let Ok(found) = fs::metadata(place) else { return Ok(()) };
     let (what, help) = match (found.is_file(), found.is_dir()) {
-        (true, _) if folder => ("a file, and a folder is to be written", "remove the file, or give another path"),
-        (_, true) if !folder => ("a folder, and a file is to be written", "remove the folder, or give another path"),
+        (true, _) if folder => ("a file, but the output is a folder", "remove the file or choose another path"),
+        (_, true) if !folder => ("a folder, but the output is a file", "remove the folder or choose another path"),
         (false, false) => ("a pipe, socket or device", "write to a regular file"),
         _ => return Ok(()),
     };
@@ -49,7 +49,7 @@ fn file(tree: &Path, manifest: &Manifest, destination: &Path) -> io::Result<bool
     Ok(unchanged)
 }
 
-/// A folder to be delivered.
+/// A folder to export.
 struct Delivery<'a> {
     tree: &'a Path,
     manifest: &'a Manifest,
@@ -58,9 +58,9 @@ struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// Everything is written beside the destination first: without room on the disk the old folder stays as it was.
+    /// Writes everything beside the destination first: on a full disk the old folder stays unchanged.
     fn bring(&self, destination: &Path) -> io::Result<bool> {
-        // Where a link leads to; the link stays.
+        // The target of a symbolic link; the link itself stays.
         let target = destination.canonicalize().unwrap_or_else(|_| destination.to_owned());
         if self.is_there(&target)? {
             return Ok(true);
@@ -94,7 +94,7 @@ impl Delivery<'_> {
         Ok(target.is_dir() && same_file(self.beside, self.text.as_bytes())?)
     }
 
-    /// The files of the last delivery, as the manifest beside the folder names them.
+    /// Returns the files of the previous export, from the manifest beside the folder.
     fn delivered_before(&self) -> BTreeSet<PathBuf> {
         let old = Manifest::read(self.beside).ok().filter(|old| old.folder);
         old.map(|old| old.files.into_iter().map(|file| PathBuf::from(file.path)).collect()).unwrap_or_default()
@@ -104,11 +104,12 @@ impl Delivery<'_> {
         self.manifest.files.iter().any(|file| Path::new(&file.path) == path)
     }
 
-    /// Beside files of others: what the last delivery left and this one has not goes, the new files come one by one.
+    /// Merges into a folder with foreign files: removes stale files of the previous export, then moves new files one by
+    /// one.
     fn merge<'p>(&self, new: &Path, target: &Path, stale: impl Iterator<Item = &'p PathBuf>) -> io::Result<()> {
         for path in stale {
             fs::remove_file(target.join(path))?;
-            // Folders that are empty now.
+            // Remove folders that are now empty.
             for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
                 if fs::remove_dir(target.join(folder)).is_err() {
                     break;
@@ -125,14 +126,15 @@ impl Delivery<'_> {
     }
 }
 
-/// A folder for unfinished work on the file system of `target`; removed with what is in it.
+/// Creates a temporary folder on the file system of `target`. It is removed with its content when dropped.
 fn room_beside(target: &Path) -> io::Result<TempDir> {
     let folder = parent(target);
     fs::create_dir_all(folder)?;
     tempfile::Builder::new().prefix(".writing-").tempdir_in(folder)
 }
 
-/// Puts `new` in the place of `target`, and the old folder into `room`; false when the old one cannot be moved (a mount).
+/// Replaces `target` by `new` and moves the old folder into `room`. Returns false if the old folder cannot be moved (a
+/// mount).
 fn exchange(new: &Path, target: &Path, room: &mut TempDir) -> io::Result<bool> {
     let old = room.path().join("old");
     fs::set_permissions(new, fs::metadata(target)?.permissions())?;
@@ -140,14 +142,14 @@ fn exchange(new: &Path, target: &Path, room: &mut TempDir) -> io::Result<bool> {
         return Ok(false);
     }
     let Err(error) = fs::rename(new, target) else { return Ok(true) };
-    let lost = |_| io::Error::other(format!("{error}; what was there is now in {}", old.display()));
+    let lost = |_| io::Error::other(format!("{error}; the previous content is in {}", old.display()));
     room.disable_cleanup(true);
     fs::rename(&old, target).map_err(lost)?;
     room.disable_cleanup(false);
     Err(error)
 }
 
-/// What lies in a folder, links not followed: everything but folders, and folders with nothing in them.
+/// Lists all files and empty folders below a folder, without following links.
 fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
     let (mut found, mut pending) = (Vec::new(), vec![root.to_owned()]);
     pending.retain(|root| root.exists());
@@ -169,7 +171,7 @@ fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Moves a file, also to another file system.
+/// Moves a file, also across file systems.
 fn move_to(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(parent(to))?;
     if fs::metadata(to).is_ok_and(|found| !found.is_file()) {
@@ -192,7 +194,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes the target hold those bytes; true when it did already.
+/// Replaces the target's content unless it is equal. Returns true if it was.
 fn replace<R: Read>(target: &Path, open: impl Fn() -> io::Result<R>) -> io::Result<bool> {
     if same_file(target, open()?)? {
         return Ok(true);
@@ -211,7 +213,8 @@ trait NewFilePermissions {
 }
 
 impl NewFilePermissions for tempfile::Builder<'_, '_> {
-    /// Readable for others as far as the umask allows, as any new file is; temporary files are private otherwise.
+    /// Allows access for others as far as the umask permits, as for any new file; temporary files are private by
+    /// default.
     #[cfg(unix)]
     fn permissions_of_new_files(&mut self) -> &mut Self {
         self.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
@@ -223,7 +226,7 @@ impl NewFilePermissions for tempfile::Builder<'_, '_> {
     }
 }
 
-/// Is there a regular file with those bytes?
+/// Whether the path is a regular file with these bytes.
 fn same_file(path: &Path, bytes: impl Read) -> io::Result<bool> {
     if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(false);
@@ -244,7 +247,7 @@ fn same_bytes(mut a: impl Read, mut b: impl Read) -> io::Result<bool> {
     }
 }
 
-/// Reads until the buffer is full or nothing is left; gives how much it read.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes read.
 pub fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

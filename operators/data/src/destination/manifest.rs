@@ -1,4 +1,4 @@
-//! What was written, as it stands beside the file.
+//! The manifest of a written artifact, stored beside the file.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::source::format::{Compression, Format};
 /// Name of the manifest in the artifact.
 const NAME: &str = "manifest.json";
 
-/// What was written.
+/// Describes a written artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The files, by path below the destination (one, named like the destination, for rows).
+    /// The files, by path relative to the destination. For rows: one file, named like the destination.
     pub files: Vec<WrittenFile>,
-    /// Is the destination a folder?
+    /// Whether the destination is a folder.
     pub folder: bool,
-    /// The kind of the rows, or of the folder.
+    /// The kind of the rows or of the folder.
     pub kind: String,
-    /// Content digest of the artifact that was written.
+    /// Content digest of the written artifact.
     pub artifact: String,
-    /// How many rows.
+    /// Number of rows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rows: Option<u64>,
-    /// Their format.
+    /// Format of the rows.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub format: Option<Format>,
     /// Compression of the file.
@@ -35,9 +35,9 @@ pub struct Manifest {
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenFile {
-    /// Path below the destination's folder.
+    /// Path relative to the destination folder.
     pub path: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -66,13 +66,13 @@ impl Manifest {
         }
     }
 
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Its text, the same wherever it is put.
+    /// Returns the manifest's text, equal at every destination.
     pub fn text(&self) -> Result<String, OperatorError> {
         let text = serde_json::to_string_pretty(self).map_err(|error| OperatorError::engine(error.to_string()))?;
         Ok(text + "\n")
@@ -82,15 +82,15 @@ impl Manifest {
         Ok(std::fs::write(tree.join(NAME), self.text()?)?)
     }
 
-    /// The manifest of an artifact that `write` made.
+    /// Loads the manifest of an artifact that `write` created.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
+    /// Fails if it is missing or cannot be read.
     pub fn load(tree: &Path) -> Result<Self, OperatorError> {
         Self::read(&tree.join(NAME))
     }
 
-    /// The manifest at that path.
+    /// Reads the manifest at `path`.
     pub fn read(path: &Path) -> Result<Self, OperatorError> {
         let wrong = |error: String| OperatorError::machine(format!("cannot read {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;

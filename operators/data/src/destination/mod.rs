@@ -1,4 +1,4 @@
-//! Artifacts to files: how rows become bytes, and how bytes come to their place whole or not at all.
+//! Writes artifacts to files: encodes rows and puts files in place completely or not at all.
 
 pub mod encode;
 pub mod export;

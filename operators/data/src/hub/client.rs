@@ -1,8 +1,8 @@
-//! The client of the Hugging Face Hub: where it is, where its files are kept, requests and downloads.
+//! HTTP client of the Hugging Face Hub: endpoint, cache folder, requests and downloads.
 //!
-//! `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN` and `HF_HUB_OFFLINE` are honoured. The cache has the layout of
-//! Python's `huggingface_hub` (`models--ORG--NAME` and `datasets--ORG--NAME`, with `refs`, `blobs` and `snapshots` in
-//! them), so that both share it.
+//! Reads `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN` and `HF_HUB_OFFLINE`. The cache has the layout of
+//! Python's `huggingface_hub` (`models--ORG--NAME` and `datasets--ORG--NAME`, each with `refs`, `blobs` and
+//! `snapshots`), so both share it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use searchmill_engine::operator::{Context, OperatorError};
 
 use crate::source::store::setting;
 
-/// Where the Hub is and where its files are kept.
+/// The Hub's endpoint and its local cache.
 #[derive(Clone, Debug)]
 pub struct Hub {
     pub(super) endpoint: String,
@@ -23,13 +23,13 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The Hub at that address, with its cache in that folder.
+    /// A Hub at the given endpoint with its cache in the given folder.
     #[must_use]
     pub fn new(endpoint: &str, cache: PathBuf, token: Option<String>) -> Self {
         Self { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline: false }
     }
 
-    /// The Hub as the environment describes it.
+    /// Reads the Hub's settings from the environment.
     #[must_use]
     pub fn from_environment() -> Self {
         let user =
@@ -42,7 +42,7 @@ impl Hub {
         Self { offline, ..Self::new(&endpoint, cache, setting("HF_TOKEN")) }
     }
 
-    /// Sends a request, again after failures of the connection or the server.
+    /// Sends a request. Retries connection failures, timeouts, server errors and status 429.
     pub(super) async fn get(&self, url: &str, context: &Context) -> reqwest::Result<Response> {
         let retry = context.retry();
         let mut attempt = 1;
@@ -66,24 +66,24 @@ impl Hub {
         }
     }
 
-    /// Whether a token is sent.
+    /// Whether requests carry a token.
     pub(super) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 }
 
-/// The client, which follows redirects to other hosts; the token stays with the first one.
+/// Returns the HTTP client. It follows redirects to other hosts; the token is sent to the first host only.
 fn client() -> reqwest::Result<&'static Client> {
     static CLIENT: OnceLock<Client> = OnceLock::new();
     if let Some(client) = CLIENT.get() {
         return Ok(client);
     }
-    // A connection belongs to the runtime that opened it: none is kept.
+    // A connection belongs to the runtime that opened it, so none is pooled.
     let client = Client::builder().pool_max_idle_per_host(0).build()?;
     Ok(CLIENT.get_or_init(|| client))
 }
 
-/// Writes a response into a file, which appears only when it is complete.
+/// Downloads a response into a file, which appears only when it is complete.
 pub(super) async fn download(
     mut response: Response,
     path: &Path,
@@ -91,7 +91,7 @@ pub(super) async fn download(
     context: &Context,
 ) -> Result<(), OperatorError> {
     let mut file = tempfile::NamedTempFile::new_in(parent(path)?)?;
-    let broken = |error| OperatorError::machine(format!("`{shown}` broke off: {error}"));
+    let broken = |error| OperatorError::machine(format!("download of `{shown}` was interrupted: {error}"));
     while let Some(bytes) = response.chunk().await.map_err(broken)? {
         context.check_cancelled()?;
         file.write_all(&bytes)?;
@@ -108,15 +108,15 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), OperatorError
     Ok(())
 }
 
-/// The folder of a file; it is made where it is missing.
+/// Returns the folder of a file, creating it if needed.
 pub(super) fn parent(path: &Path) -> std::io::Result<&Path> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     Ok(folder)
 }
 
-/// The commit that a revision means as far as the cached repository knows: a revision that is one, or what was noted of a
-/// branch or tag.
+/// Returns the commit of a revision from the local cache: the revision itself if it is a commit, else the commit cached
+/// for the branch or tag.
 pub(super) fn cached_commit(repository: &Path, revision: &str) -> Option<String> {
     if is_commit(revision) {
         return Some(revision.to_owned());
@@ -129,7 +129,7 @@ pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Could it be a part of a repository's or revision's name, and of a path?
+/// Whether a text is safe as part of a repository name, a revision or a path.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_' | '.');
     !name.is_empty() && !name.starts_with('.') && name.chars().all(plain)

@@ -1,4 +1,4 @@
-//! Files of data sets on the Hub: `hf://datasets/ORG/NAME/path@revision`.
+//! Fetches files of Hub data sets: `hf://datasets/ORG/NAME/path@revision`.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct HubFile {
 }
 
 impl HubFile {
-    /// Reads `hf://datasets/ORG/NAME/path@revision` (or `…/NAME@revision/path`); without a revision: `main`.
+    /// Parses `hf://datasets/ORG/NAME/path@revision` (or `…/NAME@revision/path`). The revision defaults to `main`.
     ///
     /// # Errors
     /// What is wrong with the location.
@@ -47,10 +47,10 @@ impl HubFile {
     }
 }
 
-/// The file's path in the local cache, fetched when it is not there or no longer what the Hub has.
+/// Returns the file's path in the local cache. Downloads the file if it is missing or outdated.
 ///
 /// # Errors
-/// When the Hub refuses it or cannot be reached and the cache does not have it.
+/// Fails if the Hub rejects the request, or cannot be reached and the cache lacks the file.
 pub fn fetch(location: &str, context: &Context) -> Result<PathBuf, OperatorError> {
     Hub::from_environment().fetch(location, context)
 }
@@ -65,7 +65,7 @@ impl Hub {
         self.cache.join(format!("datasets--{}", file.repository.replace('/', "--")))
     }
 
-    /// The file as the cache has it, by the commit that the revision last stood for.
+    /// Returns the cached file at the commit last seen for the revision.
     fn cached_file(&self, file: &HubFile) -> Option<PathBuf> {
         let folder = self.data_set(file);
         let commit = cached_commit(&folder, &file.revision)?;
@@ -79,15 +79,15 @@ impl Hub {
         }
         if self.offline {
             return Err(OperatorError::machine(format!(
-                "`{location}` is not in {} and HF_HUB_OFFLINE is set",
+                "`{location}` is not in the cache {}, and HF_HUB_OFFLINE is set",
                 self.cache.display()
             )));
         }
         match self.ask(file, context).await {
             Ok(response) => self.keep(file, location, response, context).await,
             Err(_) if cached.is_some() => {
-                context.progress().log(&format!("the Hub cannot be reached; `{location}` is read from the cache"));
-                cached.ok_or_else(|| OperatorError::engine("the cached file is gone"))
+                context.progress().log(&format!("cannot reach the Hub; reading `{location}` from the cache"));
+                cached.ok_or_else(|| OperatorError::engine("the cached file is missing"))
             }
             Err(error) => {
                 Err(OperatorError::machine(format!("cannot reach {} for `{location}`: {error}", self.endpoint))
@@ -106,7 +106,7 @@ impl Hub {
             .await
     }
 
-    /// Puts the answer into the cache, unless it is there already.
+    /// Stores the response in the cache unless it is cached already.
     async fn keep(
         &self,
         file: &HubFile,
@@ -146,7 +146,7 @@ impl Hub {
                 error.with_help("the data set is private or gated: set HF_TOKEN")
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                error.with_help("HF_TOKEN has no access to this data set")
+                error.with_help("HF_TOKEN does not grant access to this data set")
             }
             StatusCode::NOT_FOUND => error.with_help("check organisation, name, path and revision"),
             _ => error,
@@ -154,14 +154,14 @@ impl Hub {
     }
 }
 
-/// A header's value as a file name: no quotes, no weak-tag mark, no path.
+/// Returns a header's value as a safe file name: no quotes, no weak-tag mark, no path.
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name)?.to_str().ok()?.trim_start_matches("W/").trim_matches('"');
     let safe = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     safe.then(|| value.to_owned())
 }
 
-/// A relative link, as the Hub's own client makes it; a copy where links cannot be made.
+/// Creates a relative link, like Python's `huggingface_hub`; a copy if links are not supported.
 fn link(blob: &Path, target: &Path) -> Result<(), OperatorError> {
     let folder = parent(target)?;
     let (Some(root), Some(name)) = (blob.ancestors().nth(2), blob.file_name()) else {

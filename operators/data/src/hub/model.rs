@@ -1,5 +1,6 @@
-//! Models of the Hub: which commit a revision means, and files of that commit, from the cache or by download. That a commit
-//! does not have a file is noted as `.no_exist/COMMIT/FILE`, as Python does.
+//! Fetches Hub models: resolves a revision to a commit, and finds files of that commit in the cache or downloads them.
+//!
+//! A file that a commit lacks is cached as `.no_exist/COMMIT/FILE`, like Python's `huggingface_hub` does.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use searchmill_engine::operator::{Context, OperatorError};
 
 use super::client::{Hub, cached_commit, download, is_commit, is_name, write_whole};
 
-/// A model of the hub: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
+/// A Hub model: `hf://ORG/NAME` or `hf://ORG/NAME@REVISION` (a branch, tag or commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubModel {
     pub id: String,
@@ -16,12 +17,12 @@ pub struct HubModel {
 }
 
 impl HubModel {
-    /// Is it written as one? It may still be written wrongly.
+    /// Whether the text is meant as a Hub model. It may still be malformed.
     pub fn is_meant(text: &str) -> bool {
         text.starts_with("hf://")
     }
 
-    /// The model; none where the text is not of that form.
+    /// Parses the text; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, revision) = text.strip_prefix("hf://")?.split_once('@').unwrap_or((&text[5..], "main"));
         let fits = (1..=2).contains(&id.split('/').count()) && id.split('/').all(is_name);
@@ -37,16 +38,16 @@ impl std::fmt::Display for HubModel {
 }
 
 impl Hub {
-    /// The commit that a model's revision means, as far as this machine knows: a revision that is one, or what the cache
-    /// noted of a branch or tag.
+    /// Returns the commit of a model's revision from the local cache: the revision itself if it is a commit, else the
+    /// commit cached for the branch or tag.
     pub fn commit(&self, model: &HubModel) -> Option<String> {
         cached_commit(&self.cached(model), &model.revision)
     }
 
-    /// The same; asks the Hub where this machine does not know it, and notes the answer in the cache.
+    /// Returns the commit of a model's revision. Queries the Hub if the cache lacks it, and caches the answer.
     ///
     /// # Errors
-    /// When the Hub cannot be asked, or knows no such model or revision.
+    /// Fails if the Hub cannot be reached, or has no such model or revision.
     pub fn resolve(&self, model: &HubModel, context: &Context) -> Result<String, OperatorError> {
         if let Some(commit) = self.commit(model) {
             return Ok(commit);
@@ -54,7 +55,7 @@ impl Hub {
         self.online(model)?;
         let revision = model.revision.replace('/', "%2F");
         let url = format!("{}/api/models/{}/revision/{revision}", self.endpoint, model.id);
-        context.progress().log(&format!("asking {url} for the commit"));
+        context.progress().log(&format!("resolving the commit at {url}"));
         let said = context.block_on(async {
             let response = self.get(&url, context).await.and_then(Response::error_for_status);
             response
@@ -65,22 +66,22 @@ impl Hub {
         })?;
         let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
         let commit = said["sha"].as_str().filter(|commit| is_commit(commit)).ok_or_else(|| {
-            OperatorError::machine(format!("{url} did not name a commit"))
-                .with_help("write the commit as `revision`, or set HF_ENDPOINT to a mirror that has the Hub's API")
+            OperatorError::machine(format!("{url} returned no commit"))
+                .with_help("write the commit as `revision` or set HF_ENDPOINT to a mirror that has the Hub's API")
         })?;
         write_whole(&self.cached(model).join("refs").join(&model.revision), commit.as_bytes())?;
         Ok(commit.to_owned())
     }
 
-    /// Where a file of a commit lies once it was fetched.
+    /// Returns where a fetched file of a commit is stored.
     pub fn place(&self, model: &HubModel, commit: &str, file: &str) -> PathBuf {
         self.cached(model).join("snapshots").join(commit).join(file)
     }
 
-    /// The folder of a commit, with these files in it: fetched where they are not in the cache.
+    /// Returns the folder of a commit that contains these files. Downloads files that are not cached.
     ///
     /// # Errors
-    /// When one cannot be had.
+    /// Fails if a file is missing or cannot be fetched.
     pub fn folder(
         &self,
         model: &HubModel,
@@ -97,10 +98,10 @@ impl Hub {
         Ok(self.cached(model).join("snapshots").join(commit))
     }
 
-    /// Is that file part of a commit? Fetched where it is and is not in the cache. Only the Hub's own word counts for a no.
+    /// Whether a file is part of a commit; downloads it if so. Only the Hub's own "not found" counts as missing.
     ///
     /// # Errors
-    /// When nobody can tell: offline, no permission, a server that fails.
+    /// Fails if the answer is unknown: offline, no permission, a failing server.
     pub fn has(&self, model: &HubModel, commit: &str, file: &str, context: &Context) -> Result<bool, OperatorError> {
         let path = self.place(model, commit, file);
         let absent = self.cached(model).join(".no_exist").join(commit).join(file);
@@ -130,10 +131,10 @@ impl Hub {
         }
         let place = self.cached(model);
         let message = format!("`{model}` is not complete in {} and HF_HUB_OFFLINE is set", place.display());
-        Err(OperatorError::machine(message).with_help("run once without it, or give the path of a local folder"))
+        Err(OperatorError::machine(message).with_help("run once without it, or use the path of a local folder"))
     }
 
-    /// Fetches a URL into a file. Gives whether the Hub has it.
+    /// Downloads a URL into a file. Returns whether the Hub has it.
     async fn fetch_file(&self, url: &str, path: &Path, context: &Context) -> Result<bool, OperatorError> {
         let failed = |error: reqwest::Error| cannot_fetch(url, &error);
         let response = self.get(url, context).await.map_err(failed)?;
@@ -148,7 +149,7 @@ impl Hub {
 
 fn cannot_fetch(url: &str, error: &reqwest::Error) -> OperatorError {
     OperatorError::machine(format!("cannot fetch {url}: {error}"))
-        .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or give the path of a local folder")
+        .with_help("set HF_ENDPOINT to a mirror, HF_TOKEN for gated models, or use the path of a local folder")
 }
 
 #[cfg(test)]
@@ -179,7 +180,7 @@ mod tests {
     fn a_branch_is_resolved_once_and_files_are_fetched_once() {
         let (harness, served) = (Harness::new(), served());
         let mut hub = hub(&harness, &served, Some("open-sesame"));
-        assert_eq!(hub.commit(&model()), None, "nobody knows yet what main is");
+        assert_eq!(hub.commit(&model()), None, "`main` is not resolved yet");
         for _ in 0..2 {
             assert_eq!(hub.resolve(&model(), &harness.context()).unwrap(), COMMIT);
             let folder = hub.folder(&model(), COMMIT, &["a.json", "b.bin"], &harness.context()).unwrap();
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!((folder, served.asked.load(Ordering::Relaxed)), (cached.join("snapshots/abc123"), 0));
     }
 
-    /// A file that may be missing is missing only where the Hub says so.
+    /// A file is missing only if the Hub says so.
     #[test]
     fn only_the_hub_says_that_a_file_is_not_there() {
         let (harness, served) = (Harness::new(), served());
@@ -220,7 +221,7 @@ mod tests {
         assert!(failed.message.contains("503"), "{failed}");
         let asked = served.asked.load(Ordering::Relaxed);
         hub.offline = true;
-        assert!(!has(&hub, "none.json").unwrap(), "the answer was noted");
+        assert!(!has(&hub, "none.json").unwrap(), "the answer is cached");
         assert!(has(&hub, "unknown.json").unwrap_err().message.contains("cannot tell whether it has unknown.json"));
         assert_eq!(served.asked.load(Ordering::Relaxed), asked);
         let missing = hub.folder(&model(), COMMIT, &["none.json"], &harness.context()).unwrap_err();

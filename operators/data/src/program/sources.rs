@@ -1,10 +1,12 @@
-//! What of a command enters the key: the programs, and the files and folders that its words name.
+//! Derives a command's sources, the part of the cache key: its programs, and the files and folders its words name.
 //!
-//! One rule for all programs. Scripts and programs of one's own are known by their content; programs in folders of the system,
-//! and interpreters, by what they answer to `--version`, or by a `version` that the params state. A script's own interpreter
-//! counts as well. Every word, what stands behind a `=`, every word inside a word (the script of `sh -c`), and the modules of
-//! `-m` are sources where they name a file, a folder or a pattern with files, or a program of one's own on `PATH`. Relative
-//! paths start at the pipeline's working directory, as the program does.
+//! All programs follow the same rules. Own scripts and programs are identified by content. Programs in system folders
+//! and interpreters are identified by their `--version` output, or by a `version` in the params. The interpreter of a
+//! script counts too.
+//!
+//! A word, the text after a `=`, a word inside a word (the script of `sh -c`) and a module of `-m` are sources if they
+//! name a file, a folder, a pattern that matches files, or an own program on `PATH`. Relative paths start at the
+//! pipeline's working directory, like the program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,21 +18,21 @@ use searchmill_engine::operator::Source;
 
 use super::words::{modules, path, plain, texts};
 
-/// A command as the params name it.
+/// A command as written in the params.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
-    /// The program and what comes before its arguments.
+    /// The program and the words before its arguments.
     pub program: &'a [String],
-    /// Its arguments.
+    /// The arguments.
     pub arguments: &'a [String],
-    /// The version that the params state.
+    /// The version stated in the params.
     pub version: Option<&'a str>,
-    /// Files and folders that it writes: words that name them are no sources.
+    /// Files and folders that it writes; words that name them are not sources.
     pub writes: &'a [String],
 }
 
 impl Command<'_> {
-    /// All that identifies the command.
+    /// Returns everything that identifies the command.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         self.found(&Places { directory, path: &path }).into_iter().collect()
@@ -48,7 +50,7 @@ impl Command<'_> {
         if let Some(word) = rest.iter().find(is_program).filter(|_| starts_another) {
             self.program(word, places, &mut found);
         }
-        // The program itself stands before its arguments for what it reads (`sh -c`), and is no argument.
+        // Searched with the arguments so that `sh -c` is recognised, then removed: the program is not an argument.
         let named = named(words.iter().copied(), places.directory).into_iter();
         let own = |source: &Source| first.iter().any(|word| source.written() == *word);
         found.extend(named.filter(|source| !own(source) && !self.writes_to(source, places.directory)));
@@ -58,7 +60,7 @@ impl Command<'_> {
         found
     }
 
-    /// Is it among what the program writes? A folder that holds the working directory says nothing about what is read.
+    /// Whether the program writes the source. A folder that contains the working directory says nothing about reads.
     fn writes_to(&self, source: &Source, directory: &Path) -> bool {
         let directory = plain(directory);
         let place = plain(&directory.join(source.written()));
@@ -87,32 +89,32 @@ impl Command<'_> {
     }
 }
 
-/// What is wrong with a list of what a program writes, with the place of each: a folder that holds the working directory
-/// would take every word out of the key.
+/// Returns the positions of invalid entries: a folder that contains the working directory would remove every word from
+/// the key.
 pub(super) fn wrong_writes(writes: &[String]) -> impl Iterator<Item = usize> + '_ {
     let holds =
         |written: &str| !plain(Path::new(written)).components().any(|part| matches!(part, Component::Normal(_)));
     writes.iter().enumerate().filter(move |(_, written)| holds(written)).map(|(place, _)| place)
 }
 
-/// Programs that start the program which their words name.
+/// Programs that start the program named by their words.
 const STARTERS: [&str; 7] = ["env", "timeout", "nice", "nohup", "stdbuf", "time", "xargs"];
 
-/// Names of interpreters: what they are is their version, even where a small script stands before them.
+/// Interpreters, identified by version even if a small wrapper script starts them.
 const INTERPRETERS: [&str; 12] =
     ["python", "pypy", "node", "ruby", "perl", "julia", "Rscript", "java", "deno", "bun", "php", "lua"];
 
-/// Is it one of these, with or without a version (`python3.12`)? Not `lua-filter`.
+/// Whether a path is an interpreter, with or without a version (`python3.12`), but not `lua-filter`.
 fn is_interpreter(place: &Path) -> bool {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     INTERPRETERS.contains(&name.trim_end_matches(|ch: char| ch.is_ascii_digit() || ch == '.'))
 }
 
-/// Folders whose programs come with the system. `/usr/local` is where people put their own.
+/// Folders of programs that belong to the system. `/usr/local` is excluded: users install their own programs there.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/opt", "/nix", "/snap", "/run/current-system", "/System", "/Library"];
 
-/// Only programs of the system and interpreters are asked for their version: another one may take that for its work.
+/// Only system programs and interpreters are asked for their version: other programs may treat `--version` as work.
 fn known(place: PathBuf) -> Source {
     let of_system = SYSTEM.iter().any(|folder| place.starts_with(folder)) && !place.starts_with("/usr/local");
     if is_interpreter(&place) || of_system && !is_script(&place) {
@@ -122,14 +124,14 @@ fn known(place: PathBuf) -> Source {
     }
 }
 
-/// Where programs are looked for.
+/// Where programs are searched.
 struct Places<'a> {
     directory: &'a Path,
     path: &'a OsStr,
 }
 
 impl Places<'_> {
-    /// Where a program lies: a path from the working directory, or the first of that name on `PATH`.
+    /// Returns a program's path: relative to the working directory, or the first match on `PATH`.
     fn located(&self, word: &str) -> Option<PathBuf> {
         if word.contains('/') {
             return Some(self.directory.join(word)).filter(|place| place.is_file());
@@ -145,7 +147,7 @@ impl Places<'_> {
         self.folders().any(|folder| Some(folder.as_path()) == place.parent())
     }
 
-    /// The program on `PATH` of that name, if it is known by its content.
+    /// Returns the program of that name on `PATH`, if it is identified by content.
     fn own_tool(&self, name: &str) -> Option<PathBuf> {
         if name.contains('/') || name.starts_with(['-', '.']) {
             return None;
@@ -159,7 +161,7 @@ fn is_executable(place: &Path) -> bool {
     std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// The first line of a script, without its mark.
+/// Returns the first line of a script without `#!`.
 fn first_line(place: &Path) -> Option<String> {
     let mut start = [0; 256];
     let read = std::fs::File::open(place).and_then(|mut file| file.read(&mut start)).ok()?;
@@ -172,7 +174,7 @@ fn is_script(place: &Path) -> bool {
     first_line(place).is_some()
 }
 
-/// The interpreter that a script names.
+/// Returns the interpreter that a script names.
 fn interpreter(place: &Path) -> Option<String> {
     let line = first_line(place)?;
     let mut words = line.split_whitespace();
@@ -183,7 +185,7 @@ fn interpreter(place: &Path) -> Option<String> {
     words.find(|word| !word.starts_with('-') && !word.contains('=')).map(str::to_owned)
 }
 
-/// The files and folders that words name.
+/// Returns the files and folders that words name.
 pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<Source> {
     let words: Vec<&str> = words.collect();
     let texts = texts(&words);
@@ -193,8 +195,8 @@ pub fn named<'a>(words: impl Iterator<Item = &'a str>, directory: &Path) -> Vec<
     candidates.into_iter().map(Source::Argument).collect()
 }
 
-/// Does a word name a regular file, a folder, or a pattern that files match? Folders in which the working directory lies are
-/// none: they hold the store.
+/// Whether a word names a regular file, a folder, or a pattern that matches files. Folders that contain the working
+/// directory do not count: they contain the store.
 fn names_files(word: &str, directory: &Path) -> bool {
     if word.is_empty() || word.contains('\0') || word.contains("://") {
         return false;
@@ -225,7 +227,7 @@ fn holds(folder: &Path, directory: &Path) -> bool {
     }
 }
 
-/// What of a command nobody can see, for `validate`.
+/// Says for `validate` what the key of a command does not cover.
 pub fn unseen(command: &Command<'_>, environment: &[String]) -> String {
     let name = command.program.first().map_or("the program", String::as_str);
     let variables = match environment {
@@ -233,8 +235,8 @@ pub fn unseen(command: &Command<'_>, environment: &[String]) -> String {
         names => format!(", and the values of {}", names.join(", ")),
     };
     format!(
-        "the key does not see what `{name}` reads beyond its command: modules and data that no word and no entry of `files` \
-         names{variables}"
+        "the cache key does not cover all that `{name}` reads: modules and data that neither its words nor `files` \
+         name{variables}"
     )
 }
 

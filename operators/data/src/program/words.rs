@@ -1,14 +1,14 @@
-//! The words of a command, the words inside its words, and what each may name.
+//! Splits a command into the texts that may name files or programs.
 
 use std::path::{Path, PathBuf};
 
-/// Programs that read one of their words as a script in which `>` writes to a file.
+/// Programs that interpret a word as a script in which `>` writes to a file.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "busybox"];
 
 /// Longest text that is looked up as a path, in bytes.
 const LONGEST: usize = 4096;
 
-/// All texts of a command that may name something: its words, what stands behind a `=`, and the words inside them.
+/// Returns all texts of a command that may name something: words, values after `=`, and words inside words.
 pub(super) fn texts<'a>(words: &[&'a str]) -> Vec<&'a str> {
     let name = |word: &str| word.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name));
     let shell = words.iter().any(|word| name(word));
@@ -22,7 +22,7 @@ pub(super) fn texts<'a>(words: &[&'a str]) -> Vec<&'a str> {
     found
 }
 
-/// The words inside a word, quoted texts whole too, but for what a shell writes to (`> log.txt`).
+/// Collects the words inside a word, including whole quoted texts, except targets of shell redirection (`> log.txt`).
 fn parts<'a>(word: &'a str, shell: bool, found: &mut Vec<&'a str>) {
     let (mut rest, mut written) = (word, false);
     let ends = |ch: char| ch.is_whitespace() || "'\"`;|&()<>$={},:@".contains(ch);
@@ -37,19 +37,19 @@ fn parts<'a>(word: &'a str, shell: bool, found: &mut Vec<&'a str>) {
         if let Some((quoted, behind)) = quoted(mark, after) {
             if !written {
                 found.push(quoted);
-                // A `>` in quotes writes to nothing.
+                // A quoted `>` redirects nothing.
                 parts(quoted, false, found);
             }
             (rest, written) = (behind, false);
             continue;
         }
-        // Quotes, spaces and a second mark may stand before what is written to.
+        // Quotes, spaces and a second `>` may precede the redirection target.
         written = shell && mark == '>' || written && (mark.is_whitespace() || "'\"|&".contains(mark));
         rest = after;
     }
 }
 
-/// The text up to the quote that closes this one, and what stands behind it.
+/// Returns the text up to the closing quote, and the text after it.
 fn quoted(mark: char, after: &str) -> Option<(&str, &str)> {
     let closes = |at: &usize| mark == '\'' || !after[..*at].ends_with('\\');
     let is_quote = matches!(mark, '\'' | '"');
@@ -57,7 +57,7 @@ fn quoted(mark: char, after: &str) -> Option<(&str, &str)> {
     Some((&after[..end], &after[end + mark.len_utf8()..]))
 }
 
-/// The path that a text is: from the home folder if it begins with `~`.
+/// Returns the text as a path, with a leading `~` replaced by the home folder.
 pub(super) fn path(text: &str) -> String {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
     match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
@@ -66,7 +66,7 @@ pub(super) fn path(text: &str) -> String {
     }
 }
 
-/// Files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
+/// Returns files and folders of the modules that `-m` names (`python3 -m pkg.mod`).
 pub(super) fn modules(texts: &[&str]) -> Vec<String> {
     let behind = texts.windows(2).filter(|pair| pair[0] == "-m").map(|pair| pair[1]);
     let joined = texts.iter().filter_map(|text| text.strip_prefix("-m").filter(|module| !module.is_empty()));
@@ -78,7 +78,7 @@ pub(super) fn modules(texts: &[&str]) -> Vec<String> {
     behind.chain(joined).filter(is_module).flat_map(places).collect()
 }
 
-/// A path without `.` and `..`, as far as its text tells.
+/// Removes `.` and `..` from a path without file access.
 pub(super) fn plain(path: &Path) -> PathBuf {
     use std::path::Component;
     path.components().fold(PathBuf::new(), |mut plain, part| {

@@ -9,10 +9,10 @@ use super::record::Fault;
 
 const BLOCK_ROWS: usize = 8192;
 
-/// Rows of cells in blocks, below the header line.
+/// Blocks of cell rows below the header line.
 pub(crate) struct CellBlocks<R> {
     reader: Reader<R>,
-    /// Names of the columns.
+    /// Column names.
     pub header: Arc<[String]>,
 }
 
@@ -20,7 +20,7 @@ impl<R: Read> CellBlocks<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// When it cannot be read, is not UTF-8, or names a column twice.
+    /// Fails if the header cannot be read, is not UTF-8, or repeats a column.
     pub(crate) fn new(reader: R, delimiter: u8) -> std::io::Result<Self> {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(reader);
         let wrong = |message: String| std::io::Error::new(std::io::ErrorKind::InvalidData, message);
@@ -29,15 +29,15 @@ impl<R: Read> CellBlocks<R> {
         let header: Vec<String> =
             names.collect::<Result<_, _>>().map_err(|_| wrong("the header line is not UTF-8".to_owned()))?;
         if let Some(twice) = header.iter().enumerate().find(|(place, name)| header[..*place].contains(name)) {
-            return Err(wrong(format!("the header names the column `{}` twice", twice.1)));
+            return Err(wrong(format!("the header repeats the column `{}`", twice.1)));
         }
         Ok(Self { reader, header: header.into() })
     }
 
-    /// The next rows with their lines, or `None` at the end.
+    /// Returns the next rows with their line numbers, or `None` at the end.
     ///
     /// # Errors
-    /// When the stream cannot be read.
+    /// Fails if the stream cannot be read.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<Vec<(u64, ByteRecord)>>> {
         let mut rows = Vec::new();
         let (mut record, mut bytes) = (ByteRecord::new(), 0);
@@ -53,10 +53,10 @@ impl<R: Read> CellBlocks<R> {
     }
 }
 
-/// The cells of a row under their column's name.
+/// Pairs the cells of a row with their column names.
 ///
 /// # Errors
-/// When their number is not the header's, or they are not UTF-8.
+/// Fails if the number of cells differs from the header's, or a cell is not UTF-8.
 pub fn named<'a>(header: &'a [String], row: &'a ByteRecord) -> Result<Vec<(&'a str, &'a str)>, Fault> {
     if row.len() != header.len() {
         return Err(Fault::line(format!("the row has {} cells, the header {}", row.len(), header.len())));

@@ -1,4 +1,4 @@
-//! Columns that a parser fills value by value, and that can take a half-read row back.
+//! Columns that a parser fills value by value, and that can undo a partly read row.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// How exactly values must fit.
+/// How strictly values must match the column type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// As inferred: other shapes and unknown fields are errors. Text columns take any value as its JSON text.
+    /// Exactly as inferred: other shapes and unknown fields are errors. Text columns accept any value as JSON text.
     Exact,
-    /// As a person would fill in a form: one value is a list of one, lists and objects may come as JSON text,
-    /// unknown fields inside objects are passed over.
+    /// For hand-written data: a single value becomes a one-item list, JSON text becomes a list or object, and unknown
+    /// fields inside objects are ignored.
     Lenient,
 }
 
-/// Fields of one object that a message lists.
+/// Limit of unknown fields of one object that a message lists.
 const DROPPED_TOLD: usize = 8;
 
 /// A column under construction.
 pub struct Column {
     field: FieldRef,
-    /// Where it is, for messages: `evidence`, `evidence[]`, `evidence[].title`.
+    /// Path for messages: `evidence`, `evidence[]`, `evidence[].title`.
     path: String,
     fit: Fit,
     /// Fields of its objects that have no column.
@@ -49,26 +49,26 @@ enum Values {
     Struct(Vec<Column>),
 }
 
-/// A value without parts.
+/// A scalar value.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar<'a> {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A whole number beyond `i64`.
+    /// An integer beyond `i64`.
     Large(u64),
     /// A number with a fraction or an exponent.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(&'a str),
 }
 
 impl Column {
-    /// An empty column.
+    /// Creates an empty column.
     ///
     /// # Errors
-    /// When records cannot be read into that type.
+    /// Fails if the type cannot be read from records.
     pub fn new(field: &FieldRef, fit: Fit) -> Result<Self, ArrowError> {
         Self::at(field.name().clone(), field, fit)
     }
@@ -92,22 +92,22 @@ impl Column {
         Ok(Self { field, path, fit, dropped: BTreeSet::new(), validity, values })
     }
 
-    /// Its name.
+    /// Returns the column's name.
     pub fn name(&self) -> &str {
         self.field.name()
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub(crate) fn len(&self) -> usize {
         self.validity.len()
     }
 
-    /// Does it hold texts?
+    /// Whether it is a text column.
     pub fn is_text(&self) -> bool {
         matches!(self.values, Values::Text { .. })
     }
 
-    /// Takes back all rows from `len` on, and whatever parts of a row were read before it failed.
+    /// Removes all rows from `len` on, including partly read ones.
     pub fn truncate(&mut self, len: usize) {
         self.validity.truncate(len);
         match &mut self.values {
@@ -126,17 +126,17 @@ impl Column {
         }
     }
 
-    /// The text in the last row, if there is one.
+    /// Returns the text in the last row, if any.
     pub(crate) fn last_text(&self) -> Option<&str> {
         let Values::Text { offsets, bytes } = &self.values else { return None };
         let last = self.len().checked_sub(1).filter(|last| self.validity.get_bit(*last))?;
         std::str::from_utf8(&bytes[offsets[last] as usize..]).ok()
     }
 
-    /// A row without a value: null, or an empty list where null is not allowed.
+    /// Appends a missing value: null, or an empty list if null is not allowed.
     ///
     /// # Errors
-    /// When there must be a value.
+    /// Fails if a value is required.
     pub(crate) fn push_missing(&mut self) -> Result<(), String> {
         if self.field.is_nullable() {
             self.push_null();
@@ -165,10 +165,10 @@ impl Column {
         }
     }
 
-    /// A scalar.
+    /// Appends a scalar.
     ///
     /// # Errors
-    /// When the column holds something else.
+    /// Fails if the column has another type.
     pub(crate) fn push_scalar(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
         let pushed = match (&mut self.values, scalar) {
             (Values::Text { offsets, bytes }, scalar) => {
@@ -190,7 +190,7 @@ impl Column {
         if pushed { Err(self.mismatch("a number out of range")) } else { self.push_loose(scalar) }
     }
 
-    /// 32-bit columns hold 32-bit numbers.
+    /// Whether the last number fits a 32-bit column.
     fn in_range(&self) -> bool {
         match &self.values {
             Values::Int(values) if *self.field.data_type() == DataType::Int32 => {
@@ -200,7 +200,7 @@ impl Column {
         }
     }
 
-    /// Lists and objects given as one value, and anything but text given as JSON text.
+    /// Accepts a single value for a list, and JSON text for every type but text.
     fn push_loose(&mut self, scalar: Scalar<'_>) -> Result<(), String> {
         if self.fit == Fit::Exact {
             return Err(self.mismatch(scalar.name()));
@@ -237,13 +237,13 @@ impl Column {
         }
     }
 
-    /// Whether the last row has a value that is no empty text.
+    /// Whether the last row has a value other than null and empty text.
     fn is_filled(&self) -> bool {
         let valid = self.len().checked_sub(1).is_some_and(|last| self.validity.get_bit(last));
         valid && self.last_text() != Some("")
     }
 
-    /// Adds the fields of objects that have no column, as `evidence[].source`.
+    /// Collects fields of objects that have no column, as `evidence[].source`.
     pub(crate) fn collect_dropped(&self, found: &mut BTreeSet<String>) {
         found.extend(self.dropped.iter().map(|name| format!("{}.{name}", self.path)));
         match &self.values {
@@ -265,10 +265,10 @@ impl Column {
         format!("`{}` must be {wanted}, found {found}", self.path)
     }
 
-    /// The column as an array; it is empty afterwards.
+    /// Returns the column as an array and clears it.
     ///
     /// # Errors
-    /// When a place that must hold a value is null: a defect.
+    /// Fails if a required value is null: a defect.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let nulls = NullBuffer::new(self.validity.finish());
         let nulls = (nulls.null_count() > 0).then_some(nulls);
@@ -345,7 +345,7 @@ impl Scalar<'_> {
     }
 }
 
-/// Puts the next value of a parser into a column.
+/// Writes the next value of a parser into a column.
 pub(crate) struct Fill<'a>(pub(crate) &'a mut Column);
 
 impl<'de> DeserializeSeed<'de> for Fill<'_> {
@@ -434,7 +434,7 @@ impl<'de> Visitor<'de> for Fill<'_> {
     }
 }
 
-/// Gives the fields that have no column.
+/// Fills one row of columns. Returns the fields that have no column.
 fn fill_struct<'de, A: MapAccess<'de>>(
     columns: &mut [Column],
     row: usize,
@@ -462,7 +462,7 @@ fn fill_struct<'de, A: MapAccess<'de>>(
     Ok(unknown)
 }
 
-/// The message for an object of which nothing would be left.
+/// Returns the message for an object whose fields are all unknown.
 fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
     let known: Vec<&str> = columns.iter().map(Column::name).collect();
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -476,7 +476,7 @@ fn nothing_known(path: &str, columns: &[Column], unknown: &[String]) -> String {
     meant.map_or(has.clone(), |meant| format!("{has}; did you mean {meant}?"))
 }
 
-/// The name that a shorter one stands for: `doc_id` and `docId` for `document_id`.
+/// Returns the name that a short form stands for: `doc_id` and `docId` for `document_id`.
 fn short_for<'a>(short: &str, names: &[&'a str]) -> Option<&'a str> {
     let letters = |text: &str| -> Vec<char> {
         text.chars().filter(|ch| ch.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -490,7 +490,7 @@ fn short_for<'a>(short: &str, names: &[&'a str]) -> Option<&'a str> {
     names.iter().find(is_short).copied()
 }
 
-/// Columns that have no value in this row get none; all that must have one are named.
+/// Fills columns without a value in this row. The error lists every missing required column.
 pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String> {
     let gaps = columns.iter_mut().filter(|column| column.len() == row);
     let missing: Vec<String> =
@@ -502,18 +502,18 @@ pub(crate) fn fill_gaps(columns: &mut [Column], row: usize) -> Result<(), String
     }
 }
 
-/// The message for a field that was not there when the columns were inferred.
+/// Returns the message for a field that was absent when the columns were inferred.
 pub(crate) fn unknown_field(name: &str) -> String {
     format!("the field `{name}` is not among the inferred columns; raise `infer_rows` (0 looks at every row)")
 }
 
-/// Which column a key stands for; keys mostly come in the order of the columns.
+/// Finds the column of a key. Keys mostly arrive in column order.
 pub(crate) struct FindColumn<'a> {
     pub columns: &'a [Column],
     pub expected: usize,
 }
 
-/// What a key stands for.
+/// The target of a key.
 pub enum Found {
     Column(usize),
     Unknown(String),

@@ -1,4 +1,4 @@
-//! Blocks of raw records to record batches, with the bad records apart.
+//! Decodes blocks of raw records into record batches and collects rejects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,55 +18,55 @@ use super::shape::Cell;
 
 /// How records become rows.
 pub enum Decoder {
-    /// Fields go straight into the columns of the same name.
+    /// Fields are read into columns of the same name.
     Direct(Direct),
     /// Each column has an origin.
     Mapped(Mapped),
-    /// A data set's own layout.
+    /// The layout of a published data set.
     Layout(Layout, RecordKind),
 }
 
-/// Fields go straight into columns.
+/// Reads fields directly into columns.
 pub struct Direct {
-    /// Columns under the names that they have in the source.
+    /// Columns under their names in the source.
     pub source: Vec<FieldRef>,
-    /// Columns as they come out.
+    /// The output columns.
     pub schema: SchemaRef,
-    /// How exactly values must fit.
+    /// How strictly values must match.
     pub fit: Fit,
-    /// Where the ids of rows come from.
+    /// Where row ids come from.
     pub ids: Ids,
-    /// The column that takes all other fields.
+    /// The column that collects all other fields.
     pub rest: Option<usize>,
 }
 
-/// Where the ids of rows come from.
+/// Where row ids come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
-    /// Rows have none.
+    /// Rows have no ids.
     None,
-    /// From the first column; a row without one gets its number.
+    /// From the first column; a row without an id gets its row number.
     Numbered,
-    /// From the first column, which the user chose; a row without one is rejected.
+    /// From the first column, chosen by the user; a row without an id is rejected.
     Required,
 }
 
 /// Each column has an origin.
 pub struct Mapped {
-    /// Origins by column.
+    /// Origins, by column.
     pub origins: Vec<Origin>,
-    /// Where the values go.
+    /// Target columns.
     pub target: Direct,
 }
 
 impl Direct {
-    /// Columns inferred from a table's rows.
+    /// Columns inferred from the rows of a table.
     pub fn table(columns: Vec<FieldRef>) -> Self {
         let schema = Arc::new(Schema::new(columns.clone()));
         Self { source: columns, schema, fit: Fit::Exact, ids: Ids::None, rest: None }
     }
 
-    /// The columns of a kind, each read from the field that `name` gives.
+    /// Columns of a record kind, each read from the field that `name` returns.
     pub fn kind<'a>(kind: RecordKind, name: impl Fn(&'a str) -> String, fields: &'a [FieldRef], ids: Ids) -> Self {
         let renamed = |field: &'a FieldRef| {
             Arc::new(Field::new(name(field.name()), field.data_type().clone(), field.is_nullable()))
@@ -86,7 +86,7 @@ impl Direct {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
     }
 
-    /// Completes a row whose fields have been read.
+    /// Completes a row after its fields were read.
     fn complete(&self, columns: &mut [Column], row: usize, number: u64, rest: Map<String, Value>) -> Result<(), Fault> {
         if let Some(place) = self.rest.filter(|_| !rest.is_empty()) {
             keep_rest(&mut columns[place], row, rest).map_err(Fault::row)?;
@@ -133,7 +133,7 @@ fn push_cell(column: &mut Column, text: &str) -> Result<(), String> {
     }
 }
 
-/// Adds the fields that no column took to the metadata, which may already hold an object of its own.
+/// Adds unused fields to the metadata, which may already hold an object.
 fn keep_rest(column: &mut Column, row: usize, mut rest: Map<String, Value>) -> Result<(), String> {
     let own = (column.len() > row).then(|| column.last_text().map(str::to_owned)).flatten();
     if let Some(text) = own {
@@ -150,7 +150,7 @@ struct Row<'a> {
     columns: &'a mut [Column],
     place: usize,
     fit: Fit,
-    /// A null counts as if the field were not there.
+    /// Whether a null counts as a missing field.
     null_is_missing: bool,
     rest: Option<&'a mut Map<String, Value>>,
 }
@@ -197,7 +197,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 }
 
-/// An id that may be null: then it is numbered later.
+/// An optional id: a null id is numbered later.
 struct OptionalFill<'a>(&'a mut Column);
 
 impl<'de> DeserializeSeed<'de> for OptionalFill<'_> {
@@ -236,10 +236,10 @@ fn incomplete(column: &str, field: &str) -> String {
 }
 
 impl Decoder {
-    /// The rows of a block.
+    /// Decodes the rows of a block.
     ///
     /// # Errors
-    /// Only for defects: bad records are among [`Decoded::rejects`].
+    /// Only for defects: bad records become [`Decoded::rejects`].
     pub fn decode(&self, block: Block) -> Result<Decoded, OperatorError> {
         match self {
             Self::Direct(direct) => by_row(&block, direct, |columns, row, number, record| match record {
@@ -262,7 +262,7 @@ impl Decoder {
     }
 }
 
-/// One record as it stands in its block.
+/// One record of a block.
 pub enum Raw<'a> {
     Json(&'a [u8]),
     Member(&'a [u8]),
@@ -270,7 +270,7 @@ pub enum Raw<'a> {
 }
 
 impl Raw<'_> {
-    /// The record as one JSON value; empty cells are left out.
+    /// Returns the record as a JSON value, without empty cells.
     pub fn value(self) -> Result<Value, Fault> {
         match self {
             Raw::Json(bytes) => Ok(serde_json::from_slice(bytes)?),
@@ -284,7 +284,7 @@ impl Raw<'_> {
 }
 
 impl Block {
-    /// Its records with their lines.
+    /// Returns the block's records with their lines.
     pub fn raw(&self) -> Vec<(u64, &[u8], Raw<'_>)> {
         match &self.records {
             Records::Json { bytes, places } => {

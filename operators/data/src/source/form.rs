@@ -1,19 +1,19 @@
-//! Templates that are JSON: values are inserted as JSON, whatever characters they hold.
+//! JSON templates: inserts values as JSON, whatever characters they contain.
 
 use serde_json::{Map, Value};
 
 use super::template::{Piece, Slot, fill_strictly, slots};
 
-/// Stand for a field of the template while it is parsed as JSON; Unicode keeps these characters for private use.
+/// Placeholders for template fields while the template is parsed as JSON. Both are private-use characters of Unicode.
 const QUOTED: char = '\u{E000}';
 const BARE: char = '\u{E001}';
 
-/// A JSON value with fields of a record in it.
+/// A JSON value that contains fields of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The same for every record.
     Constant(Value),
-    /// A string with fields in it.
+    /// A string that contains fields.
     Text(Vec<Piece>),
     /// A field outside quotes.
     Value(Slot),
@@ -22,7 +22,8 @@ pub enum Form {
 }
 
 impl Form {
-    /// A template that begins with `[` or `{{`, quotes something, and is JSON around its fields. Others are plain text.
+    /// Parses a template that starts with `[` or `{{`, contains a quote, and is JSON apart from its fields. Other
+    /// templates are plain text.
     pub fn parse(text: &str, pieces: &[Piece]) -> Option<Self> {
         let text = text.trim_start();
         let looks_like_json = (text.starts_with('[') || text.starts_with("{{")) && text.contains('"');
@@ -55,11 +56,11 @@ impl Form {
         })
     }
 
-    /// The value for a record, `None` where the record has none of the fields. Optional fields that are missing are
-    /// left out, as are lists and objects in which nothing is left.
+    /// Returns the value for a record, or `None` if the record has none of the fields. Missing optional fields are
+    /// omitted, as are lists and objects that become empty.
     ///
     /// # Errors
-    /// The name of a field that is missing while others are there.
+    /// The name of a required field that is missing while others are present.
     pub fn fill(&self, record: &Value) -> Result<Option<Value>, String> {
         if self.is_missing(record) { Ok(None) } else { self.fill_strictly(record) }
     }
@@ -89,13 +90,13 @@ impl Form {
         Ok((!self.is_missing(record)).then_some(filled))
     }
 
-    /// Whether it names fields and the record has none of them.
+    /// Whether it has fields and the record has none of them.
     fn is_missing(&self, record: &Value) -> bool {
         let slots = self.slots();
         !slots.is_empty() && slots.iter().all(|slot| slot.find(record).is_none())
     }
 
-    /// Its fields.
+    /// Returns its fields.
     pub fn slots(&self) -> Vec<&Slot> {
         match self {
             Self::Constant(_) => Vec::new(),
@@ -107,7 +108,7 @@ impl Form {
     }
 }
 
-/// The template as JSON: each field is a mark with its number, in a string of its own where it is not quoted.
+/// Returns the template as JSON: each field becomes a numbered placeholder, quoted if the field is outside quotes.
 fn skeleton(pieces: &[Piece]) -> String {
     let mut text = String::new();
     let (mut quoted, mut escaped, mut number) = (false, false, 0);
@@ -130,7 +131,7 @@ fn skeleton(pieces: &[Piece]) -> String {
     text
 }
 
-/// A string of the skeleton as pieces: every second part between the marks is a field's number.
+/// Splits a skeleton string into pieces: every second part between placeholders is a field's number.
 fn pieces(text: &str, slots: &[&Slot]) -> Option<Vec<Piece>> {
     let parts = text.split(QUOTED).enumerate().filter(|(_, part)| !part.is_empty());
     let piece = |(place, part): (usize, &str)| match place % 2 {
@@ -144,7 +145,7 @@ fn slot(number: &str, slots: &[&Slot]) -> Option<Slot> {
     slots.get(number.parse::<usize>().ok()?).map(|slot| (*slot).clone())
 }
 
-/// A value outside quotes: cells of CSV files hold numbers, lists and objects as text.
+/// A value outside quotes. Cells of CSV files hold numbers, lists and objects as text.
 fn as_json(value: &Value) -> Value {
     let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
     parsed.unwrap_or_else(|| value.clone())

@@ -1,4 +1,4 @@
-//! How a file is written: its format and its compression.
+//! File formats and compressions.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// By the file's extension (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.parquet`, each also with `.gz` or `.zst`).
+    /// Detect by file extension (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.parquet`, each also with `.gz` or
+    /// `.zst`).
     #[default]
     Auto,
     /// One JSON object per line.
     Jsonl,
-    /// A JSON array of objects, or JSON objects one after the other, however they are broken into lines.
+    /// A JSON array of objects, or concatenated JSON objects with any line breaks.
     Json,
-    /// Comma-separated values with a header line; quotes as in RFC 4180.
+    /// Comma-separated values with a header line; quoting as in RFC 4180.
     Csv,
     /// Tab-separated values with a header line.
     Tsv,
@@ -25,22 +26,22 @@ pub enum Format {
     Parquet,
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Reading: by the file's first bytes. Writing: by the extension (`.gz`, `.zst`), and snappy inside Parquet.
+    /// Reading: detect by the first bytes. Writing: by file extension (`.gz`, `.zst`); Parquet uses snappy.
     #[default]
     Auto,
-    /// Not compressed.
+    /// No compression.
     None,
-    /// gzip; several members after each other are one file.
+    /// gzip; multiple members form one file.
     Gz,
     /// Zstandard.
     Zst,
 }
 
-/// How the names of files end whose format is known.
+/// File name endings with a known format.
 pub const ENDINGS: &[&str] = &[
     ".jsonl",
     ".ndjson",
@@ -73,7 +74,7 @@ pub const ENDINGS: &[&str] = &[
 ];
 
 impl Format {
-    /// The format that a file name stands for.
+    /// Returns the format of a file name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let lower = name.to_ascii_lowercase();
@@ -88,7 +89,7 @@ impl Format {
         }
     }
 
-    /// This format, or the one that the file name stands for.
+    /// Returns this format, or for `Auto` the format of the file name.
     #[must_use]
     pub fn or_of_name(self, name: &str) -> Option<Self> {
         if self == Self::Auto { Self::of_name(name) } else { Some(self) }
@@ -99,7 +100,7 @@ const COMPRESSED: [(&str, Compression); 3] =
     [(".gz", Compression::Gz), (".zst", Compression::Zst), (".zstd", Compression::Zst)];
 
 impl Compression {
-    /// The compression that a file name stands for.
+    /// Returns the compression of a file name.
     #[must_use]
     pub fn of_name(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
@@ -117,10 +118,10 @@ impl Compression {
     }
 }
 
-/// The plain bytes of a compressed stream, however many members or frames it has.
+/// Decompresses a stream with any number of members or frames.
 ///
 /// # Errors
-/// When its first bytes cannot be read.
+/// Fails if the first bytes cannot be read.
 pub(crate) fn decompressed(
     raw: Box<dyn Read + Send>,
     compression: Compression,

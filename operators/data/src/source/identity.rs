@@ -1,4 +1,4 @@
-//! Ids of rows: unique in a table, whatever the files say.
+//! Makes row ids unique within a table, whatever the files contain.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,23 +11,23 @@ use searchmill_schemas::{Reject, text_column, text_value};
 
 use super::record::{Decoded, Fault};
 
-/// What makes ids unique.
+/// How ids become unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Rows have no ids.
     None,
     /// The first row with an id keeps it; later ones are rejected.
     Unique,
-    /// The id is the title: rows that repeat title and text are dropped, other texts of a title get `~2`, `~3`, ….
+    /// Ids are titles. Rows that repeat title and text are dropped; other texts with the same title get `~2`, `~3`, ….
     Title,
 }
 
-/// Remembers the ids given so far: 128 bits each, however long the ids are.
+/// Tracks the ids seen so far, with 128 bits each.
 pub struct Identity {
     rule: Rule,
     ids: HashSet<u128>,
     passages: HashSet<u128>,
-    /// Rows dropped because title and text had been seen.
+    /// Rows dropped because title and text repeat.
     pub repeated: u64,
 }
 
@@ -36,10 +36,10 @@ impl Identity {
         Self { rule, ids: HashSet::new(), passages: HashSet::new(), repeated: 0 }
     }
 
-    /// The rows that stay, with their final ids. Must see the blocks in order.
+    /// Returns the remaining rows with their final ids. Blocks must arrive in order.
     ///
     /// # Errors
-    /// When the batch has no text column `id`: a defect.
+    /// Fails if the batch has no text column `id`: a defect.
     pub fn apply(&mut self, decoded: Decoded) -> Result<(RecordBatch, Vec<Reject>), OperatorError> {
         match self.rule {
             Rule::None => Ok((decoded.batch, decoded.rejects)),
@@ -81,7 +81,7 @@ impl Identity {
         Ok((filter_record_batch(&batch, &BooleanArray::from(kept))?, decoded.rejects))
     }
 
-    /// The name itself, or the first of `name~2`, `name~3`, … that is free.
+    /// Returns the name itself, or the first free one of `name~2`, `name~3`, ….
     fn free_name(&mut self, name: &str) -> String {
         if self.ids.insert(mark(&[name])) {
             return name.to_owned();
@@ -91,7 +91,7 @@ impl Identity {
     }
 }
 
-/// 128 bits that stand for texts within this run: only equality matters, and they never leave memory.
+/// Hashes texts to 128 bits. The hash is only compared within this run and never stored.
 fn mark(parts: &[&str]) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();

@@ -6,7 +6,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 use super::record::{BLOCK_BYTES, MAX_RECORD_BYTES, Place};
 
-/// Lines in blocks: blank ones are skipped but counted, a byte order mark is dropped, the last newline may be missing.
+/// Blocks of lines. Blank lines are skipped but counted, a byte order mark is dropped, the last newline is optional.
 pub(crate) struct LineBlocks<R> {
     reader: R,
     carry: Vec<u8>,
@@ -14,13 +14,13 @@ pub(crate) struct LineBlocks<R> {
     ended: bool,
 }
 
-/// Whole lines.
+/// A block of whole lines.
 pub(crate) struct LineBlock {
-    /// Their bytes.
+    /// The block's bytes.
     pub bytes: Vec<u8>,
-    /// Where each record stands.
+    /// The position of each record.
     pub places: Vec<Place>,
-    /// Lines that were too long to keep.
+    /// Numbers of lines over the size limit.
     pub(crate) oversized: Vec<u64>,
 }
 
@@ -29,10 +29,10 @@ impl<R: Read> LineBlocks<R> {
         Self { reader, carry: Vec::new(), line: 1, ended: false }
     }
 
-    /// The next block, or `None` at the end.
+    /// Returns the next block, or `None` at the end.
     ///
     /// # Errors
-    /// When the stream cannot be read.
+    /// Fails if the stream cannot be read.
     pub(crate) fn next(&mut self) -> std::io::Result<Option<LineBlock>> {
         let first = self.line == 1 && self.carry.is_empty();
         let mut oversized = Vec::new();
@@ -70,7 +70,7 @@ impl<R: Read> LineBlocks<R> {
         Ok(bytes)
     }
 
-    /// Reads on to the end of the line; gives what was read after it.
+    /// Skips the rest of the line. Returns the bytes read after it.
     fn skip_line(&mut self) -> std::io::Result<Vec<u8>> {
         let mut chunk = vec![0; 1 << 16];
         loop {

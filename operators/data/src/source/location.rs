@@ -1,4 +1,4 @@
-//! Where data lies: local paths, globs and folders, object stores, HTTP servers and the Hugging Face Hub.
+//! Resolves data locations: local paths, globs and folders, object stores, HTTP servers and the Hugging Face Hub.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::format::{ENDINGS, Format};
 use super::store;
 use crate::hub::dataset as hub;
 
-/// One file to read.
+/// A file to read.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Its name without folders.
+    /// File name without folders.
     pub name: Arc<str>,
-    /// Its full path or URL, for messages.
+    /// Full path or URL for messages.
     pub shown: String,
-    /// Where it is.
+    /// Where the file is.
     pub place: Place,
 }
 
@@ -31,20 +31,20 @@ pub enum Place {
     Remote(Arc<dyn ObjectStore>, object_store::path::Path),
 }
 
-/// Is it a URL rather than a path?
+/// Returns the scheme of a URL, or `None` for a path.
 pub fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let valid = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     valid.then_some(scheme)
 }
 
-/// The schemes that can be read and written.
+/// Supported URL schemes.
 pub const SCHEMES: &[&str] = &["s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure", "http", "https", "hf", "file"];
 
-/// All files that those locations name: in the order written, within a glob or folder by path. None comes twice.
+/// Resolves locations to files: in the order written, sorted by path within a glob or folder, without duplicates.
 ///
 /// # Errors
-/// When a location names no file.
+/// Fails if a location matches no file.
 pub fn files(locations: &[String], context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     let mut found: Vec<SourceFile> = Vec::new();
     for location in locations {
@@ -68,7 +68,7 @@ fn expand(location: &str, context: &Context) -> Result<Vec<SourceFile>, Operator
     }
 }
 
-/// What a location is for a key.
+/// Returns the source of a location for a cache key.
 pub fn source(location: &str) -> Source {
     match scheme(location) {
         None | Some("file") => Source::Data { path: location.to_owned(), endings: ENDINGS },
@@ -76,7 +76,7 @@ pub fn source(location: &str) -> Source {
     }
 }
 
-/// The files that the node's key saw, in path order.
+/// Returns the files that the node's key covers, sorted by path.
 fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorError> {
     let path = context.resolve(location.trim_start_matches("file://"));
     let Some(mut paths) = context.source_files(location) else {
@@ -85,9 +85,9 @@ fn local(location: &str, context: &Context) -> Result<Vec<SourceFile>, OperatorE
     paths.sort();
     if paths.is_empty() {
         let where_from = context.resolve("").display().to_string();
-        return Err(OperatorError::data(format!("`{location}` names no file that could be read (from {where_from})"))
+        return Err(OperatorError::data(format!("`{location}` matches no readable file (from {where_from})"))
             .with_help(
-                "name a file, or a folder or pattern with .jsonl, .json, .csv, .tsv or .parquet files below it",
+                "name a file, or a folder or pattern that contains .jsonl, .json, .csv, .tsv or .parquet files",
             ));
     }
     Ok(paths.into_iter().map(|path| SourceFile::local(&path)).collect())
@@ -108,14 +108,14 @@ fn missing(location: &str, path: &Path, context: &Context) -> OperatorError {
     let near = folder.map(|folder| (folder, near_names(folder, path)));
     match near {
         Some((folder, names)) if !names.is_empty() => {
-            error.with_help(format!("{} has: {}", folder.display(), names.join(", ")))
+            error.with_help(format!("{} contains: {}", folder.display(), names.join(", ")))
         }
         Some((folder, _)) => error.with_help(format!("the nearest folder that exists is {}", folder.display())),
         None => error,
     }
 }
 
-/// The entries of a folder whose names are nearest to the one looked for.
+/// Returns the entries of a folder with the most similar names.
 fn near_names(folder: &Path, path: &Path) -> Vec<String> {
     let wanted = path.strip_prefix(folder).ok().and_then(|rest| rest.iter().next()).unwrap_or_default();
     let wanted = wanted.to_string_lossy().to_lowercase();
@@ -135,8 +135,8 @@ fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, Operator
     let url =
         Url::parse(base).map_err(|error| OperatorError::pipeline(format!("`{location}` is not a URL: {error}")))?;
     if url.query().is_some() {
-        return Err(OperatorError::pipeline(format!("`{location}` has a query, which object stores do not take"))
-            .with_help("download the file, or name it without `?…`"));
+        return Err(OperatorError::pipeline(format!("`{location}` has a query, which object stores do not support"))
+            .with_help("download the file, or remove `?…`"));
     }
     let (store, path) = store::open(&url)?;
     let file = |path: object_store::path::Path| {
@@ -162,7 +162,7 @@ fn remote(location: &str, context: &Context) -> Result<Vec<SourceFile>, Operator
         context.block_on(store::list(store.as_ref(), &path)).map_err(|error| store::failed(location, error))?;
     paths.retain(wanted);
     if paths.is_empty() {
-        return Err(OperatorError::data(format!("`{location}` names no object that could be read")));
+        return Err(OperatorError::data(format!("`{location}` matches no readable object")));
     }
     Ok(paths.into_iter().map(file).collect())
 }

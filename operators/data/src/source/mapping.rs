@@ -1,4 +1,4 @@
-//! Where a column's value comes from: a field, a JSON pointer, or a template of both.
+//! Origins of column values: a field, a JSON pointer, or a template of both.
 
 use std::borrow::Cow;
 
@@ -14,20 +14,20 @@ pub enum Origin {
     Field(String),
     /// A JSON pointer (RFC 6901), for example `/metadata/type` or `/answers/0`.
     Pointer(String),
-    /// Text with `{field}` and `{/pointer}` in it; `{{` and `}}` are braces.
+    /// Text with `{field}` and `{/pointer}`; `{{` and `}}` are literal braces.
     Template(Vec<Piece>),
-    /// A template that is JSON.
+    /// A JSON template.
     Json(Box<Form>),
 }
 
 impl Origin {
-    /// Reads the text of a `columns:` entry.
+    /// Parses the text of a `columns:` entry.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("an empty text names no column".to_owned());
+            return Err("the text is empty; name a column".to_owned());
         }
         if text.contains(['{', '}']) {
             let pieces = template::parse(text)?;
@@ -38,10 +38,10 @@ impl Origin {
         Ok(if text.starts_with('/') { Self::Pointer(text) } else { Self::Field(text) })
     }
 
-    /// The value in a row; null when there is none.
+    /// Returns the value in a row, or null if there is none.
     ///
     /// # Errors
-    /// The name of a field that a template needs and the row lacks, while it has others of the template.
+    /// The name of a required template field that the row lacks while it has others.
     pub fn find<'v>(&self, row: &'v Value) -> Result<Cow<'v, Value>, String> {
         Ok(match self {
             Self::Field(path) | Self::Pointer(path) => Cow::Borrowed(lookup(row, path).unwrap_or(&Value::Null)),
@@ -55,7 +55,7 @@ impl Origin {
         matches!(self, Self::Template(_) | Self::Json(_))
     }
 
-    /// The top-level fields it may read.
+    /// Returns the top-level fields it may read.
     pub fn fields(&self) -> Vec<&str> {
         match self {
             Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],
@@ -63,7 +63,7 @@ impl Origin {
         }
     }
 
-    /// The top-level fields that some record must have.
+    /// Returns the top-level fields that at least one record must have.
     pub fn required(&self) -> Vec<&str> {
         match self {
             Self::Field(path) | Self::Pointer(path) => vec![top_level(path)],

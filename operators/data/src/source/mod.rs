@@ -1,4 +1,4 @@
-//! Data from outside: where it lies, how it is written, and how its records become rows.
+//! Reads external data: locations, formats, and the conversion of records to rows.
 
 pub mod cells;
 pub mod column;

@@ -1,4 +1,4 @@
-//! What `read` warns about although it accepts the rows: dropped fields, and questions without answers.
+//! Warnings of `read` about accepted rows: dropped fields, and questions without answers.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,30 @@ use serde_json::{Map, Value};
 
 const ANSWERS: &str = "golden_answers";
 
-/// Other names of the accepted answers. A name with `answer` in it counts too.
+/// Other names for accepted answers. Names that contain `answer` count too.
 const SYNONYMS: [&str; 7] = ["target", "targets", "ground_truth", "gold", "label", "labels", "solution"];
 
-/// Rows of a batch whose metadata is searched for a field that may hold the answers.
+/// Rows per batch whose metadata is searched for a field that may hold answers.
 const SEARCHED: usize = 100;
 
-/// Gathers what there is to warn about.
+/// Collects warnings.
 pub struct Notes {
     rows: u64,
     answered: bool,
-    /// Fields that no column took.
+    /// Fields that no column uses.
     unused: BTreeSet<String>,
-    /// Fields inside objects that were dropped.
+    /// Dropped fields inside objects.
     pub dropped: BTreeSet<String>,
 }
 
 impl Notes {
-    /// Only questions need answers.
+    /// Starts collecting for a record kind. Only questions need answers.
     pub fn new(kind: RecordKind) -> Self {
         let answered = kind != RecordKind::Question;
         Self { rows: 0, answered, unused: BTreeSet::new(), dropped: BTreeSet::new() }
     }
 
-    /// Looks at rows that were accepted.
+    /// Inspects accepted rows.
     pub fn look(&mut self, batch: &RecordBatch) {
         self.rows += batch.num_rows() as u64;
         self.answered = self.answered || has_answers(batch);
@@ -45,7 +45,7 @@ impl Notes {
         }
     }
 
-    /// The warnings, for the log of the node.
+    /// Returns the warnings for the node's log.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.rows > 0 && !self.answered {
@@ -70,7 +70,7 @@ impl Notes {
     }
 }
 
-/// Whether a question has an answer.
+/// Whether any question has an answer.
 fn has_answers(batch: &RecordBatch) -> bool {
     let answers = batch.column_by_name(ANSWERS).and_then(|column| column.as_list_opt::<i32>());
     let Some(answers) = answers else { return false };

@@ -1,24 +1,24 @@
-//! Work on blocks in parallel, results in the order of the blocks.
+//! Maps blocks in parallel and returns results in block order.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use searchmill_engine::operator::OperatorError;
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// More, please.
+    /// More blocks are wanted.
     Continue,
-    /// Enough.
+    /// No more blocks are wanted.
     Stop,
 }
 
-/// Takes one block after the other from `produce` (on a thread of its own), works on up to `2 × threads` of them at
-/// once and gives the results to `consume` in order. `produce` is told to stop when `consume` has enough.
+/// Takes blocks from `produce` (on its own thread), maps up to `2 × threads` of them in parallel, and passes the
+/// results to `consume` in order. Stops `produce` once `consume` returns [`Flow::Stop`].
 ///
 /// # Errors
-/// The first error in the order of the blocks.
+/// The first error in block order.
 pub fn map_in_order<T: Send, U: Send>(
     threads: usize,
     produce: impl FnOnce(&mut dyn FnMut(T) -> Flow) -> Result<(), OperatorError> + Send,

@@ -1,4 +1,4 @@
-//! Records of a file: slices with the line they start on, gathered into blocks that are parsed in parallel; then the rows of
+//! Records of a file: slices with their line numbers, grouped into blocks that are parsed in parallel, and the rows of
 //! a block.
 
 use std::collections::BTreeSet;
@@ -9,48 +9,48 @@ use arrow::array::RecordBatch;
 use csv::ByteRecord;
 use searchmill_schemas::Reject;
 
-/// Bytes of records that are parsed in one go; large enough to keep workers busy, small enough to stay in memory.
+/// Bytes of records parsed together: large enough to keep workers busy, small enough to fit in memory.
 pub const BLOCK_BYTES: usize = 4 << 20;
 
-/// A record longer than this is rejected: one block may not fill the memory or overflow 32-bit text offsets.
+/// Longer records are rejected: a block must neither fill the memory nor overflow 32-bit text offsets.
 pub(crate) const MAX_RECORD_BYTES: usize = 256 << 20;
 
-/// Characters of a bad record that are kept in its reject.
+/// Characters of a bad record stored in its reject.
 const DETAIL_CHARS: usize = 500;
 
 /// Records of one file, in order.
 pub struct Block {
-    /// The file's name, for rejects.
+    /// File name, for rejects.
     pub file: Arc<str>,
     /// The records.
     pub records: Records,
-    /// Number of the first record over all files, from 0.
+    /// Number of the first record across all files, from 0.
     pub first: u64,
-    /// Records that the splitter could not take.
+    /// Records that the splitter rejected.
     pub rejects: Vec<Reject>,
 }
 
 /// The records of a block.
 pub enum Records {
-    /// JSON text: `bytes[range]` is one value; lines are counted from 1.
+    /// JSON text: `bytes[range]` is one value; lines count from 1.
     Json { bytes: Vec<u8>, places: Vec<Place> },
     /// Members of one JSON object: each slice is `"key": value`.
     Members { bytes: Vec<u8>, places: Vec<Place> },
-    /// Rows of cells below a header.
+    /// Cell rows below a header.
     Cells { header: Arc<[String]>, rows: Vec<(u64, ByteRecord)> },
 }
 
-/// Where a record stands.
+/// The position of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its bytes in the block.
+    /// Byte range in the block.
     pub range: Range<usize>,
-    /// Its line in the file, from 1.
+    /// Line in the file, from 1.
     pub line: u64,
 }
 
 impl Block {
-    /// How many records it holds.
+    /// Returns the number of records.
     pub fn count(&self) -> usize {
         match &self.records {
             Records::Json { places, .. } | Records::Members { places, .. } => places.len(),
@@ -59,26 +59,26 @@ impl Block {
     }
 }
 
-/// A block's rows.
+/// The rows of a block.
 pub struct Decoded {
-    /// The file's name.
+    /// File name.
     pub file: Arc<str>,
-    /// Good rows.
+    /// Accepted rows.
     pub batch: RecordBatch,
-    /// The line of each good row.
+    /// Line of each accepted row.
     pub lines: Vec<u64>,
-    /// Bad rows.
+    /// Rejected rows.
     pub rejects: Vec<Reject>,
     /// Fields inside objects that have no column.
     pub dropped: BTreeSet<String>,
 }
 
-/// What is wrong with a record.
+/// Why a record is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `bad_line`: cannot be parsed. `bad_row`: parsed, but not what was asked for. `duplicate_id`: id seen before.
+    /// `bad_line`: cannot be parsed. `bad_row`: parsed, but does not fit. `duplicate_id`: id seen before.
     pub kind: &'static str,
-    /// In words.
+    /// The message.
     pub message: String,
 }
 
@@ -88,12 +88,12 @@ impl Fault {
         Self { kind: "bad_line", message: message.into() }
     }
 
-    /// A record that is not what was asked for.
+    /// A record that does not fit the requested kind.
     pub fn row(message: impl Into<String>) -> Self {
         Self { kind: "bad_row", message: message.into() }
     }
 
-    /// The rejected row for a record at `line` of `file`.
+    /// Returns the reject for a record at `line` of `file`.
     pub fn reject(self, file: &str, line: u64, record: &[u8]) -> Reject {
         let text = String::from_utf8_lossy(&record[..record.len().min(4 * DETAIL_CHARS)]);
         let detail: String = text.chars().take(DETAIL_CHARS).collect();

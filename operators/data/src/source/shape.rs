@@ -1,4 +1,4 @@
-//! What columns a table has, found by looking at its rows.
+//! Infers the columns of a table from its rows.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use indexmap::IndexMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// An object with more keys than this is taken for a map and kept as JSON text.
+/// An object with more keys counts as a map and is stored as JSON text.
 const MOST_FIELDS: usize = 1000;
 
-/// The shape that all values seen so far have in common.
+/// The common shape of all values seen so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Shape {
     /// Only nulls so far.
@@ -17,20 +17,20 @@ pub enum Shape {
     Unknown,
     /// `true` and `false`.
     Bool,
-    /// Whole numbers of 64 bits.
+    /// 64-bit integers.
     Int,
     /// Numbers.
     Float,
-    /// Texts, or values that have nothing in common: those are kept as JSON text.
+    /// Texts, or mixed values, which are stored as JSON text.
     Text,
-    /// Lists of such items.
+    /// Lists of one item shape.
     List(Box<Shape>),
-    /// Objects with those fields, in the order they were first seen.
+    /// Objects with these fields, in order of first appearance.
     Object(IndexMap<String, Shape>),
 }
 
 impl Shape {
-    /// The shape of rows from nothing: an object without fields.
+    /// The initial shape of rows: an object without fields.
     pub fn row() -> Self {
         Self::Object(IndexMap::new())
     }
@@ -44,7 +44,7 @@ impl Shape {
         };
     }
 
-    /// A cell of a table of text.
+    /// Widens by a cell of a text table.
     pub fn cell(&mut self, text: &str) {
         match Cell::of(text) {
             Cell::Empty => {}
@@ -55,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// The Arrow type of that shape. What was never seen is text, and so is an object without fields.
+    /// Returns the Arrow type. Shapes without values and objects without fields become text.
     pub fn data_type(&self) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -67,7 +67,7 @@ impl Shape {
         }
     }
 
-    /// The columns of rows of that shape.
+    /// Returns the columns of rows of this shape.
     pub fn columns(&self) -> Vec<FieldRef> {
         match self {
             Self::Object(fields) => columns(fields),
@@ -80,7 +80,7 @@ fn columns(fields: &IndexMap<String, Shape>) -> Vec<FieldRef> {
     fields.iter().map(|(name, shape)| Arc::new(Field::new(name, shape.data_type(), true))).collect()
 }
 
-/// What the text of a cell stands for.
+/// The meaning of a cell's text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
     Empty,
@@ -91,7 +91,7 @@ pub(crate) enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Numbers are written as in JSON, so that `007`, `1_000`, `inf` and `+1` stay texts.
+    /// Parses a cell. Only JSON numbers count as numbers: `007`, `1_000`, `inf` and `+1` stay texts.
     pub(crate) fn of(text: &'a str) -> Self {
         match text {
             "" => Self::Empty,

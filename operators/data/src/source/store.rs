@@ -1,5 +1,7 @@
-//! Object stores by URL. The only place of this crate's sources that reads the environment: credentials and endpoints
-//! are the machine's, never the pipeline's.
+//! Opens object stores by URL.
+//!
+//! No other module of this crate's sources reads the environment: credentials and endpoints belong to the machine,
+//! never to the pipeline.
 
 use std::sync::Arc;
 
@@ -9,15 +11,15 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use searchmill_engine::operator::{OperatorError, missing_credentials};
 use url::Url;
 
-/// Settings that object stores understand are named like this.
+/// Prefixes of environment variables that object stores accept.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// The store that a URL points into, and the path in it. Credentials, regions and endpoints come from the environment
-/// variables that the clouds' own tools use (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `GOOGLE_SERVICE_ACCOUNT`,
+/// Opens the store of a URL and returns it with the path inside it. Credentials, regions and endpoints come from the
+/// variables of the clouds' own tools (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `GOOGLE_SERVICE_ACCOUNT`,
 /// `AZURE_STORAGE_ACCOUNT_NAME`, …).
 ///
 /// # Errors
-/// When the scheme is unknown or settings are missing.
+/// Fails if the scheme is unknown or settings are missing.
 pub fn open(url: &Url) -> Result<(Arc<dyn ObjectStore>, Path), OperatorError> {
     open_with(url, std::env::vars())
 }
@@ -37,22 +39,22 @@ fn open_with(
     Ok((Arc::from(store), path))
 }
 
-/// An environment variable that says where or how to connect.
+/// Returns a non-empty environment variable that configures a connection.
 pub fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The paths below a prefix, sorted.
+/// Lists the paths below a prefix, sorted.
 ///
 /// # Errors
-/// When the store cannot be listed.
+/// Fails if the store cannot be listed.
 pub async fn list(store: &dyn ObjectStore, prefix: &Path) -> object_store::Result<Vec<Path>> {
     let mut paths: Vec<Path> = store.list(Some(prefix)).map_ok(|found| found.location).try_collect().await?;
     paths.sort();
     Ok(paths)
 }
 
-/// What a failed access means for the user.
+/// Converts a failed access to a user error.
 pub fn failed(location: &str, error: object_store::Error) -> OperatorError {
     if let Some(wanted) = missing_credentials(&error.to_string()) {
         return OperatorError::machine(format!("cannot read `{location}`: {wanted}"));
@@ -67,10 +69,10 @@ pub fn failed(location: &str, error: object_store::Error) -> OperatorError {
     }
 }
 
-/// A file on this machine, opened through the local store.
+/// Opens a file on this machine through the local store.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// Fails if it cannot be opened.
 pub(crate) async fn local_file(path: &std::path::Path) -> object_store::Result<object_store::GetResult> {
     let store = object_store::local::LocalFileSystem::new();
     let real =

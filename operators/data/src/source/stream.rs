@@ -1,4 +1,4 @@
-//! Opens a source file: bytes as they come, or record batches of Parquet.
+//! Opens a source file as plain bytes or as Parquet record batches.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use super::format::{Compression, decompressed};
 use super::location::{Place, SourceFile};
 use super::store;
 
-/// Rows of a Parquet file that are read at once.
+/// Rows of a Parquet file read together.
 const BATCH_ROWS: usize = 8192;
 
-/// Most bytes fetched when the length of what is wanted is not known.
+/// Most bytes fetched if the wanted length is unknown.
 const READ_AHEAD: u64 = 1 << 20;
 
-/// Batches of a Parquet file.
+/// Record batches of a Parquet file.
 pub type Batches = Box<dyn Iterator<Item = Result<RecordBatch, OperatorError>>>;
 
-/// The plain bytes of a file.
+/// Opens the decompressed bytes of a file.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// Fails if it cannot be opened.
 pub fn bytes(
     file: &SourceFile,
     compression: Compression,
@@ -52,13 +52,13 @@ pub fn bytes(
     decompressed(raw, compression).map_err(|error| broken(file, &error))
 }
 
-/// A stream that broke off or cannot be decompressed.
+/// Converts an interrupted or undecodable stream to a user error.
 pub fn broken(file: &SourceFile, error: &std::io::Error) -> OperatorError {
     let shown = &file.shown;
     match error.kind() {
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput | std::io::ErrorKind::UnexpectedEof => {
             OperatorError::data(format!("`{shown}` is damaged or cut short: {error}"))
-                .with_help("fetch the file again, or set `compression:` to what it really is")
+                .with_help("fetch the file again, or set `compression:` to its actual compression")
         }
         _ => OperatorError::machine(format!("cannot read `{shown}`: {error}")),
     }
@@ -85,10 +85,10 @@ impl Read for StreamReader {
     }
 }
 
-/// The columns and batches of a Parquet file.
+/// Opens the columns and batches of a Parquet file.
 ///
 /// # Errors
-/// When it cannot be opened or is not Parquet.
+/// Fails if it cannot be opened or is not Parquet.
 pub fn parquet(file: &SourceFile, context: &Context) -> Result<(SchemaRef, Batches), OperatorError> {
     match &file.place {
         Place::Local(path) => {
@@ -117,7 +117,7 @@ fn batches<R: ChunkReader + 'static>(file: &SourceFile, opened: R) -> Result<(Sc
     Ok((schema, Box::new(reader.map(move |batch| batch.map_err(|error| wrong(&error))))))
 }
 
-/// A Parquet file in an object store, read in the ranges that are asked for.
+/// A Parquet file in an object store, read by byte ranges.
 struct RemoteFile {
     store: Arc<dyn ObjectStore>,
     path: object_store::path::Path,

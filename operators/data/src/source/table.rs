@@ -1,4 +1,4 @@
-//! Source files to blocks of raw records, in order.
+//! Splits source files into blocks of raw records, in order.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::values::ValueBlocks;
 /// How files are split into records.
 #[derive(Clone, Copy, Debug)]
 pub struct Splitting {
-    /// Format given by the user.
+    /// Format chosen by the user.
     pub format: Format,
-    /// Compression given by the user.
+    /// Compression chosen by the user.
     pub compression: Compression,
-    /// Is the outermost JSON object a map of records?
+    /// Whether the outermost JSON object is a map of records.
     pub members: bool,
 }
 
-/// The format of a file.
+/// Returns the format of a file.
 ///
 /// # Errors
-/// When its name does not tell.
+/// Fails if the file name does not determine it.
 pub fn format_of(file: &SourceFile, given: Format) -> Result<Format, OperatorError> {
     given.or_of_name(&file.name).ok_or_else(|| {
         OperatorError::pipeline(format!("the format of `{}` cannot be told from its name", file.shown))
@@ -38,10 +38,10 @@ pub fn format_of(file: &SourceFile, given: Format) -> Result<Format, OperatorErr
     })
 }
 
-/// Reads files one after the other and hands on their blocks until told to stop.
+/// Reads files one after another and passes their blocks to `push` until it returns [`Flow::Stop`].
 ///
 /// # Errors
-/// When a file cannot be read.
+/// Fails if a file cannot be read.
 pub fn blocks(
     files: &[SourceFile],
     splitting: Splitting,
@@ -119,7 +119,7 @@ fn cell_blocks(reader: impl Read, delimiter: u8, push: &mut Push) -> std::io::Re
     Ok(Flow::Continue)
 }
 
-/// Parquet rows as JSON records, for layouts and mappings; `line` is the row's number from 1.
+/// Reads Parquet rows as JSON records, for layouts and mappings; `line` is the row number from 1.
 fn parquet_blocks(file: &SourceFile, context: &Context, push: &mut Push) -> Result<Flow, OperatorError> {
     let (_, batches) = stream::parquet(file, context)?;
     let mut line = 1;

@@ -1,21 +1,21 @@
-//! Text with `{field}` and `{/pointer}` in it: the fields that it names, and its text for one record.
+//! Text templates with `{field}` and `{/pointer}`: parses them and fills them from a record.
 
 use serde_json::Value;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Copied as written.
+    /// Literal text.
     Text(String),
-    /// Replaced by a value of the record.
+    /// A value of the record.
     Value(Slot),
 }
 
-/// `{field}`, or `{field?}` for a field that may be missing.
+/// `{field}`, or `{field?}` for an optional field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     written: String,
-    /// The name before `?`. A field whose own name ends in `?` is looked up first.
+    /// The name before `?`. A field whose own name ends in `?` takes precedence.
     optional: Option<String>,
 }
 
@@ -25,37 +25,37 @@ impl Slot {
         Self { written: written.to_owned(), optional }
     }
 
-    /// The value in a record, if there is one.
+    /// Returns the value in a record, if any.
     pub fn find<'v>(&self, record: &'v Value) -> Option<&'v Value> {
         lookup(record, &self.written).or_else(|| lookup(record, self.optional.as_deref()?))
     }
 
-    /// Nothing for an optional field.
+    /// Returns `None` for an optional field.
     ///
     /// # Errors
-    /// The name of a field that must have a value.
+    /// The name of a required field.
     pub fn missing<T>(&self) -> Result<Option<T>, String> {
         if self.optional.is_some() { Ok(None) } else { Err(self.written.clone()) }
     }
 
-    /// The top-level field, unless it may be missing.
+    /// Returns the top-level field if it is required.
     pub fn required(&self) -> Option<&str> {
         self.optional.is_none().then(|| top_level(&self.written))
     }
 
-    /// All top-level fields it may read.
+    /// Returns all top-level fields it may read.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         [Some(self.written.as_str()), self.optional.as_deref()].into_iter().flatten().map(top_level)
     }
 }
 
-/// The value of a field, or behind a JSON pointer. Null counts as missing.
+/// Returns the value of a field or JSON pointer. Null counts as missing.
 pub(crate) fn lookup<'v>(record: &'v Value, path: &str) -> Option<&'v Value> {
     let found = if path.starts_with('/') { record.pointer(path) } else { record.get(path) };
     found.filter(|value| !value.is_null())
 }
 
-/// The top-level field in which a field or JSON pointer lies.
+/// Returns the top-level field of a field or JSON pointer.
 pub(crate) fn top_level(path: &str) -> &str {
     path.strip_prefix('/').map_or(path, |pointer| pointer.split('/').next().unwrap_or_default())
 }
@@ -94,7 +94,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// The fields of a template.
+/// Returns the fields of a template.
 pub(crate) fn slots(pieces: &[Piece]) -> impl Iterator<Item = &Slot> {
     pieces.iter().filter_map(|piece| match piece {
         Piece::Text(_) => None,
@@ -102,10 +102,10 @@ pub(crate) fn slots(pieces: &[Piece]) -> impl Iterator<Item = &Slot> {
     })
 }
 
-/// The text for a record, `None` where the record has none of the fields.
+/// Returns the text for a record, or `None` if the record has none of the fields.
 ///
 /// # Errors
-/// The name of a field that is missing while others are there: a part of the text would be lost without a word.
+/// The name of a required field that is missing while others are present: text would be lost silently.
 pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, String> {
     if slots(pieces).all(|slot| slot.find(record).is_none()) {
         return Ok(None);
@@ -113,10 +113,10 @@ pub(crate) fn fill(pieces: &[Piece], record: &Value) -> Result<Option<String>, S
     fill_strictly(pieces, record).map(Some)
 }
 
-/// The text for a record.
+/// Returns the text for a record.
 ///
 /// # Errors
-/// The name of a field that must have a value and has none.
+/// The name of a required field without a value.
 pub(crate) fn fill_strictly(pieces: &[Piece], record: &Value) -> Result<String, String> {
     let mut text = String::new();
     for piece in pieces {

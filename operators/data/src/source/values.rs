@@ -1,4 +1,4 @@
-//! Splits JSON that is not one value a line: arrays, objects one after the other, or the members of one object.
+//! Splits JSON values that are not one per line: arrays, concatenated objects, or the members of one object.
 
 use std::io::Read;
 
@@ -6,7 +6,7 @@ use memchr::{memchr_iter, memchr2};
 
 use super::record::{BLOCK_BYTES, MAX_RECORD_BYTES, Place};
 
-/// JSON values in blocks. Only brackets, commas and strings are looked at; each value is checked when it is parsed.
+/// Blocks of JSON values. Only brackets, commas and strings are scanned; values are validated when they are parsed.
 pub(crate) struct ValueBlocks<R> {
     reader: R,
     split_objects: bool,
@@ -22,7 +22,7 @@ pub(crate) struct ValueBlocks<R> {
 #[derive(Default)]
 struct State {
     begun: bool,
-    /// Depth at which values stand: 0 in a sequence, 1 inside the outermost bracket.
+    /// Depth of values: 0 in a sequence, 1 inside the outermost bracket.
     base: usize,
     depth: usize,
     in_string: bool,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl<R: Read> ValueBlocks<R> {
-    /// `split_objects`: an outermost object is taken apart into its members (`"key": value`).
+    /// With `split_objects`, an outermost object is split into its members (`"key": value`).
     pub(crate) fn new(reader: R, split_objects: bool) -> Self {
         Self {
             reader,
@@ -45,10 +45,10 @@ impl<R: Read> ValueBlocks<R> {
         }
     }
 
-    /// The next values, or `None` at the end.
+    /// Returns the next values, or `None` at the end.
     ///
     /// # Errors
-    /// When the stream cannot be read, or one value is longer than [`MAX_RECORD_BYTES`].
+    /// Fails if the stream cannot be read, or a value is longer than [`MAX_RECORD_BYTES`].
     pub(crate) fn next(&mut self) -> std::io::Result<Option<(Vec<u8>, Vec<Place>)>> {
         while self.places.is_empty() && !self.ended {
             self.read_more()?;
@@ -96,7 +96,7 @@ impl<R: Read> ValueBlocks<R> {
         }
     }
 
-    /// Moves behind the closing quote; false when the buffer ends before it (or within an escape).
+    /// Skips to after the closing quote. Returns false if the buffer ends before it or within an escape.
     fn skip_string(&mut self) -> bool {
         while let Some(found) = memchr2(b'"', b'\\', &self.buffer[self.scanned..]) {
             let at = self.scanned + found;
@@ -186,7 +186,7 @@ impl<R: Read> ValueBlocks<R> {
         }
     }
 
-    /// What is left at the end is a value that was not closed: it is kept, and rejected when it is parsed.
+    /// Emits an unclosed value at the end of the input; parsing rejects it.
     fn finish(&mut self) {
         self.close(self.buffer.len());
     }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(split("[1]]]", false), owned(&[(1, "1")]));
     }
 
-    /// Strings full of brackets, commas, quotes and backslashes, in an array several blocks long, broken into lines.
+    /// Strings full of brackets, commas, quotes and backslashes, in an array several blocks long with line breaks.
     #[test]
     fn values_stay_whole_across_blocks() {
         let tricky = ["]},[{", "\\", "\"", "\\\"", "a,b", "Ä\n", ""];

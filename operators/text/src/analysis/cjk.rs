@@ -1,12 +1,14 @@
-//! Terms of Chinese, Japanese and Korean text: overlapping pairs of characters (the rule of Lucene's CJKBigramFilter),
-//! a character that stands alone by itself, and words in other scripts whole.
+//! Terms of Chinese, Japanese and Korean text.
+//!
+//! Adjacent characters form overlapping pairs (the rule of Lucene's CJKBigramFilter). A single character becomes a term
+//! by itself. Words in other scripts stay whole.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
 
 use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
 
-/// Splits text into pairs of ideographs, kana and Hangul, and words of everything else.
+/// Splits text into pairs of ideographs, kana and Hangul syllables, and whole words of other scripts.
 #[derive(Clone)]
 pub(crate) struct CjkTokenizer;
 
@@ -39,7 +41,8 @@ impl TokenStream for CjkTokens {
     }
 }
 
-/// Ideographs (with extensions and compatibility forms), hiragana, katakana and Hangul syllables.
+/// Whether a character is an ideograph (extensions and compatibility forms included), hiragana, katakana or a Hangul
+/// syllable.
 fn is_cjk(c: char) -> bool {
     matches!(u32::from(c),
         0x3005..=0x3007 | 0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF
@@ -65,7 +68,7 @@ fn split(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Takes the characters that fit: their start offsets, and the offset after the last.
+/// Consumes the characters that fit. Returns their start offsets, then the offset after the last one.
 fn run(rest: &mut Peekable<CharIndices>, text: &str, fits: impl Fn(char) -> bool) -> Vec<usize> {
     let mut bounds = Vec::new();
     while let Some((offset, _)) = rest.next_if(|(_, c)| fits(*c)) {

@@ -1,17 +1,16 @@
-//! Remembers what an analyzer makes of a word. Stemming a word costs far more than looking it up, and real text repeats
-//! its words.
+//! Caches an analyzer's result for each word. Stemming costs far more than a lookup, and real text repeats its words.
 
 use std::collections::HashMap;
 
 use tantivy::tokenizer::{SimpleTokenStream, SimpleTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer};
 
-/// Words remembered before all are forgotten: a bound on memory, about 100 MB.
+/// Limit of cached words. The cache is cleared when it is full, which bounds it to about 100 MB.
 const MOST_WORDS: usize = 1 << 20;
 
-/// Splits text into words and gives for each what `analyzer` makes of it (nothing for a stop word).
+/// Splits text into words and replaces each by its term from `analyzer` (no term for a stop word).
 ///
-/// The same as `analyzer` on the whole text, as long as it treats every word by itself and splits words as
-/// [`SimpleTokenizer`] does.
+/// Equals `analyzer` on the whole text if `analyzer` treats each word independently and splits words like
+/// [`SimpleTokenizer`].
 pub(crate) struct CachedWords {
     splitter: SimpleTokenizer,
     words: Words,
@@ -28,7 +27,7 @@ impl CachedWords {
     }
 }
 
-/// A clone starts with an empty memory: analyzers are cloned for every query.
+/// A clone starts with an empty cache: analyzers are cloned for every query.
 impl Clone for CachedWords {
     fn clone(&self) -> Self {
         Self::new(self.words.analyzer.clone())
@@ -70,7 +69,7 @@ impl TokenStream for CachedStream<'_> {
 }
 
 impl Words {
-    /// Replaces a word by its term; false where it has none.
+    /// Replaces a word by its term. Returns false if it has none.
     fn replace(&mut self, word: &mut String) -> bool {
         if let Some(known) = self.known.get(word.as_str()) {
             return put(word, known.as_deref());

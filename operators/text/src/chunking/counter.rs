@@ -1,4 +1,4 @@
-//! What a chunk's size is measured in: characters, words, or a tokenizer's tokens.
+//! The unit of chunk sizes: characters, words, or a tokenizer's tokens.
 
 use super::memo::Memo;
 use super::segment::Segmentation;
@@ -8,7 +8,7 @@ use super::tokenizer::TokenCounter;
 pub enum Counter {
     /// Unicode scalar values.
     Characters,
-    /// What lies between single spaces, as chonkie's word tokenizer counts: one more than there are spaces.
+    /// Words between single spaces, as chonkie's word tokenizer counts: the number of spaces plus one.
     Words,
     /// Tokens of a Hugging Face tokenizer.
     Tokens(Box<TokenCounter>),
@@ -25,7 +25,7 @@ impl Counter {
     }
 }
 
-/// Counts within one document.
+/// Counts units within one document.
 pub struct Tally<'a> {
     counter: &'a Counter,
     memo: &'a mut Memo,
@@ -46,7 +46,8 @@ impl Tally<'_> {
         counted.unwrap_or_else(|fault| self.failed(fault))
     }
 
-    /// Byte offsets in `text`, a part of the document, where its units start; rising, on character boundaries.
+    /// Returns the byte offsets in `text`, a part of the document, at which its units start. Offsets rise and lie on
+    /// character boundaries.
     pub fn starts(&mut self, text: &str) -> Vec<usize> {
         match self.counter {
             Counter::Characters => text.char_indices().map(|(at, _)| at).collect(),
@@ -58,7 +59,7 @@ impl Tally<'_> {
         }
     }
 
-    /// What the tokenizer could not do since the tally began; all counts of the document are void then.
+    /// Returns the tokenizer's first error, if any; all counts of the document are then invalid.
     pub fn fault(self) -> Option<String> {
         self.fault
     }
@@ -104,7 +105,7 @@ mod tests {
         ]
     }
 
-    /// Counts by words must be what encoding the whole gives, with a memo that has seen everything before.
+    /// Whether counting by words equals encoding the whole text, with a memo that was used before.
     fn agree(tokens: &TokenCounter, memo: &mut Memo, text: &str) -> bool {
         let whole = tokens.encode(text);
         match tokens.segmentation_of(text) {

@@ -1,10 +1,10 @@
-//! Texts and counters for the tests of this folder.
+//! Texts and counters for the tests of this module.
 
 use serde_json::Value;
 
 use super::TokenCounter;
 
-/// Texts that pull at every rule: delimiters, scripts, marks, control characters, added tokens.
+/// Text parts that exercise every rule: delimiters, scripts, marks, control characters, added tokens.
 pub(crate) const PARTS: [&str; 56] = [
     "\n\n",
     "\r\n",
@@ -64,7 +64,7 @@ pub(crate) const PARTS: [&str; 56] = [
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
 ];
 
-/// A counter of that tokenizer.
+/// Parses a token counter from the content of a `tokenizer.json`.
 pub(crate) fn parse(file: &Value) -> TokenCounter {
     TokenCounter::parse(file.to_string().as_bytes()).expect("a tokenizer")
 }

@@ -1,16 +1,16 @@
-//! Remembers the token count of words: a two-way set-associative table, so it is bounded and a lookup reads one line.
+//! Caches the token count of words in a bounded two-way set-associative table; a lookup reads one cache line.
 //!
-//! Keys are kept whole, so an answer is never another word's. Where words meet in one set, the two latest stay.
+//! Whole keys are stored, so two words never share a count. Each set holds its two latest words.
 
 use std::ops::Range;
 
 const SETS: usize = 1 << 15;
 const KEY_BYTES: usize = 30;
 
-/// Thirty bytes of key, one of length, one of count. A length of 0 is an empty slot.
+/// 30 bytes of key, 1 byte of length, 1 byte of count. Length 0 marks an empty slot.
 type Slot = [u64; 4];
 
-/// Two slots on one cache line; the later word comes first.
+/// Two slots on one cache line, the later word first.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Set([Slot; 2]);
@@ -18,15 +18,15 @@ struct Set([Slot; 2]);
 const LENGTH_BIT: u32 = 48;
 const COUNT_BIT: u32 = 56;
 
-/// Word → token count, for one counter and one thread at a time (2 MiB once used).
+/// Word → token count, for one counter and one thread at a time (2 MiB after the first use).
 #[derive(Default)]
 pub struct Memo {
     sets: Vec<Set>,
 }
 
 impl Memo {
-    /// The count of the word at `range` of `text`, from memory or from `count`. Words over 30 bytes and counts over 255
-    /// are not remembered.
+    /// Returns the count of the word at `range` of `text`, cached or from `count`. Words over 30 bytes and counts over
+    /// 255 are not cached.
     #[inline]
     pub fn count(&mut self, text: &str, range: Range<usize>, count: impl FnOnce() -> usize) -> usize {
         if range.is_empty() || range.len() > KEY_BYTES {
@@ -51,14 +51,14 @@ impl Memo {
     }
 }
 
-/// 0 where a slot has that key, whatever its count.
+/// Returns 0 if the slot has this key, whatever its count.
 #[inline]
 fn difference(slot: &Slot, key: &Slot) -> u64 {
     let last = (slot[3] ^ key[3]) << (64 - COUNT_BIT);
     (slot[0] ^ key[0]) | (slot[1] ^ key[1]) | (slot[2] ^ key[2]) | last
 }
 
-/// The word as four numbers, zeros behind it, its length in the last.
+/// The word as four numbers, padded with zeros; the last one also holds the length.
 #[inline]
 fn key(text: &[u8], range: Range<usize>) -> Slot {
     let (at, length) = (range.start, range.len());
@@ -73,7 +73,7 @@ fn key(text: &[u8], range: Range<usize>) -> Slot {
     key
 }
 
-/// Up to eight bytes as a number: one read where the text goes on for eight bytes.
+/// Reads at most eight bytes as a number, with one load if `text` has eight bytes at `at`.
 #[inline]
 fn load(text: &[u8], at: usize, length: usize) -> u64 {
     if let Some(eight) = text[at..].first_chunk::<8>() {
@@ -82,7 +82,7 @@ fn load(text: &[u8], at: usize, length: usize) -> u64 {
     text[at..at + length].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// The set of a key: mixed by multiplication, the high bits are the best mixed.
+/// Returns the set of a key. Multiplication mixes the high bits best, so those select the set.
 #[inline]
 fn place(key: &Slot) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio, as in Fibonacci hashing

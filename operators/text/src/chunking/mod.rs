@@ -1,5 +1,6 @@
-//! Cutting a text into pieces: what is counted (`counter`), and where it is cut (`recursive`, `token_window`,
-//! `sentence`). Every rule gives byte ranges of the text it was given, in order; nothing of the text is lost.
+//! Cuts a text into pieces: `counter` defines the unit, `recursive`, `token_window` and `sentence` the cuts.
+//!
+//! Every rule returns byte ranges of its input, in order. No text is lost.
 
 mod counter;
 #[cfg(test)]
@@ -23,10 +24,10 @@ pub use tokenizer::{TokenCounter, TokenizerFault, tokenizer_file};
 /// One piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Byte offset of its first byte.
+    /// Byte offset of the first byte.
     pub start: usize,
-    /// Byte offset behind its last byte.
+    /// Byte offset after the last byte.
     pub end: usize,
-    /// Its length as the rule counts it, in the counter's unit.
+    /// Length in the counter's unit, as the rule counts it.
     pub tokens: usize,
 }

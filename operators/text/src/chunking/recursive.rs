@@ -1,12 +1,13 @@
 //! Recursive chunking by the rules of chonkie 1.2.1's `RecursiveChunker` (<https://github.com/chonkie-inc/chonkie>).
 //!
-//! Five levels, each for what the one before left too large: line ends; sentence ends; pauses (brackets, commas,
-//! dashes, …); spaces; tokens. At the first three a delimiter stays with what precedes it, pieces shorter than
-//! `min_characters` join the next one, and neighbours are merged while the sum of their counts stays **below** `size`.
-//! At spaces each word counts one more (for its space), and all groups but the first start with their space.
+//! Five levels; each cuts the pieces that are still too large: line ends, sentence ends, pauses (brackets, commas,
+//! dashes, …), spaces, tokens. At the first three levels, a delimiter stays with the text before it. Pieces shorter
+//! than `min_characters` join the next piece. Neighbours merge while the sum of their counts stays **below** `size`. At
+//! spaces, each word counts one more (for its space), and every group but the first starts with its space.
 //!
-//! Two things differ, because the original loses text there: it removes U+2704 (✄), which it uses as a mark, and at the
-//! last level it gives the tokenizer's decoded tokens (lower-cased, for BERT); here the text itself is cut at them.
+//! Two deliberate differences, because the original loses text there. It removes U+2704 (✄), which it uses as a marker.
+//! At the last level it returns decoded tokens (lower-cased for BERT); this module cuts the original text at token
+//! starts.
 
 use std::ops::Range;
 
@@ -15,9 +16,9 @@ use super::{Piece, Tally};
 /// Recursive chunking.
 #[derive(Clone, Copy, Debug)]
 pub struct Recursive {
-    /// Pieces larger than this are cut at the next level.
+    /// Larger pieces are cut at the next level.
     pub size: usize,
-    /// Shorter pieces join the next one, at least 1.
+    /// Shorter pieces join the next piece; at least 1.
     pub min_characters: usize,
 }
 
@@ -34,7 +35,7 @@ enum Level {
 type Counted = Vec<(Range<usize>, usize)>;
 
 impl Recursive {
-    /// Cuts `text`. A piece may be empty: where a space precedes a word that is too large, as in the original.
+    /// Cuts `text`. A piece may be empty where a space precedes a word that is too large, as in the original.
     pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         if !text.is_empty() {
@@ -60,7 +61,7 @@ impl Recursive {
         }
     }
 
-    /// Splits behind delimiters, joins what is too short, merges up to the size.
+    /// Splits after delimiters, joins pieces that are too short, and merges neighbours up to the size.
     fn delimited(&self, text: &str, range: Range<usize>, level: Level, tally: &mut Tally<'_>) -> Counted {
         let mut splits = Counted::new();
         let (mut start, mut from, mut characters) = (range.start, range.start, 0);
@@ -76,7 +77,7 @@ impl Recursive {
         self.merge(&splits, 0)
     }
 
-    /// Splits at spaces and merges; a space belongs to the group behind it.
+    /// Splits at spaces and merges; a space belongs to the group after it.
     fn spaced(&self, text: &str, range: Range<usize>, tally: &mut Tally<'_>) -> Counted {
         let mut words = Counted::new();
         let mut from = range.start;
@@ -92,7 +93,7 @@ impl Recursive {
         groups
     }
 
-    /// Merges neighbours from the left while their sum, with `extra` for each, is below the size.
+    /// Merges neighbours from the left while their sum, plus `extra` for each, is below the size.
     fn merge(&self, splits: &[(Range<usize>, usize)], extra: usize) -> Counted {
         let mut groups = Counted::new();
         let mut first = 0;
@@ -109,7 +110,7 @@ impl Recursive {
         groups
     }
 
-    /// Cuts at every `size` tokens. Counts are those of the pieces by themselves.
+    /// Cuts at every `size` tokens. Each piece is counted by itself.
     fn windows(&self, text: &str, range: Range<usize>, tally: &mut Tally<'_>, pieces: &mut Vec<Piece>) {
         let starts = tally.starts(&text[range.clone()]);
         let inner = starts.iter().skip(self.size).step_by(self.size).map(|at| range.start + at);
@@ -123,7 +124,7 @@ impl Recursive {
     }
 }
 
-/// End of the first split of `bytes`: behind its first delimiter, or its end.
+/// Returns the end of the first split of `bytes`: after its first delimiter, or at the end.
 fn delimiter_end(bytes: &[u8], level: Level) -> usize {
     let found = match level {
         Level::Lines => bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map(|at| at + 1),

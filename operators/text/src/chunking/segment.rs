@@ -1,20 +1,20 @@
-//! Where a text may be cut without changing how a tokenizer counts it.
+//! Places at which a text can be cut without changing its token count.
 //!
 //! A tokenizer normalises, splits into words, and tokenises each word by itself. Between some characters it always
-//! splits and nothing on one side looks at the other: there, `count(a + b) = count(a) + count(b)`, so words can be
-//! counted one by one and remembered. Only pipelines for which that holds are listed here:
+//! splits, and neither side affects the other. There `count(a + b) = count(a) + count(b)`, so words can be counted one
+//! by one and cached. Only pipelines with that property are listed:
 //!
-//! - BERT ([`Segmentation::Bert`]): whitespace is dropped, ASCII punctuation stands alone, an ideograph gets spaces
-//!   around it. Control characters, other scripts' punctuation and combining marks stay inside a segment.
-//! - Byte-level BPE with the regex of GPT-2, Llama 3 or Qwen 2 ([`Segmentation::BeforeSpace`]): no alternative of
-//!   these has a space behind another kind of character, and none looks behind itself, so a space that follows a
-//!   non-whitespace character always starts a new word.
+//! - BERT ([`Segmentation::Bert`]): drops whitespace, isolates ASCII punctuation, pads ideographs with spaces. Control
+//!   characters, punctuation of other scripts and combining marks stay inside a segment.
+//! - Byte-level BPE with the regex of GPT-2, Llama 3 or Qwen 2 ([`Segmentation::BeforeSpace`]): no alternative matches
+//!   a space after another kind of character, and none looks behind. A space after a non-whitespace character therefore
+//!   always starts a new word.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-/// The places where one tokenizer's text may be cut.
+/// Where the text of one tokenizer can be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmentation {
     /// Around ASCII whitespace and punctuation, and around CJK ideographs where the normaliser pads them.
@@ -23,14 +23,14 @@ pub enum Segmentation {
     BeforeSpace,
 }
 
-/// The word regexes of Llama 3 and of Qwen 2 to 3, as their tokenizer.json files have them.
+/// The word regexes of Llama 3 and of Qwen 2 to 3, copied from their `tokenizer.json` files.
 pub(super) const SPACE_LED_WORDS: [&str; 2] = [
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];
 
 impl Segmentation {
-    /// The segmentation of a parsed `tokenizer.json`, or `None` where none is known to be exact.
+    /// Returns the segmentation of a parsed `tokenizer.json`, or `None` if no exact one is known.
     pub(crate) fn of(file: &Value) -> Option<Self> {
         let (normalizer, words) = (&file["normalizer"], &file["pre_tokenizer"]);
         let matches_normalised = |token: &Value| token["normalized"] == true;
@@ -57,7 +57,7 @@ impl Segmentation {
         }
     }
 
-    /// The first place at or behind `from` where `text` may be cut; its end if there is none.
+    /// Returns the first cut at or after `from`, or the end of `text`.
     pub(crate) fn cut_behind(self, text: &str, from: usize) -> usize {
         let bytes = text.as_bytes();
         let fits = |&at: &usize| match self {
@@ -128,7 +128,8 @@ fn sum_bert(text: &str, ideographs: bool, marks: &[usize; 128], mut count: impl 
     total
 }
 
-/// End of the word that starts at `start`: an ideograph by itself, or all up to whitespace, ASCII punctuation or one.
+/// Returns the end of the word at `start`: one ideograph, or the text up to whitespace, ASCII punctuation or an
+/// ideograph.
 #[inline]
 fn word_end(text: &str, start: usize, ideographs: bool) -> usize {
     let bytes = text.as_bytes();
@@ -150,8 +151,8 @@ fn word_end(text: &str, start: usize, ideographs: bool) -> usize {
     at
 }
 
-/// The CJK ideograph blocks around which BERT puts spaces (Devlin et al. 2019, `_is_chinese_char`; tokenizers 0.23
-/// starts the fifth block at U+2B920, so what lies between is left inside its segment).
+/// Whether BERT puts spaces around a character (Devlin et al. 2019, `_is_chinese_char`). In tokenizers 0.23 the fifth
+/// block starts at U+2B920, so the characters before it stay inside their segment.
 fn is_ideograph(character: char) -> bool {
     matches!(
         u32::from(character),

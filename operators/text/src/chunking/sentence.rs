@@ -1,20 +1,20 @@
-//! Whole sentences packed up to a size, with overlap in sentences.
+//! Packs whole sentences into chunks up to a size, with overlap in sentences.
 
 use std::ops::Range;
 
 use super::{Piece, Tally, TokenWindow};
 
-/// As many whole sentences as fit.
+/// Packs as many whole sentences as fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Sentences {
-    /// Most units in a chunk, counted sentence by sentence.
+    /// Limit of units in a chunk, summed over its sentences.
     pub size: usize,
-    /// Sentences that a chunk repeats from the end of the one before, as far as the next sentence still fits.
+    /// Sentences repeated from the end of the previous chunk, as long as the next sentence still fits.
     pub overlap: usize,
 }
 
 impl Sentences {
-    /// Packs the sentences of `text`. A sentence larger than the size is cut into windows, which count as sentences.
+    /// Packs the sentences of `text`. A sentence over the size is cut into windows, which count as sentences.
     pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
         let sentences = self.fitting_sentences(text, tally);
         let mut pieces = Vec::new();
@@ -51,11 +51,11 @@ impl Sentences {
     }
 }
 
-/// Byte ranges of the sentences of `text`; whitespace behind a sentence belongs to it.
+/// Returns the byte ranges of the sentences of `text`, each with the whitespace after it.
 ///
-/// A sentence ends at a line end; behind `.`, `!`, `?` or `…` with closing quotes and brackets and whitespace, unless the
-/// next word starts in lower case or the stop ends a title, an initial or another usual abbreviation; and behind
-/// `。！？｡`, closing quotes included, with or without whitespace.
+/// A sentence ends at a line end. It ends after `.`, `!`, `?` or `…` (closing quotes and brackets included) followed by
+/// whitespace, unless the next word starts in lower case or the stop ends a title, an initial or another usual
+/// abbreviation. It ends after `。！？｡` (closing quotes included), with or without whitespace.
 pub(crate) fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -75,7 +75,7 @@ pub(crate) fn sentences(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the next sentence starts, if `character` at `at` ends the one from `start`.
+/// Returns the start of the next sentence if `character` at `at` ends the sentence that starts at `start`.
 fn boundary(text: &str, start: usize, at: usize, character: char) -> Option<usize> {
     let behind = at + character.len_utf8();
     match character {
@@ -100,7 +100,7 @@ fn is_closing(character: char) -> bool {
     matches!(character, '"' | '\'' | ')' | ']' | '}' | '”' | '’' | '»' | '」' | '』' | '）' | '】')
 }
 
-/// Does the text before a full stop end in an abbreviation that seldom ends a sentence?
+/// Whether the text before a full stop ends in an abbreviation that seldom ends a sentence.
 fn is_abbreviation(before: &str) -> bool {
     const USUAL: [&str; 27] = [
         "Mr", "Mrs", "Ms", "Dr", "Prof", "Rev", "Hon", "Gen", "Col", "Capt", "Lt", "Sgt", "Gov", "Sen", "Rep", "St",

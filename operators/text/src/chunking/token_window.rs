@@ -2,18 +2,18 @@
 
 use super::{Piece, Tally};
 
-/// Windows of `size` units, each starting `size - overlap` units behind the one before.
+/// Windows of `size` units; each starts `size - overlap` units after the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenWindow {
-    /// Units in a window.
+    /// Units per window.
     pub size: usize,
-    /// Units that a window shares with the one before; less than `size`.
+    /// Units shared with the previous window; less than `size`.
     pub overlap: usize,
 }
 
 impl TokenWindow {
-    /// Cuts `text` where its units start, so what lies between two units belongs to the first. The last window ends
-    /// with the text; none lies wholly inside the one before.
+    /// Cuts `text` where units start; text between two units belongs to the first. The last window ends with the text,
+    /// and no window lies inside the previous one.
     pub fn cut(&self, text: &str, tally: &mut Tally<'_>) -> Vec<Piece> {
         let starts = tally.starts(text);
         let offset = |unit: usize| match unit {

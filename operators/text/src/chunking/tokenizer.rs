@@ -1,4 +1,4 @@
-//! Counts the tokens of a Hugging Face `tokenizer.json`, word by word from memory where that is exactly the same.
+//! Counts the tokens of a Hugging Face `tokenizer.json`, word by word from a cache where that is exact.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::memo::Memo;
 use super::segment::Segmentation;
 use super::wordpiece::WordPiece;
 
-/// Texts are tokenised in blocks of this many bytes where that is exact, so that a book needs no book-sized encoding.
+/// Block size in bytes for tokenising long texts where that is exact, so that memory stays bounded.
 const BLOCK_BYTES: usize = 1 << 16;
 
 /// Why a tokenizer cannot be used.
@@ -18,7 +18,7 @@ const BLOCK_BYTES: usize = 1 << 16;
 pub struct TokenizerFault {
     /// What happened.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: String,
 }
 
@@ -28,19 +28,19 @@ impl TokenizerFault {
     }
 }
 
-/// The file that a path means: itself if it ends in `.json`, else the `tokenizer.json` in that folder.
+/// Returns `path` if it ends in `.json`, else the `tokenizer.json` in that folder.
 pub fn tokenizer_file(path: &str) -> String {
     let is_file = Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     if is_file { path.to_owned() } else { format!("{}/tokenizer.json", path.trim_end_matches('/')) }
 }
 
-/// A tokenizer that counts. Special tokens ([CLS], …) are not added, nothing is padded or truncated.
+/// A tokenizer that counts. It adds no special tokens ([CLS], …), pads nothing and truncates nothing.
 pub struct TokenCounter {
     tokenizer: Tokenizer,
     segmentation: Option<Segmentation>,
     /// For BERT's segmentation only.
     wordpiece: Option<WordPiece>,
-    /// Finds added tokens, which are taken out of a text before it is split into words.
+    /// Matches added tokens, which the tokenizer removes from a text before it splits words.
     added: Option<Regex>,
     marks: [usize; 128],
 }
@@ -49,7 +49,7 @@ impl TokenCounter {
     /// Loads a `tokenizer.json`.
     ///
     /// # Errors
-    /// When the file is not there or is not a tokenizer.
+    /// Fails if the file is missing or not a tokenizer.
     pub fn load(file: &Path) -> Result<Self, TokenizerFault> {
         let bytes = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
         Self::parse(&bytes)
@@ -59,7 +59,7 @@ impl TokenCounter {
     /// Parses the content of a `tokenizer.json`.
     ///
     /// # Errors
-    /// When it is not a tokenizer, or one that tokenises at random.
+    /// Fails if the content is not a tokenizer, or one that tokenises at random.
     pub fn parse(bytes: &[u8]) -> Result<Self, TokenizerFault> {
         const SAVE: &str = "save it with Hugging Face tokenizers (`tokenizer.save(\"tokenizer.json\")`)";
         let broken = |error: String| TokenizerFault::new(format!("not a tokenizer: {error}"), SAVE);
@@ -89,7 +89,7 @@ impl TokenCounter {
         if contents.is_empty() { Ok(None) } else { Regex::new(&contents.join("|")).map(Some) }
     }
 
-    /// Counts of ASCII punctuation; where one cannot be counted, nothing is counted word by word.
+    /// Counts each ASCII punctuation mark. If one cannot be counted, word-by-word counting is off.
     fn measure_marks(&mut self) {
         for mark in (0..128_u8).filter(u8::is_ascii_punctuation) {
             match self.encode(char::from(mark).to_string().as_str()) {
@@ -99,16 +99,16 @@ impl TokenCounter {
         }
     }
 
-    /// May `text`, and every part of it, be counted word by word?
+    /// Returns the segmentation by which `text` and all its parts can be counted word by word, if any.
     pub(crate) fn segmentation_of(&self, text: &str) -> Option<Segmentation> {
         let plain = !self.added.as_ref().is_some_and(|added| added.is_match(text));
         self.segmentation.filter(|_| plain)
     }
 
-    /// The number of tokens of `text`, as encoding it whole gives.
+    /// Returns the number of tokens of `text`, encoded as a whole.
     ///
     /// # Errors
-    /// When the model has no token for something in it.
+    /// Fails if the model has no token for a part of it.
     pub fn encode(&self, text: &str) -> Result<usize, String> {
         self.tokenizer.encode_fast(text, false).map(|encoding| encoding.len()).map_err(|error| error.to_string())
     }
@@ -120,7 +120,7 @@ impl TokenCounter {
         }
     }
 
-    /// The same by segments, each from `memo` if it is there.
+    /// Returns the same count by segments, each cached in `memo`.
     #[inline]
     pub fn count(&self, rule: Segmentation, text: &str, memo: &mut Memo) -> Result<usize, String> {
         if text.is_empty() {
@@ -131,17 +131,17 @@ impl TokenCounter {
             memo.count(text, word.clone(), || {
                 self.encode_word(&text[word]).unwrap_or_else(|error| {
                     fault = Some(error);
-                    usize::MAX >> 32 // too large to be remembered
+                    usize::MAX >> 32 // too large to be cached
                 })
             })
         });
         fault.map_or(Ok(total), Err)
     }
 
-    /// Byte offsets where the tokens of `text` start: rising, on character boundaries.
+    /// Returns the byte offsets at which the tokens of `text` start. Offsets rise and lie on character boundaries.
     ///
     /// # Errors
-    /// When the model has no token for something in it.
+    /// Fails if the model has no token for a part of it.
     pub fn starts(&self, rule: Option<Segmentation>, text: &str) -> Result<Vec<usize>, String> {
         let (mut starts, mut from) = (Vec::new(), 0);
         while from < text.len() {
@@ -160,9 +160,9 @@ impl TokenCounter {
 fn unreadable(file: &Path, error: &std::io::Error) -> TokenizerFault {
     let folder: PathBuf = file.parent().map(Path::to_owned).unwrap_or_default();
     let help = if folder.is_dir() {
-        "give the path of a Hugging Face tokenizer.json, or of the folder that holds one"
+        "give the path of a Hugging Face tokenizer.json, or of its folder"
     } else {
-        "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give a path that is there"
+        "write `hf://ORG/NAME` for a model of the Hugging Face Hub, or give an existing path"
     };
     TokenizerFault::new(format!("cannot read the tokenizer {}: {error}", file.display()), help)
 }

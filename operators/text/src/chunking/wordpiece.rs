@@ -1,10 +1,10 @@
-//! WordPiece counts of plain ASCII words, without making an encoding for each.
+//! Counts WordPiece tokens of plain ASCII words without building encodings.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// The vocabulary of a WordPiece model, for counting.
+/// The vocabulary of a WordPiece model.
 pub(crate) struct WordPiece {
     /// Tokens that start a word.
     heads: HashSet<Box<[u8]>>,
@@ -16,7 +16,7 @@ pub(crate) struct WordPiece {
 }
 
 impl WordPiece {
-    /// The model of a parsed `tokenizer.json` with BERT's normaliser, if it is a WordPiece model.
+    /// Returns the WordPiece model of a parsed `tokenizer.json` with BERT's normaliser, if it has one.
     pub(crate) fn of(file: &Value) -> Option<Self> {
         let model = &file["model"];
         if model["type"] != "WordPiece" {
@@ -34,8 +34,8 @@ impl WordPiece {
         })
     }
 
-    /// The number of tokens of `word` by longest match first (Wu et al. 2016), or `None` where that cannot be said
-    /// from the vocabulary alone: characters that the normaliser may change, and words without a match.
+    /// Returns the number of tokens of `word` by longest match first (Wu et al. 2016). Returns `None` if the vocabulary
+    /// alone does not decide: characters that the normaliser may change, and words without a match.
     pub(crate) fn count(&self, word: &str) -> Option<usize> {
         let is_plain =
             !word.is_empty() && word.len() <= self.max_characters && word.bytes().all(|b| b.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! Comparison questions: which of two is greater, by how much, and do two share something.
+//! Comparison questions: which of two is greater, by how much, and whether two share something.
 
 use super::description::Description;
 use super::{Draft, QuestionType};
@@ -10,12 +10,12 @@ use crate::phrase::fill;
 use crate::relation::Relation;
 use crate::value::{Value, grouped};
 
-/// Something to compare by.
+/// A quantity to compare.
 pub(super) struct Measure {
     pub(super) relation: Relation,
     pub(super) most: &'static str,
     pub(super) least: &'static str,
-    /// `{a}` has the greater number.
+    /// Asks for the difference; `{a}` has the greater number.
     pub(super) difference: &'static str,
 }
 
@@ -46,7 +46,7 @@ const MEASURES: [Measure; 4] = [
     },
 ];
 
-/// Two of the same kind, described with `hops - 2` facts between them.
+/// Returns descriptions of two different entities with `hops - 2` facts in total.
 pub(super) fn pair(world: &World, kinds: [Kind; 2], hops: u64, draws: &mut Draws) -> Option<[Description; 2]> {
     let steps = hops.max(2) - 2;
     let first = draws.below(steps + 1);
@@ -56,17 +56,17 @@ pub(super) fn pair(world: &World, kinds: [Kind; 2], hops: u64, draws: &mut Draws
     apart.then_some([a, b])
 }
 
-/// Does the description pass through that entity?
+/// Whether the description passes through that entity.
 fn touches(description: &Description, entity: Entity) -> bool {
     description.facts.iter().any(|fact| fact.subject == entity)
 }
 
-/// The measure of that number.
+/// Returns a random measure.
 pub(super) fn any_measure(draws: &mut Draws) -> &'static Measure {
     draws.pick(&MEASURES)
 }
 
-/// A comparison supported by about `hops` facts, at least two.
+/// Drafts a comparison supported by about `hops` facts, at least two.
 pub(super) fn comparison(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     match draws.below(20) {
         0..2 => shared(world, draws),
@@ -83,7 +83,7 @@ fn measured(world: &World, measure: &Measure, hops: u64, draws: &mut Draws) -> O
     (left != right).then_some([(a, left), (b, right)])
 }
 
-/// The facts that describe both, and what each is measured by.
+/// Returns the facts that describe both entities, and the compared facts.
 pub(super) fn all_facts(measured: [(&Description, Relation); 2]) -> Vec<Fact> {
     let told = measured.into_iter().flat_map(|(description, relation)| {
         let last = Fact { subject: description.entity, relation };
@@ -126,7 +126,7 @@ fn difference(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     Some(draft)
 }
 
-/// Yes or no, as often the one as the other.
+/// Drafts a question answered by yes or no, each with equal probability.
 fn shared(world: &World, draws: &mut Draws) -> Option<Draft> {
     let (relation, template) = *draws.pick(&[
         (Relation::Industry, "Are {a} and {b} in the same industry?"),

@@ -1,4 +1,4 @@
-//! Describing an entity without naming it: "the founder of the company that …".
+//! Describes an entity without naming it: "the founder of the company that …".
 
 use crate::draw::Draws;
 use crate::entity::{Entity, FORMS, Form, Kind};
@@ -7,28 +7,28 @@ use crate::layout::World;
 use crate::phrase::fill;
 use crate::relation::{Object, Relation};
 
-/// An entity, the words that point to it, and the facts needed to follow them.
+/// An entity, the words that refer to it, and the facts needed to resolve them.
 #[derive(Clone)]
 pub(super) struct Description {
     pub(super) words: String,
     pub(super) entity: Entity,
     pub(super) facts: Vec<Fact>,
-    /// Of the work meant, where it is one.
+    /// The form of the work, if the entity is a work.
     form: &'static Form,
 }
 
-/// How often a walk is tried before it is given up.
+/// Limit of attempts for a walk.
 const TRIES: usize = 48;
 
 impl Description {
-    /// The entity by its name.
+    /// Describes the entity by its name.
     pub(super) fn named(world: &World, entity: Entity) -> Self {
         let form = world.form(entity.index);
         let words = mention(entity.kind, &world.name(entity), form);
         Self { words, entity, facts: Vec::new(), form }
     }
 
-    /// One relation further; `None` where it is not stated or leads back.
+    /// Follows one relation; `None` if no document states it or it leads back.
     pub(super) fn step(self, world: &World, relation: Relation) -> Option<Self> {
         let fact = Fact { subject: self.entity, relation };
         let entity = world.stated(fact)?.entity()?;
@@ -41,7 +41,7 @@ impl Description {
         Some(Self { words, entity, facts, form: world.form(entity.index) })
     }
 
-    /// From a random entity, `steps` relations on.
+    /// Walks `steps` relations from a random entity.
     pub(super) fn walked(world: &World, steps: u64, draws: &mut Draws) -> Option<Self> {
         let start = world.any(*draws.pick(&Kind::ALL), draws);
         let mut place = Self::named(world, start);
@@ -52,7 +52,7 @@ impl Description {
         Some(place)
     }
 
-    /// From a random entity, `steps` relations on, to something of that kind.
+    /// Walks `steps` relations from a random entity to one of that kind.
     pub(super) fn of(world: &World, kind: Kind, steps: u64, draws: &mut Draws) -> Option<Self> {
         if steps == 0 {
             return Some(Self::named(world, world.any(kind, draws)));
@@ -61,13 +61,13 @@ impl Description {
         walks.find(|description| description.entity.kind == kind)
     }
 
-    /// `template` with `{s}` and the words for the form of the work meant.
+    /// Fills `template` with the description and the words for a work's form.
     pub(super) fn asked(&self, template: &str) -> String {
         worded(template, &self.words, self.form)
     }
 }
 
-/// Something that no document mentions: a question for what comes after `steps` relations.
+/// Asks about something that no document mentions, at the end of `steps` relations.
 pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<String> {
     let mut kind = *draws.pick(&Kind::ALL);
     let mut last = None;
@@ -86,33 +86,33 @@ pub(super) fn phantom(world: &World, steps: u64, draws: &mut Draws) -> Option<St
     Some(worded(relation.spec().ask, &words, form))
 }
 
-/// Can that relation hold after the other? Mayors have no employer, so asking for one would give the question away.
+/// Whether a relation may follow another. Mayors have no employer, so asking for one would give the question away.
 fn follows(last: Option<Relation>, next: Relation) -> bool {
     last != Some(Relation::Mayor) || next != Relation::Employer
 }
 
-/// A relation of that kind that leads on to an entity.
+/// Returns a random relation of that kind that leads to an entity.
 fn bridge(kind: Kind, draws: &mut Draws) -> Option<Relation> {
     choose(Relation::about(kind).filter(|relation| !relation.spec().noun.is_empty()), draws)
 }
 
-/// One of them, if there are any.
+/// Returns a random relation, if there are any.
 pub(super) fn choose(relations: impl Iterator<Item = Relation>, draws: &mut Draws) -> Option<Relation> {
     let all: Vec<Relation> = relations.collect();
     if all.is_empty() { None } else { Some(*draws.pick(&all)) }
 }
 
-/// The relations of that kind that a question can end with.
+/// Returns the relations of that kind that can end a question.
 pub(super) fn askable(kind: Kind) -> impl Iterator<Item = Relation> {
     Relation::about(kind).filter(|relation| !relation.spec().ask.is_empty())
 }
 
-/// A question's words for something of that kind.
+/// Fills a question's template for an entity of that form.
 fn worded(template: &str, words: &str, form: &Form) -> String {
     fill(template, &[("s", words), ("verb", form.verb), ("released", form.released)])
 }
 
-/// How a question names an entity.
+/// Returns how a question names an entity.
 fn mention(kind: Kind, name: &str, form: &Form) -> String {
     match kind {
         Kind::Work => format!("the {} {name}", form.noun),

@@ -1,4 +1,4 @@
-//! A question before it is a row: its type, its words, its answers and the facts that support them.
+//! A question before it becomes a row: its type, text, answers and supporting facts.
 
 use schemars::JsonSchema;
 use searchmill_schemas::{Evidence, Question};
@@ -8,17 +8,17 @@ use serde_json::json;
 use crate::fact::Fact;
 use crate::layout::World;
 
-/// The kinds of question.
+/// The type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionType {
-    /// The end of a chain of relations.
+    /// Follows a chain of relations to its end.
     Inference,
-    /// Two numbers compared.
+    /// Compares two numbers.
     Comparison,
-    /// Dated events put in order, or the time between them.
+    /// Orders dated events, or asks for the time between them.
     Temporal,
-    /// The documents do not say.
+    /// Cannot be answered from the documents.
     Null,
 }
 
@@ -26,10 +26,10 @@ pub enum QuestionType {
 const INSUFFICIENT: &str = "Insufficient Information";
 
 impl QuestionType {
-    /// Every type.
+    /// All types.
     pub const ALL: [Self; 4] = [Self::Inference, Self::Comparison, Self::Temporal, Self::Null];
 
-    /// The name in question rows.
+    /// Returns the name used in question rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inference => "inference",
@@ -40,16 +40,16 @@ impl QuestionType {
     }
 }
 
-/// A question before it is a row.
+/// A question before it becomes a row.
 pub struct Draft {
     pub kind: QuestionType,
-    /// The way it is asked: `chain`, `which`, `difference`, …
+    /// The form of the question: `chain`, `which`, `difference`, …
     pub form: &'static str,
     pub text: String,
     pub answers: Vec<String>,
-    /// What supports the answer.
+    /// Facts that support the answer.
     pub facts: Vec<Fact>,
-    /// The alternatives that the question offers, in the order written; empty where it offers none.
+    /// Alternatives that the question offers, in text order; empty if none.
     pub options: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Draft {
         Self { answers, ..Self::new(QuestionType::Null, form, text) }
     }
 
-    /// The row.
+    /// Returns the question row.
     pub fn row(self, id: String, world: &World) -> Question {
         let chain: Vec<_> = self.facts.iter().map(|fact| world.triple(*fact)).collect();
         let metadata = json!({"form": self.form, "hops": self.facts.len(), "chain": chain});
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Subject, relation, object.
+    /// Returns subject, relation and object.
     fn triple(&self, fact: Fact) -> [String; 3] {
         let object = self.value(fact).map_or_else(String::new, |value| self.written(value));
         [self.name(fact.subject), fact.relation.name(), object]

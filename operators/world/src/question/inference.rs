@@ -6,7 +6,7 @@ use crate::draw::Draws;
 use crate::fact::Fact;
 use crate::layout::World;
 
-/// A chain of `hops` facts.
+/// Drafts a question over a chain of `hops` facts.
 pub(super) fn inference(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let place = Description::walked(world, hops.max(1) - 1, draws)?;
     let relation = choose(askable(place.entity.kind), draws)?;

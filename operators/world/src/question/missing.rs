@@ -1,4 +1,4 @@
-//! Null questions: they look like the others, but no document holds the answer.
+//! Null questions: they look like the others, but no document contains the answer.
 
 use super::Draft;
 use super::comparison::{any_measure, pair};
@@ -8,7 +8,7 @@ use crate::fact::Fact;
 use crate::layout::World;
 use crate::phrase::fill;
 
-/// A question that the documents cannot answer.
+/// Drafts a question that the documents cannot answer.
 pub(super) fn missing(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     match draws.below(4) {
         0 => unknown(world, hops, draws),
@@ -17,7 +17,7 @@ pub(super) fn missing(world: &World, hops: u64, draws: &mut Draws) -> Option<Dra
     }
 }
 
-/// The last fact of the chain is true of the world, but no document states it.
+/// The last fact of the chain holds, but no document states it.
 fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let mut walks = (0..64).filter_map(|_| {
         let place = Description::walked(world, hops.max(1) - 1, draws)?;
@@ -29,12 +29,12 @@ fn withheld(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     walks.next()
 }
 
-/// The chain begins with a name that no document mentions.
+/// The chain starts with a name that no document mentions.
 fn unknown(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     Some(Draft::null("unknown", phantom(world, hops.max(1) - 1, draws)?))
 }
 
-/// One of two numbers is withheld.
+/// One of the two numbers is withheld.
 fn incomparable(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let measure = any_measure(draws);
     let kind = measure.relation.spec().subject;

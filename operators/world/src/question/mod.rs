@@ -1,4 +1,4 @@
-//! Questions about the world: each is put together from facts, so its answer and evidence are known.
+//! Questions about the world, composed from facts, so that answers and evidence are known.
 
 mod comparison;
 mod description;
@@ -13,8 +13,8 @@ pub use draft::{Draft, QuestionType};
 
 use super::layout::{World, purpose};
 
-/// Attempt `attempt` at question `number` of that type, with `hops` facts where the type allows so few. `None`: this
-/// attempt led nowhere.
+/// Drafts question `number` of a type, with `hops` facts if the type allows so few. Returns `None` if this `attempt`
+/// fails.
 pub fn draft(world: &World, kind: QuestionType, hops: RangeInclusive<u64>, number: u64, attempt: u64) -> Option<Draft> {
     let draws = &mut world.draws(purpose::QUESTION + (attempt << 16), number);
     let hops = draws.between(*hops.start(), *hops.end());

@@ -1,4 +1,4 @@
-//! Temporal questions: which event came first, how much time lies between two, what was true at the time of one.
+//! Temporal questions: which event came first, how much time lies between two, what held at the time of one.
 
 use super::comparison::{all_facts, pair};
 use super::description::Description;
@@ -14,9 +14,9 @@ use crate::value::Value;
 /// A dated event in the life of an entity.
 struct Event {
     relation: Relation,
-    /// As a noun phrase.
+    /// The event as a noun phrase.
     noun: &'static str,
-    /// As a clause.
+    /// The event as a clause.
     clause: &'static str,
 }
 
@@ -27,7 +27,7 @@ const EVENTS: [Event; 5] = [
     Event { relation: Relation::Charter, noun: "the city charter of {s}", clause: "{s} received its city charter" },
     Event { relation: Relation::SchoolFounded, noun: "the establishment of {s}", clause: "{s} was established" },
 ];
-/// The first so many events may fall into anybody's working life.
+/// The first events of the list can fall into a person's working life.
 const RECENT: usize = 2;
 
 impl Event {
@@ -43,7 +43,7 @@ impl Event {
     }
 }
 
-/// A temporal question supported by about `hops` facts, at least two.
+/// Drafts a temporal question supported by about `hops` facts, at least two.
 pub(super) fn temporal(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     match draws.below(10) {
         0..3 => first(world, hops, draws),
@@ -52,7 +52,7 @@ pub(super) fn temporal(world: &World, hops: u64, draws: &mut Draws) -> Option<Dr
     }
 }
 
-/// Two events of which neither is the earlier by its nature.
+/// Returns two events, neither of which is always the earlier one.
 fn rivals(draws: &mut Draws) -> [&'static Event; 2] {
     let a = draws.pick(&EVENTS);
     let recent = EVENTS[..RECENT].iter().any(|event| event.relation == a.relation);
@@ -96,7 +96,7 @@ fn elapsed(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     Some(draft)
 }
 
-/// Who employed somebody in the year of an event.
+/// Asks for a person's employer in the year of an event.
 fn employer(world: &World, hops: u64, draws: &mut Draws) -> Option<Draft> {
     let person = Description::named(world, world.any(Kind::Person, draws));
     let event = draws.pick(&EVENTS[..RECENT]);

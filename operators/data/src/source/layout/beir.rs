@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::field::{metadata, need_text, object, take_object, take_text, take_texts};
 
-/// One document of the corpus.
+/// Reads one document of the corpus.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());
@@ -14,7 +14,7 @@ pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     Ok(Document { id, title, text, metadata: metadata(flat(fields)) })
 }
 
-/// One query. BEIR has no answers; a set that adds them writes `answer` or `golden_answers`.
+/// Reads one query. BEIR has no answers; sets with answers use `answer` or `golden_answers`.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["_id", "id"]).unwrap_or_else(|| number.to_string());

@@ -1,12 +1,12 @@
-//! FlashRAG's documents (Jin et al. 2024): `id, contents`, where the first line of `contents` is the title.
+//! FlashRAG's documents (Jin et al. 2024): `id, contents`, with the title on the first line of `contents`.
 
 use searchmill_schemas::Document;
 use serde_json::{Map, Value};
 
 use super::field::{metadata, need_text, object, take_object, take_text};
 
-/// One document: the first line of `contents` is the title (quotes around it are dropped), the rest the text. A single
-/// line is a text without a title.
+/// Reads one document. The first line of `contents` is the title (without surrounding quotes), the rest the text. A
+/// single line is a text without title.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());

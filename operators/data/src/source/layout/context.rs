@@ -1,4 +1,4 @@
-//! Contexts of multi-hop questions: passages with titles and sentences, and the facts that support the answer.
+//! Contexts of multi-hop questions: passages with titles and sentences, and the supporting facts.
 
 use searchmill_schemas::{Document, Evidence};
 use serde_json::{Map, Value};
@@ -13,14 +13,14 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// The passage as a document; its id is its title until duplicates have been told apart.
+    /// Returns the passage as a document. Its id is its title until duplicates are resolved.
     pub(super) fn document(self) -> Document {
         let text = join(&self.sentences);
         Document { id: self.title.clone(), title: Some(self.title), text, metadata: None }
     }
 }
 
-/// Sentences to running text: a space goes between two of them where neither brings one (HotpotQA's do, 2Wiki's do not).
+/// Joins sentences, with a space where neither side has one (HotpotQA's have spaces, 2Wiki's do not).
 pub(super) fn join(sentences: &[String]) -> String {
     let mut text = String::new();
     for sentence in sentences {
@@ -34,7 +34,7 @@ pub(super) fn join(sentences: &[String]) -> String {
     text.trim().to_owned()
 }
 
-/// The passages, as `[[title, [sentence, …]], …]` or as `{title: […], sentences or content: [[…], …]}`.
+/// Reads passages from `[[title, [sentence, …]], …]` or `{title: […], sentences or content: [[…], …]}`.
 pub(super) fn passages(context: Option<&Value>) -> Result<Vec<Passage>, String> {
     match context {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -70,8 +70,8 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// The supporting facts, as `[[title, sentence number], …]` or as `{title: […], sent_id: […]}`, with the sentence where
-/// the context has it (HotpotQA names some sentences that are not there).
+/// Reads supporting facts from `[[title, sentence number], …]` or `{title: […], sent_id: […]}`. Adds the sentence if
+/// the context has it (HotpotQA refers to some missing sentences).
 pub(super) fn evidence(facts: Option<&Value>, passages: &[Passage]) -> Vec<Evidence> {
     let places: Vec<(String, Option<usize>)> = match facts {
         Some(Value::Array(pairs)) => pairs.iter().filter_map(|pair| place(pair.get(0), pair.get(1))).collect(),

@@ -1,8 +1,8 @@
-//! Fields of a JSON record, taken out one by one; what is left is its metadata.
+//! Takes fields out of a JSON record one by one; the rest becomes metadata.
 
 use serde_json::{Map, Value};
 
-/// The record's fields.
+/// Returns the record's fields.
 pub(super) fn object(record: Value) -> Result<Map<String, Value>, String> {
     match record {
         Value::Object(fields) => Ok(fields),
@@ -10,7 +10,7 @@ pub(super) fn object(record: Value) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// A value as text: strings as they are, numbers and booleans as JSON writes them.
+/// Returns a value as text: strings unchanged, numbers and booleans as JSON.
 pub(super) fn as_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -19,13 +19,13 @@ pub(super) fn as_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Takes the first of those fields that holds a text.
+/// Takes the first of the fields that holds a text.
 pub(super) fn take_text(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
     let name = names.iter().find(|name| fields.get(**name).and_then(as_text).is_some())?;
     fields.remove(*name).as_ref().and_then(as_text)
 }
 
-/// Takes the first of those fields that holds a text, which must be there.
+/// Takes the first of the fields that holds a text; an error if none does.
 pub(super) fn need_text(fields: &mut Map<String, Value>, names: &[&str]) -> Result<String, String> {
     take_text(fields, names).ok_or_else(|| {
         let found: Vec<_> = fields.keys().take(12).map(|name| format!("`{name}`")).collect();
@@ -33,7 +33,7 @@ pub(super) fn need_text(fields: &mut Map<String, Value>, names: &[&str]) -> Resu
     })
 }
 
-/// Takes the first of those fields that is there, as a list of texts; one text is a list of one.
+/// Takes the first of the fields that is present as a list of texts; a single text becomes a one-item list.
 pub(super) fn take_texts(fields: &mut Map<String, Value>, names: &[&str]) -> Vec<String> {
     let Some(name) = names.iter().find(|name| fields.get(**name).is_some_and(|value| !value.is_null())) else {
         return Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn take_object(fields: &mut Map<String, Value>, name: &str) -> Map<St
     }
 }
 
-/// What is left, as metadata.
+/// Returns the remaining fields as metadata.
 pub(super) fn metadata(fields: Map<String, Value>) -> Option<String> {
     (!fields.is_empty()).then(|| Value::Object(fields).to_string())
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{hotpotqa, multihop_rag, musique};
 
-/// One question. Evidence is taken from the metadata where it is there in a form that FlashRAG's own sets use.
+/// Reads one question. Takes evidence from metadata in the forms that FlashRAG's own sets use.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let known = |name: &str| record.get("metadata").is_some_and(|inner| inner.get(name).is_some());
     if known("evidence_list") {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::field::{metadata, need_text, object, take_text};
 
-/// One passage; its id is its title until duplicates have been told apart.
+/// Reads one passage. Its id is its title until duplicates are resolved.
 pub(super) fn document(record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let title = need_text(&mut fields, &["title"])?;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::context::{Passage, evidence, passages};
 use super::field::{metadata, need_text, object, take_object, take_text, take_texts};
 
-/// One question. Its context is left out of the metadata: read the same file `as: document` for it.
+/// Reads one question. Metadata omits the context: read the same file `as: document` to get it.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
@@ -20,7 +20,7 @@ pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     Ok(Question { id, question: text, golden_answers, question_type, evidence, metadata: metadata(fields) })
 }
 
-/// The passages of one question's context.
+/// Reads the passages of one question's context.
 pub(super) fn documents(record: &Value) -> Result<Vec<Document>, String> {
     let empty = Map::new();
     let fields = record.as_object().ok_or("the record is not a JSON object")?;

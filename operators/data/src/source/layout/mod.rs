@@ -1,4 +1,4 @@
-//! Data sets by name: how their records become questions and documents. One file each.
+//! Layouts of published data sets: how their records become questions and documents. One file per layout.
 
 mod beir;
 mod contents;
@@ -24,19 +24,21 @@ use super::record::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// HotpotQA, original (`_id, question, answer, supporting_facts, context`) or FlashRAG's (`metadata.context.sentences`).
-    /// Questions, or the documents of their contexts.
+    /// HotpotQA, original (`_id, question, answer, supporting_facts, context`) or FlashRAG's
+    /// (`metadata.context.sentences`). Questions, or documents of their contexts.
     Hotpotqa,
-    /// 2WikiMultiHopQA, original or FlashRAG's (`metadata.context.content`). Questions, or the documents of their contexts.
+    /// 2WikiMultiHopQA, original or FlashRAG's (`metadata.context.content`). Questions, or documents of their contexts.
     #[serde(rename = "2wikimultihopqa")]
     TwoWikiMultihopqa,
-    /// MuSiQue, original (`paragraphs`) or FlashRAG's (supporting paragraphs only). Questions, or their paragraphs.
+    /// MuSiQue, original (`paragraphs`) or FlashRAG's (supporting paragraphs only). Questions, or their paragraphs as
+    /// documents.
     Musique,
-    /// Bamboogle and R1-Searcher's sets: `idx, question, answer`. Questions.
+    /// Bamboogle and R1-Searcher's sets: `idx, question, answer`. Questions only.
     Bamboogle,
-    /// Natural Questions, open: `question, answer[]`. Questions.
+    /// Natural Questions, open: `question, answer[]`. Questions only.
     NqOpen,
-    /// FlashRAG: questions `id, question, golden_answers, metadata`; documents `id, contents`, title on the first line.
+    /// FlashRAG: questions `id, question, golden_answers, metadata`; documents `id, contents` with the title on the
+    /// first line.
     Flashrag,
     /// MultiHop-RAG: official `MultiHopRAG.json` or rows in FlashRAG's layout as questions; `corpus.json` as documents.
     MultihopRag,
@@ -49,7 +51,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The kinds of rows it can give.
+    /// Returns the record kinds that the layout can produce.
     pub fn kinds(self) -> &'static [RecordKind] {
         match self {
             Self::Bamboogle | Self::NqOpen => &[RecordKind::Question],
@@ -58,12 +60,12 @@ impl Layout {
         }
     }
 
-    /// Is the file one object whose members are the records?
+    /// Whether the file is one object whose members are the records.
     pub fn has_members(self) -> bool {
         self == Self::TitleSentences
     }
 
-    /// How its documents get their ids.
+    /// Returns how its documents get their ids.
     pub fn document_ids(self) -> Rule {
         match self {
             Self::Flashrag | Self::MultihopRag | Self::Beir => Rule::Unique,
@@ -71,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// One question.
+    /// Reads one question.
     ///
     /// # Errors
     /// What the record lacks.
@@ -87,7 +89,7 @@ impl Layout {
         question.map_err(Fault::row)
     }
 
-    /// The documents of one record.
+    /// Reads the documents of one record.
     ///
     /// # Errors
     /// What the record lacks.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::field::{as_text, metadata, need_text, object, take_object, take_text, take_texts};
 
-/// One question; evidence names articles by title. Sources and URLs of the evidence stay in the metadata.
+/// Reads one question. Evidence names articles by title; its sources and URLs stay in the metadata.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
@@ -30,7 +30,7 @@ fn evidence(entry: &mut Map<String, Value>) -> Evidence {
     Evidence { document_id: None, title: take("title"), fact: take("fact") }
 }
 
-/// One article of the corpus, numbered by its place, as DeepSearch-RL's preparation does.
+/// Reads one article of the corpus. Ids are positions, as in DeepSearch-RL's preparation.
 pub(super) fn document(number: u64, record: Value) -> Result<Document, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());

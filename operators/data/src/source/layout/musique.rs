@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::context::Passage;
 use super::field::{as_text, metadata, need_text, object, take_object, take_text, take_texts};
 
-/// One question; its type is the number of hops (`2hop`), its evidence the supporting paragraphs.
+/// Reads one question. Its type is the number of hops (`2hop`), its evidence the supporting paragraphs.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "_id"]).unwrap_or_else(|| number.to_string());
@@ -49,7 +49,7 @@ fn evidence(paragraphs: &[Value], steps: &[Value]) -> Vec<Evidence> {
     evidence
 }
 
-/// The paragraphs of one question: all of them in the original layout, the supporting ones in FlashRAG's.
+/// Reads the paragraphs of one question: all of them in the original layout, the supporting ones in FlashRAG's.
 pub(super) fn documents(record: &Value) -> Result<Vec<Document>, String> {
     let inner = record.get("metadata").unwrap_or(record);
     if let Some(paragraphs) = record.get("paragraphs").or_else(|| inner.get("paragraphs")) {

@@ -1,12 +1,12 @@
-//! Open questions with their answers and nothing else: Bamboogle (Press et al. 2023), NQ-open (Lee et al. 2019),
-//! R1-Searcher's training and evaluation sets.
+//! Open questions with answers only: Bamboogle (Press et al. 2023), NQ-open (Lee et al. 2019), R1-Searcher's training
+//! and evaluation sets.
 
 use searchmill_schemas::Question;
 use serde_json::Value;
 
 use super::field::{metadata, need_text, object, take_text, take_texts};
 
-/// One question, numbered by its `idx` or by its place in the file.
+/// Reads one question, numbered by its `idx` or by its position in the file.
 pub(super) fn question(number: u64, record: Value) -> Result<Question, String> {
     let mut fields = object(record)?;
     let id = take_text(&mut fields, &["id", "idx"]).unwrap_or_else(|| number.to_string());

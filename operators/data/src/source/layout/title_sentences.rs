@@ -1,4 +1,4 @@
-//! A corpus as one object, `{title: [sentence, …]}`, as HippoRAG keeps HotpotQA's.
+//! A corpus as one object `{title: [sentence, …]}`, the format of HippoRAG's HotpotQA corpus.
 
 use searchmill_schemas::Document;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::context::Passage;
 use super::field::as_text;
 
-/// The document of one member.
+/// Reads the document of one member.
 pub(super) fn documents(record: &Value) -> Result<Vec<Document>, String> {
     record.as_object().into_iter().flatten().map(|(title, body)| document(title, body)).collect()
 }
