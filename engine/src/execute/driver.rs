@@ -212,7 +212,7 @@ impl Driver {
         }
         let node = &self.plan.nodes()[place];
         let context = self.context(node);
-        match tokio::task::block_in_place(|| node.operator.fetch(&context)) {
+        match tokio::task::block_in_place(|| node.operator.declaration.fetch(&context)) {
             Ok(()) => self.decided(place, look),
             Err(error) => Ok(Decision::Unfetched(error)),
         }
@@ -286,7 +286,7 @@ impl Driver {
         if !node.outputs.values().any(|port| matches!(port, crate::operator::PortType::Tree(_))) {
             return Ok(None);
         }
-        if !node.operator.destinations().is_empty() && !self.options.deliver_anyway {
+        if !node.operator.declaration.destinations().is_empty() && !self.options.deliver_anyway {
             let (known, keys) = (&self.known, &self.keys);
             let (plan, store, directory) = (&self.plan, &self.store, &self.options.directory);
             if let Some(why) = (Account { plan, known, keys, store, directory }).held_back(place) {

@@ -120,7 +120,7 @@ fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
 fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
     let node = job.node();
     let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
-    let dear = learns || node.entry.effect == Effect::External;
+    let dear = learns || node.operator.declaration.effect == Effect::External;
     let begun = Instant::now();
     for (place, input) in job.inputs.iter().enumerate() {
         let state = if dear { job.store.intact(&input.id)? } else { job.store.intact_once(&input.id)? };
@@ -167,7 +167,7 @@ fn compute(
     if !job.recall {
         checkpoint.remove()?;
     }
-    let asks_rows = node.operator.rows().is_some();
+    let asks_rows = node.operator.declaration.rows.is_some();
     let row_base = job.parts.row_base(node);
     if asks_rows && !job.recall && job.store.raise_floor(&row_base, &key, job.calls.as_deref(), job.started)? {
         progress.log("goes on from the forced run that was cut off");
@@ -182,14 +182,14 @@ fn compute(
     let parts = ContextParts { checkpoint: checkpoint.clone(), pieces: watched, sources: seen, ..parts };
     // Budget and limits of endpoints are this process's: who asks one stays here.
     let asks = job.session.limiter.is_some();
-    let runs_programs = node.operator.runs_programs();
+    let runs_programs = node.operator.declaration.runs_programs;
     let program = if asks { None } else { job.options.workers.program(&node.spec.resources, runs_programs)? };
     let ran = match program {
         Some(program) => run_in_worker(job, key, &parts, program),
         None => run_here(job, parts, progress),
     };
     // Before anything is recorded, and before a failure counts that may come from half a file.
-    unchanged(job.parts.seen(), node.operator.as_ref(), &job.options.directory)?;
+    unchanged(job.parts.seen(), &node.operator, &job.options.directory)?;
     let mut ran = ran?;
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, key, preimage, &mut ran, start);
@@ -218,7 +218,7 @@ fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> 
         .with_limit(job.limit())
         .with_redactor(job.session.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
-    let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
+    let rows = match run_kernel(&node.operator, &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
         other => other?,
@@ -231,7 +231,7 @@ fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> 
 
 fn node_result(job: &NodeJob, key: NodeKey, preimage: serde_json::Value, ran: &mut Ran, start: Instant) -> NodeResult {
     let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
-    let declared = Computed::declared(job.node().operator.repeatability());
+    let declared = Computed::declared(job.node().operator.declaration.repeatability);
     let computed = Some(declared.and(ran.computed.clone()));
     NodeResult {
         key,
@@ -261,7 +261,7 @@ fn origin(job: &NodeJob) -> Origin {
     Origin {
         node: node.id().to_owned(),
         pipeline: job.plan.name().to_owned(),
-        params: node.operator.params(),
+        params: node.operator.params.clone(),
         directory: job.options.directory.display().to_string(),
         sources: job.parts.files(),
         computed: None,

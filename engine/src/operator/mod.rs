@@ -3,6 +3,8 @@
 mod calls;
 mod context;
 mod contract;
+mod declaration;
+mod deliver;
 mod error;
 mod failure;
 mod rate_limiter;
@@ -27,7 +29,9 @@ pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
     SecretLookup, http_client,
 };
-pub use contract::{Example, MANIFEST_ENDING, Operator};
+pub use contract::{Example, Operator};
+pub use declaration::Declaration;
+pub use deliver::{Deliver, MANIFEST_ENDING};
 pub use endpoint_session::{Begun, CallJournal, EndpointSession, KeptCall, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials};
 pub use failure::{FailureKind, RowFailure};
