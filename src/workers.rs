@@ -51,7 +51,7 @@ pub(crate) fn check(
     let lacking = |place: &usize| {
         let node = &plan.nodes()[*place];
         let resources = &node.spec.resources;
-        !workers.suffice(resources) || !workers.reach(resources, node.operator.runs_programs())
+        !workers.suffice(resources) || !workers.reach(resources, node.operator.declaration.runs_programs)
     };
     let lacking: Vec<usize> = selected.iter().copied().filter(lacking).collect();
     let lacking = not_known(plan, store, request, lacking)?;

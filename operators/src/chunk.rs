@@ -1,13 +1,14 @@
 //! `chunk`: cuts documents into the pieces that are indexed and retrieved.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder};
 use schemars::JsonSchema;
 use searchmill_data::hub::{Hub, HubModel};
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports, Source,
+    Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
+    Source,
 };
 use searchmill_schemas::{RecordKind, Reject, text_column, text_value};
 use searchmill_text::chunking::{
@@ -137,7 +138,6 @@ impl Operator for Chunk {
     type Params = ChunkParams;
     const NAME: &'static str = "chunk";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Cuts documents into chunks: recursively, by token windows or by sentences. Each chunk \
         knows its place in its document, and nothing of the text is lost.";
     const EXAMPLES: &'static [Example] = &[
@@ -155,30 +155,16 @@ impl Operator for Chunk {
         },
     ];
 
-    fn ports(_params: &ChunkParams) -> Ports {
-        Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to cut.").rows_out(
+    fn declare(params: &ChunkParams) -> Declaration {
+        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to cut.").rows_out(
             "chunks",
             RecordKind::Chunk,
             "The pieces, document by document, in the order of the text.",
-        )
-    }
-
-    fn check(params: &ChunkParams) -> Vec<ParamIssue> {
-        issues(params)
-    }
-
-    fn sources(params: &ChunkParams, _directory: &Path) -> Vec<Source> {
-        match &params.count {
-            Count::Tokenizer(path) => vec![path.source()],
-            Count::Words | Count::Characters => Vec::new(),
-        }
-    }
-
-    fn fetch(params: &ChunkParams, context: &Context) -> Result<(), OperatorError> {
-        match &params.count {
-            Count::Tokenizer(path) => path.file(context).map(drop),
-            Count::Words | Count::Characters => Ok(()),
-        }
+        );
+        let declaration = Declaration::pure(ports).issues(issues(params));
+        let Count::Tokenizer(path) = &params.count else { return declaration };
+        let (read, fetched) = (path.clone(), path.clone());
+        declaration.reads(move |_| vec![read.source()]).fetches(move |context| fetched.file(context).map(drop))
     }
 
     fn open(params: &ChunkParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

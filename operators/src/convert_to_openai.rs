@@ -1,7 +1,7 @@
 //! `convert-to-openai`: rollouts to OpenAI's chat fine-tuning layout.
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::kernel::{converter, ports};
@@ -24,7 +24,6 @@ impl Operator for ConvertToOpenai {
     type Params = ConvertToOpenaiParams;
     const NAME: &'static str = "convert-to-openai";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes training rows of rollouts in OpenAI's chat fine-tuning layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "openai: {op: convert-to-openai, from: balanced}" },
@@ -34,8 +33,8 @@ impl Operator for ConvertToOpenai {
         },
     ];
 
-    fn ports(_params: &ConvertToOpenaiParams) -> Ports {
-        ports()
+    fn declare(_params: &ConvertToOpenaiParams) -> Declaration {
+        Declaration::pure(ports())
     }
 
     fn open(params: &ConvertToOpenaiParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

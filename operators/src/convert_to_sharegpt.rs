@@ -1,7 +1,7 @@
 //! `convert-to-sharegpt`: rollouts to the ShareGPT layout.
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::kernel::{converter, ports};
@@ -25,7 +25,6 @@ impl Operator for ConvertToSharegpt {
     type Params = ConvertToSharegptParams;
     const NAME: &'static str = "convert-to-sharegpt";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes training rows of rollouts in the ShareGPT layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "sharegpt: {op: convert-to-sharegpt, from: balanced}" },
@@ -35,8 +34,8 @@ impl Operator for ConvertToSharegpt {
         },
     ];
 
-    fn ports(_params: &ConvertToSharegptParams) -> Ports {
-        ports()
+    fn declare(_params: &ConvertToSharegptParams) -> Declaration {
+        Declaration::pure(ports())
     }
 
     fn open(params: &ConvertToSharegptParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -1,7 +1,7 @@
 //! `convert-to-swift`: rollouts to ms-swift's agent layout.
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::hermes::Template;
@@ -32,7 +32,6 @@ impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes ms-swift training rows of rollouts.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
@@ -42,8 +41,8 @@ impl Operator for ConvertToSwift {
         },
     ];
 
-    fn ports(_params: &ConvertToSwiftParams) -> Ports {
-        ports()
+    fn declare(_params: &ConvertToSwiftParams) -> Declaration {
+        Declaration::pure(ports())
     }
 
     fn open(params: &ConvertToSwiftParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -1,7 +1,7 @@
 //! `convert-to-trl`: rollouts to TRL's conversational layout.
 
 use schemars::JsonSchema;
-use searchmill_engine::operator::{Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Ports};
+use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
 use serde::{Deserialize, Serialize};
 
 use crate::conversion::kernel::{converter, ports};
@@ -25,15 +25,14 @@ impl Operator for ConvertToTrl {
     type Params = ConvertToTrlParams;
     const NAME: &'static str = "convert-to-trl";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes training rows of rollouts in TRL's conversational layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "trl: {op: convert-to-trl, from: balanced}" },
         Example { title: "With reasoning", yaml: "trl: {op: convert-to-trl, from: balanced, with: {thinking: true}}" },
     ];
 
-    fn ports(_params: &ConvertToTrlParams) -> Ports {
-        ports()
+    fn declare(_params: &ConvertToTrlParams) -> Declaration {
+        Declaration::pure(ports())
     }
 
     fn open(params: &ConvertToTrlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -5,7 +5,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::json::ReaderBuilder;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, Outputs,
+    BlockingKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports,
 };
 use searchmill_schemas::{Question, RecordKind, Reject, from_batch};
@@ -50,7 +50,6 @@ impl Operator for ConvertToVerl {
     type Params = ConvertToVerlParams;
     const NAME: &'static str = "convert-to-verl";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes rows of questions for RL trainers of the verl family.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -63,19 +62,13 @@ impl Operator for ConvertToVerl {
         },
     ];
 
-    fn ports(_params: &ConvertToVerlParams) -> Ports {
-        Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers").rows_out(
+    fn declare(params: &ConvertToVerlParams) -> Declaration {
+        let ports = Ports::new().rows_in(QUESTIONS, &[RecordKind::Question], "questions with golden answers").rows_out(
             ROWS,
             RecordKind::Table,
             "rows in the trainer's layout",
-        )
-    }
-
-    fn check(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
-        let missing = params.data_source.is_none() && params.layout != Layout::Research;
-        let issue = ParamIssue::new("data_source", "this layout needs the name of the data set")
-            .with_help("one of nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own");
-        missing.then_some(issue).into_iter().collect()
+        );
+        Declaration::pure(ports).issues(issues(params))
     }
 
     fn open(params: &ConvertToVerlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -86,6 +79,14 @@ impl Operator for ConvertToVerl {
         };
         Ok(Kernel::Blocking(Box::new(VerlKernel { layout: params.layout, labels })))
     }
+}
+
+fn issues(params: &ConvertToVerlParams) -> Vec<ParamIssue> {
+    let missing = params.data_source.is_none() && params.layout != Layout::Research;
+    let issue = ParamIssue::new("data_source", "this layout needs the name of the data set").with_help(
+        "one of nq, triviaqa, popqa, hotpotqa, 2wikimultihopqa, musique, bamboogle, or one with a reward of your own",
+    );
+    missing.then_some(issue).into_iter().collect()
 }
 
 struct VerlKernel {

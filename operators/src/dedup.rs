@@ -11,8 +11,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
-    QueryOutput,
+    Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
+    QueryKernel, QueryOutput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,6 @@ impl Operator for Dedup {
     type Params = DedupParams;
     const NAME: &'static str = "dedup";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Keeps one row for each key.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -64,21 +63,22 @@ impl Operator for Dedup {
         },
     ];
 
-    fn ports(_params: &DedupParams) -> Ports {
-        Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row for each key")
-    }
-
-    fn check(params: &DedupParams) -> Vec<ParamIssue> {
-        if params.by.is_empty() {
-            return vec![ParamIssue::new("by", "name at least one column")];
-        }
-        let keys = params.by.iter().enumerate();
-        keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect()
+    fn declare(params: &DedupParams) -> Declaration {
+        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row for each key");
+        Declaration::pure(ports).issues(issues(params))
     }
 
     fn open(params: &DedupParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Query(Box::new(DedupKernel { params: params.clone() })))
     }
+}
+
+fn issues(params: &DedupParams) -> Vec<ParamIssue> {
+    if params.by.is_empty() {
+        return vec![ParamIssue::new("by", "name at least one column")];
+    }
+    let keys = params.by.iter().enumerate();
+    keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect()
 }
 
 struct DedupKernel {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
-    Outputs, ParamIssue, Ports, TreeKind,
+    Accept, Arity, BlockingKernel, Context, Declaration, Example, InputArtifact, Inputs, Kernel, Operator,
+    OperatorError, Outputs, ParamIssue, Ports, TreeKind,
 };
 use searchmill_schemas::{Hit, Question, RecordKind, Reject, Trajectory, from_batch};
 use searchmill_text::baseline::{Baselines, Gold};
@@ -83,7 +83,6 @@ impl Operator for Evaluate {
     type Params = EvaluateParams;
     const NAME: &'static str = "evaluate";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Scores trajectories and ranked lists: answer and retrieval metrics with intervals, no-retrieval baselines, a report.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },
@@ -97,46 +96,8 @@ impl Operator for Evaluate {
         },
     ];
 
-    fn ports(_params: &Self::Params) -> Ports {
-        let rows = |kind| Accept::Rows(vec![kind]);
-        Ports::new()
-            .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Rollouts to score.")
-            .input_of(
-                "questions",
-                rows(RecordKind::Question),
-                Arity::Optional,
-                "The questions: needed for `hits` without trajectories; also tells which questions were never answered.",
-            )
-            .input_of("hits", rows(RecordKind::Hit), Arity::Optional, "Ranked lists, for the retrieval metrics.")
-            .input_of(
-                "rejects",
-                rows(RecordKind::Reject),
-                Arity::AnyNumber,
-                "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
-                 rollouts behind `trajectories`.",
-            )
-            .or_rejects_of("trajectories")
-            .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
-            .rows_out("metrics", RecordKind::Metric, METRICS)
-            .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
-    }
-
-    fn check(params: &Self::Params) -> Vec<ParamIssue> {
-        let mut issues = params.depth_issues();
-        if !(0.0..=1.0).contains(&params.success_threshold) {
-            issues.push(ParamIssue::new("success_threshold", "must be between 0 and 1"));
-        }
-        if !(params.confidence > 0.0 && params.confidence < 1.0) {
-            issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
-        }
-        if params.resamples > 1_000_000 {
-            issues.push(ParamIssue::new("resamples", "at most 1000000"));
-        }
-        let mut seen = BTreeSet::new();
-        if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
-            issues.push(ParamIssue::new(format!("group_by.{place}"), "is written twice"));
-        }
-        issues
+    fn declare(params: &Self::Params) -> Declaration {
+        Declaration::seeded(ports()).issues(issues(params))
     }
 
     fn open(params: &Self::Params, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
@@ -155,6 +116,48 @@ impl Operator for Evaluate {
         }
         Ok(Kernel::Blocking(Box::new(EvaluateKernel { params: params.clone() })))
     }
+}
+
+fn ports() -> Ports {
+    let rows = |kind| Accept::Rows(vec![kind]);
+    Ports::new()
+        .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Rollouts to score.")
+        .input_of(
+            "questions",
+            rows(RecordKind::Question),
+            Arity::Optional,
+            "The questions: needed for `hits` without trajectories; also tells which questions were never answered.",
+        )
+        .input_of("hits", rows(RecordKind::Hit), Arity::Optional, "Ranked lists, for the retrieval metrics.")
+        .input_of(
+            "rejects",
+            rows(RecordKind::Reject),
+            Arity::AnyNumber,
+            "Rollouts that failed: counted apart, never scored as wrong answers. Not given: the rejects of the \
+             rollouts behind `trajectories`.",
+        )
+        .or_rejects_of("trajectories")
+        .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
+        .rows_out("metrics", RecordKind::Metric, METRICS)
+        .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
+}
+
+fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
+    let mut issues = params.depth_issues();
+    if !(0.0..=1.0).contains(&params.success_threshold) {
+        issues.push(ParamIssue::new("success_threshold", "must be between 0 and 1"));
+    }
+    if !(params.confidence > 0.0 && params.confidence < 1.0) {
+        issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
+    }
+    if params.resamples > 1_000_000 {
+        issues.push(ParamIssue::new("resamples", "at most 1000000"));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
+        issues.push(ParamIssue::new(format!("group_by.{place}"), "is written twice"));
+    }
+    issues
 }
 
 struct EvaluateKernel {

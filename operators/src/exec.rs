@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use searchmill_data::program::{Command, Program, unseen, variable_issues, write_issues};
 use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
-    Accept, Arity, BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
+    Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     ParamIssue, Ports, Repeatability, Source,
 };
 use searchmill_schemas::{RecordKind, conform};
@@ -71,7 +71,6 @@ impl Operator for Exec {
     type Params = Params;
     const NAME: &'static str = "exec";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
         its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
         it prints to stderr is logged; an exit code other than 0 fails the node. The program must be deterministic.";
@@ -88,51 +87,43 @@ impl Operator for Exec {
         },
     ];
 
-    fn ports(params: &Params) -> Ports {
-        Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "what the program reads on stdin").rows_out(
-            "rows",
-            RecordKind::from(params.output),
-            "what the program writes to stdout",
-        )
-    }
-
-    fn check(params: &Params) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        if params.command.first().is_none_or(String::is_empty) {
-            let issue = ParamIssue::new("command", "names no program");
-            issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
-        }
-        issues.extend(variable_issues("environment", &params.environment));
-        issues.extend(write_issues("writes", &params.writes));
-        if shown(&params.params).len() > LONGEST_PARAMS {
-            let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
-            issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
-        }
-        issues
-    }
-
-    fn runs_programs(_params: &Params) -> bool {
-        true
-    }
-
-    /// As the program must be.
-    fn repeatability(_params: &Params) -> Repeatability {
-        Repeatability::Processor
-    }
-
-    fn sources(params: &Params, directory: &Path) -> Vec<Source> {
-        let mut sources: BTreeSet<Source> = params.files.iter().cloned().map(Source::Argument).collect();
-        sources.extend(params.words().sources(directory));
-        sources.into_iter().collect()
-    }
-
-    fn unseen(params: &Params) -> Option<String> {
-        Some(unseen(&params.words(), &params.environment))
+    fn declare(params: &Params) -> Declaration {
+        let ports = Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "what the program reads on stdin");
+        let ports = ports.rows_out("rows", RecordKind::from(params.output), "what the program writes to stdout");
+        let read = params.clone();
+        Declaration::seeded(ports)
+            .issues(issues(params))
+            // As the program must be.
+            .repeatability(Repeatability::Processor)
+            .runs_programs(true)
+            .reads(move |directory| sources(&read, directory))
+            .unseen(Some(unseen(&params.words(), &params.environment)))
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(Runner(params.clone()))))
     }
+}
+
+fn sources(params: &Params, directory: &Path) -> Vec<Source> {
+    let mut sources: BTreeSet<Source> = params.files.iter().cloned().map(Source::Argument).collect();
+    sources.extend(params.words().sources(directory));
+    sources.into_iter().collect()
+}
+
+fn issues(params: &Params) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if params.command.first().is_none_or(String::is_empty) {
+        let issue = ParamIssue::new("command", "names no program");
+        issues.push(issue.with_help("write the program and its arguments as a list: `[python3, script.py]`"));
+    }
+    issues.extend(variable_issues("environment", &params.environment));
+    issues.extend(write_issues("writes", &params.writes));
+    if shown(&params.params).len() > LONGEST_PARAMS {
+        let issue = ParamIssue::new("params", format!("are longer than {LONGEST_PARAMS} bytes as JSON"));
+        issues.push(issue.with_help("put the data into a file, name it in `files`, and pass its path"));
+    }
+    issues
 }
 
 impl Params {
@@ -375,7 +366,7 @@ mod tests {
         std::fs::write(&script, "pass").unwrap();
         let script = script.to_str().unwrap();
         let params = json!({"command": ["/bin/sh", script, "--fast"], "files": ["words.txt"]});
-        let sources = Exec::sources(&serde_json::from_value(params).unwrap(), folder.path());
+        let sources = Exec::declare(&serde_json::from_value(params).unwrap()).sources(folder.path());
         let of = |path: &str| sources.contains(&Source::Argument(path.to_owned()));
         assert!(of(script) && of("words.txt"), "{sources:?}");
         assert!(sources.contains(&Source::Program("/bin/sh".into())), "{sources:?}");

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
+    Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Ports, QueryInputs, QueryKernel,
     QueryOutput,
 };
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,6 @@ impl Operator for Filter {
     type Params = FilterParams;
     const NAME: &'static str = "filter";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Keeps the rows for which an SQL predicate holds.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -43,12 +42,10 @@ impl Operator for Filter {
         },
     ];
 
-    fn ports(_params: &FilterParams) -> Ports {
-        Ports::new().any_rows_in(ROWS, "rows to choose from").same_out(ROWS, ROWS, "rows for which `where` holds")
-    }
-
-    fn check(params: &FilterParams) -> Vec<ParamIssue> {
-        check_expression("where", &params.predicate).into_iter().collect()
+    fn declare(params: &FilterParams) -> Declaration {
+        let ports =
+            Ports::new().any_rows_in(ROWS, "rows to choose from").same_out(ROWS, ROWS, "rows for which `where` holds");
+        Declaration::pure(ports).issues(check_expression("where", &params.predicate))
     }
 
     fn open(params: &FilterParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -7,7 +7,7 @@ use arrow::compute::{filter_record_batch, not};
 use schemars::JsonSchema;
 use searchmill_agent::grounding::grounded;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
+    Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
 };
 use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 use searchmill_text::answer_metrics::answer_scores;
@@ -39,7 +39,6 @@ impl Operator for FilterByF1 {
     type Params = FilterByF1Params;
     const NAME: &'static str = "filter-by-f1";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Keeps the rollouts whose answer is right, and grounded where asked for.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "The success criterion of DeepSearch-RL", yaml: "good: {op: filter-by-f1, from: rollouts}" },
@@ -49,22 +48,23 @@ impl Operator for FilterByF1 {
         },
     ];
 
-    fn ports(_params: &FilterByF1Params) -> Ports {
-        Ports::new()
+    fn declare(params: &FilterByF1Params) -> Declaration {
+        let ports = Ports::new()
             .rows_in("trajectories", &[RecordKind::Trajectory], "rollouts")
             .rows_out("kept", RecordKind::Trajectory, "rollouts that pass")
-            .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not")
-    }
-
-    fn check(params: &FilterByF1Params) -> Vec<ParamIssue> {
-        let wrong = !(0.0..=1.0).contains(&params.threshold);
-        let message = format!("F1 is between 0 and 1, found {}", params.threshold);
-        wrong.then(|| ParamIssue::new("threshold", message)).into_iter().collect()
+            .rows_out("dropped", RecordKind::Trajectory, "rollouts that do not");
+        Declaration::pure(ports).issues(issues(params))
     }
 
     fn open(params: &FilterByF1Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Map(Arc::new(F1Filter { params: params.clone() })))
     }
+}
+
+fn issues(params: &FilterByF1Params) -> Vec<ParamIssue> {
+    let wrong = !(0.0..=1.0).contains(&params.threshold);
+    let message = format!("F1 is between 0 and 1, found {}", params.threshold);
+    wrong.then(|| ParamIssue::new("threshold", message)).into_iter().collect()
 }
 
 struct F1Filter {

@@ -10,7 +10,7 @@ use arrow::array::{RecordBatch, StringArray};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
 };
 use searchmill_schemas::{Document, Question, Record, RecordKind};
 use searchmill_world::{Draft, QuestionType, World, draft};
@@ -114,7 +114,6 @@ impl Operator for GenerateWorld {
     type Params = Params;
     const NAME: &'static str = "generate-world";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Invents a world of people, companies, cities, schools, works and awards, writes news \
         about it, and asks multi-hop questions whose answers and evidence are known. All names are made up, so no model \
         has read about them: answers must be retrieved. Data for tests, load tests and training, of any size, offline.";
@@ -134,39 +133,40 @@ impl Operator for GenerateWorld {
         },
     ];
 
-    fn ports(_params: &Params) -> Ports {
-        Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order").rows_out(
+    fn declare(params: &Params) -> Declaration {
+        let ports = Ports::new().rows_out("documents", RecordKind::Document, "the news, in random order").rows_out(
             "questions",
             RecordKind::Question,
             "questions with golden answers and the sentences that support them",
-        )
-    }
-
-    fn check(params: &Params) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        let mut demand = |holds: bool, path: &str, message: &str| {
-            if !holds {
-                issues.push(ParamIssue::new(path, message));
-            }
-        };
-        demand((100..=1_000_000).contains(&params.documents), "documents", "must be from 100 to 1,000,000");
-        demand(params.questions <= 1_000_000, "questions", "must be at most 1,000,000");
-        demand((1..=4).contains(&params.min_hops), "min_hops", "must be from 1 to 4");
-        demand((1..=4).contains(&params.max_hops), "max_hops", "must be from 1 to 4");
-        demand(params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`");
-        demand(params.distractors <= 8, "distractors", "must be at most 8");
-        for kind in QuestionType::ALL {
-            let share = params.question_types.of(kind);
-            let path = format!("question_types.{}", kind.name());
-            demand(share.is_finite() && share >= 0.0, &path, "must be a number from 0 up");
-        }
-        demand(params.question_types.sum() > 0.0, "question_types", "one of the shares must be greater than 0");
-        issues
+        );
+        Declaration::seeded(ports).issues(issues(params))
     }
 
     fn open(params: &Params, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(Generator(params.clone()))))
     }
+}
+
+fn issues(params: &Params) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    let mut demand = |holds: bool, path: &str, message: &str| {
+        if !holds {
+            issues.push(ParamIssue::new(path, message));
+        }
+    };
+    demand((100..=1_000_000).contains(&params.documents), "documents", "must be from 100 to 1,000,000");
+    demand(params.questions <= 1_000_000, "questions", "must be at most 1,000,000");
+    demand((1..=4).contains(&params.min_hops), "min_hops", "must be from 1 to 4");
+    demand((1..=4).contains(&params.max_hops), "max_hops", "must be from 1 to 4");
+    demand(params.min_hops <= params.max_hops, "min_hops", "must not be greater than `max_hops`");
+    demand(params.distractors <= 8, "distractors", "must be at most 8");
+    for kind in QuestionType::ALL {
+        let share = params.question_types.of(kind);
+        let path = format!("question_types.{}", kind.name());
+        demand(share.is_finite() && share >= 0.0, &path, "must be a number from 0 up");
+    }
+    demand(params.question_types.sum() > 0.0, "question_types", "one of the shares must be greater than 0");
+    issues
 }
 
 struct Generator(Params);

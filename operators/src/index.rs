@@ -3,12 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
-
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
-    Repeatability, Source, TreeKind,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, TreeKind,
 };
 use searchmill_engine::operator::{allow_names, named_or_tagged};
 use searchmill_retrieval::{IndexKind, build};
@@ -33,7 +30,6 @@ impl Operator for Index {
     type Params = IndexParams;
     const NAME: &'static str = "index";
     const VERSION: u32 = 4;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Makes a search index of chunks: by words (BM25) or by vectors (dense).";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "BM25 over English text", yaml: "bm25: {op: index, from: chunks, with: {kind: bm25}}" },
@@ -51,34 +47,18 @@ impl Operator for Index {
         },
     ];
 
-    fn ports(_params: &IndexParams) -> Ports {
-        Ports::new()
+    fn declare(params: &IndexParams) -> Declaration {
+        let about = "The index, complete in itself: `retrieve` and `rollout` need nothing else.";
+        let ports = Ports::new()
             .rows_in("chunks", &[RecordKind::Chunk], "What is made searchable: each chunk's `contents`.")
-            .tree_out(
-                "index",
-                TreeKind::Index,
-                "The index, complete in itself: `retrieve` and `rollout` need nothing else.",
-            )
-    }
-
-    fn check(params: &IndexParams) -> Vec<ParamIssue> {
-        params.kind.check("kind")
-    }
-
-    fn uses_gpus(params: &IndexParams) -> bool {
-        params.kind.has_model()
-    }
-
-    fn repeatability(params: &IndexParams) -> Repeatability {
-        params.kind.repeatability()
-    }
-
-    fn sources(params: &IndexParams, directory: &Path) -> Vec<Source> {
-        params.kind.sources(directory)
-    }
-
-    fn fetch(params: &IndexParams, context: &Context) -> Result<(), OperatorError> {
-        params.kind.fetch(context)
+            .tree_out("index", TreeKind::Index, about);
+        let (read, fetched) = (params.kind.clone(), params.kind.clone());
+        Declaration::pure(ports)
+            .issues(params.kind.check("kind"))
+            .repeatability(params.kind.repeatability())
+            .uses_gpus(params.kind.has_model())
+            .reads(move |directory| read.sources(directory))
+            .fetches(move |context| fetched.fetch(context))
     }
 
     fn open(params: &IndexParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

@@ -8,8 +8,8 @@ use std::path::Path;
 use arrow::array::{AsArray, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
-    Outputs, ParamIssue, Ports, TreeKind,
+    Accept, Arity, BlockingKernel, Context, Declaration, Example, InputArtifact, Inputs, Kernel, Operator,
+    OperatorError, Outputs, ParamIssue, Ports, TreeKind,
 };
 use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::initial::{phrases, tokenizer, weights};
@@ -101,7 +101,6 @@ impl Operator for InitModel {
     type Params = InitModelParams;
     const NAME: &'static str = "init-model";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str =
         "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
     const EXAMPLES: &'static [Example] = &[
@@ -115,42 +114,46 @@ impl Operator for InitModel {
         },
     ];
 
-    fn ports(_params: &InitModelParams) -> Ports {
-        let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
-        Ports::new()
-            .input_of(
-                "corpus",
-                Accept::Rows(kinds),
-                Arity::Many,
-                "Text that the tokenizer is trained on: rendered examples, chunks, documents, questions.",
-            )
-            .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
-    }
-
-    fn check(params: &InitModelParams) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        if params.vocab < tokenizer::FEWEST {
-            issues.push(ParamIssue::new("vocab", format!("must be at least {}", tokenizer::FEWEST)));
-        }
-        if !(params.deviation.is_finite() && params.deviation > 0.0) {
-            issues.push(ParamIssue::new("deviation", "must be greater than 0"));
-        }
-        if !(params.rope_theta.is_finite() && params.rope_theta > 1.0) {
-            issues.push(ParamIssue::new("rope_theta", "must be greater than 1"));
-        }
-        if params.whole_phrases.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
-            issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
-        }
-        let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
-        if let Err(problem) = problem {
-            issues.push(ParamIssue::new("", problem.message));
-        }
-        issues
+    fn declare(params: &InitModelParams) -> Declaration {
+        Declaration::seeded(ports()).issues(issues(params))
     }
 
     fn open(params: &InitModelParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(Birth(params.clone()))))
     }
+}
+
+fn ports() -> Ports {
+    let kinds = vec![RecordKind::Example, RecordKind::Chunk, RecordKind::Document, RecordKind::Question];
+    Ports::new()
+        .input_of(
+            "corpus",
+            Accept::Rows(kinds),
+            Arity::Many,
+            "Text that the tokenizer is trained on: rendered examples, chunks, documents, questions.",
+        )
+        .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
+}
+
+fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if params.vocab < tokenizer::FEWEST {
+        issues.push(ParamIssue::new("vocab", format!("must be at least {}", tokenizer::FEWEST)));
+    }
+    if !(params.deviation.is_finite() && params.deviation > 0.0) {
+        issues.push(ParamIssue::new("deviation", "must be greater than 0"));
+    }
+    if !(params.rope_theta.is_finite() && params.rope_theta > 1.0) {
+        issues.push(ParamIssue::new("rope_theta", "must be greater than 1"));
+    }
+    if params.whole_phrases.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+        issues.push(ParamIssue::new("whole_phrases", "must be above 0 and at most 1, or null"));
+    }
+    let problem = DecoderConfig::parse(config(params, params.vocab, 0, 0).to_string().as_bytes(), "the params");
+    if let Err(problem) = problem {
+        issues.push(ParamIssue::new("", problem.message));
+    }
+    issues
 }
 
 /// `config.json`.
@@ -297,7 +300,7 @@ mod tests {
             (json!({"deviation": 0.0}), "greater than 0"),
             (json!({"head_dim": 15}), "even"),
         ] {
-            let issues = (entry.bind)(params).expect("params").check();
+            let issues = (entry.bind)(params).expect("params").declaration.issues;
             assert!(issues.iter().any(|issue| issue.message.contains(told)), "{issues:?}");
         }
     }

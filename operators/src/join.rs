@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
-    QueryOutput,
+    Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
+    QueryKernel, QueryOutput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,6 @@ impl Operator for Join {
     type Params = JoinParams;
     const NAME: &'static str = "join";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Joins the rows of two inputs that agree in key columns.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -89,32 +88,36 @@ impl Operator for Join {
         },
     ];
 
-    fn ports(params: &JoinParams) -> Ports {
-        let ports = Ports::new().any_rows_in(LEFT, "rows whose order is kept").any_rows_in(RIGHT, "rows to look up");
-        match params.kind {
-            Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
-            None => ports.same_out("rows", LEFT, "joined rows"),
-        }
-    }
-
-    fn check(params: &JoinParams) -> Vec<ParamIssue> {
-        let mut issues = Vec::new();
-        if params.on.is_empty() {
-            issues.push(ParamIssue::new("on", "name at least one key column"));
-        }
-        if params.right_keys().len() != params.on.len() {
-            let message = format!("{} columns, but `on` names {}", params.right_on.len(), params.on.len());
-            issues.push(ParamIssue::new("right_on", message));
-        }
-        if params.suffix.is_empty() {
-            issues.push(ParamIssue::new("suffix", "may not be empty: two columns would have one name"));
-        }
-        issues
+    fn declare(params: &JoinParams) -> Declaration {
+        Declaration::pure(ports(params)).issues(issues(params))
     }
 
     fn open(params: &JoinParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Query(Box::new(JoinKernel { params: params.clone() })))
     }
+}
+
+fn ports(params: &JoinParams) -> Ports {
+    let ports = Ports::new().any_rows_in(LEFT, "rows whose order is kept").any_rows_in(RIGHT, "rows to look up");
+    match params.kind {
+        Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
+        None => ports.same_out("rows", LEFT, "joined rows"),
+    }
+}
+
+fn issues(params: &JoinParams) -> Vec<ParamIssue> {
+    let mut issues = Vec::new();
+    if params.on.is_empty() {
+        issues.push(ParamIssue::new("on", "name at least one key column"));
+    }
+    if params.right_keys().len() != params.on.len() {
+        let message = format!("{} columns, but `on` names {}", params.right_on.len(), params.on.len());
+        issues.push(ParamIssue::new("right_on", message));
+    }
+    if params.suffix.is_empty() {
+        issues.push(ParamIssue::new("suffix", "may not be empty: two columns would have one name"));
+    }
+    issues
 }
 
 struct JoinKernel {

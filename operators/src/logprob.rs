@@ -1,7 +1,6 @@
 //! `logprob`: how probable a model finds given texts after rollouts.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Builder, Float64Array, ListBuilder, RecordBatch, StringArray, UInt32Array};
@@ -9,8 +8,8 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
-    OperatorError, ParamIssue, Ports, Repeatability, Source, TreeKind,
+    Accept, Arity, Context, Declaration, Example, FailureKind, Inputs, Kernel, MapKernel, MapOutput, Operator,
+    OperatorError, ParamIssue, Ports, Repeatability, TreeKind,
 };
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Message, ModelSource, Said, Scored, Scorer, parse_tools};
@@ -74,7 +73,6 @@ impl Operator for Logprob {
     type Params = LogprobParams;
     const NAME: &'static str = "logprob";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str =
         "Computes how probable a model finds the gold answer, or another text, after each rollout.";
     const EXAMPLES: &'static [Example] = &[
@@ -88,44 +86,14 @@ impl Operator for Logprob {
         },
     ];
 
-    fn ports(params: &LogprobParams) -> Ports {
-        let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
-        Ports::new()
-            .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
-            .input_of(
-                "model",
-                Accept::Tree(TreeKind::Model),
-                arity,
-                "The model, and an adapter for it if there is one, in any order.",
-            )
-            .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the columns of the log-probabilities.")
-    }
-
-    fn check(params: &LogprobParams) -> Vec<ParamIssue> {
-        let mut issues = params.source().check("");
-        for issue in &mut issues {
-            issue.path = issue.path.trim_start_matches('.').to_owned();
-        }
-        if params.context == Some(0) {
-            issues.push(ParamIssue::new("context", "must be at least 1"));
-        }
-        issues
-    }
-
-    fn uses_gpus(_params: &LogprobParams) -> bool {
-        true
-    }
-
-    fn repeatability(_params: &LogprobParams) -> Repeatability {
-        Repeatability::Processor
-    }
-
-    fn sources(params: &LogprobParams, directory: &Path) -> Vec<Source> {
-        params.source().sources(directory)
-    }
-
-    fn fetch(params: &LogprobParams, context: &Context) -> Result<(), OperatorError> {
-        params.source().fetch(context)
+    fn declare(params: &LogprobParams) -> Declaration {
+        let (read, fetched) = (params.source(), params.source());
+        Declaration::pure(ports(params))
+            .issues(issues(params))
+            .repeatability(Repeatability::Processor)
+            .uses_gpus(true)
+            .reads(move |directory| read.sources(directory))
+            .fetches(move |context| fetched.fetch(context))
     }
 
     fn open(params: &LogprobParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -135,6 +103,30 @@ impl Operator for Logprob {
         let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory(), &compute)?;
         Ok(Kernel::Map(Arc::new(LogprobKernel { scorer, params: params.clone() })))
     }
+}
+
+fn ports(params: &LogprobParams) -> Ports {
+    let arity = if params.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+    Ports::new()
+        .rows_in("trajectories", &[RecordKind::Trajectory], "Rollouts.")
+        .input_of(
+            "model",
+            Accept::Tree(TreeKind::Model),
+            arity,
+            "The model, and an adapter for it if there is one, in any order.",
+        )
+        .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the columns of the log-probabilities.")
+}
+
+fn issues(params: &LogprobParams) -> Vec<ParamIssue> {
+    let mut issues = params.source().check("");
+    for issue in &mut issues {
+        issue.path = issue.path.trim_start_matches('.').to_owned();
+    }
+    if params.context == Some(0) {
+        issues.push(ParamIssue::new("context", "must be at least 1"));
+    }
+    issues
 }
 
 struct LogprobKernel {

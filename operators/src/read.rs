@@ -1,7 +1,6 @@
 //! `read`: rows from files, object stores, HTTP servers and the Hugging Face Hub.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
@@ -22,7 +21,7 @@ use searchmill_data::source::shape::{Shape, Widen};
 use searchmill_data::source::stream;
 use searchmill_data::source::table::{self, Splitting};
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     Repeatability, Source,
 };
 use searchmill_engine::plan::nearest;
@@ -101,7 +100,6 @@ impl Operator for Read {
     type Params = ReadParams;
     const NAME: &'static str = "read";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Reads rows from files, object stores, HTTP servers and the Hugging Face Hub.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -122,36 +120,17 @@ impl Operator for Read {
         },
     ];
 
-    fn ports(params: &ReadParams) -> Ports {
-        Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files")
-    }
-
-    fn check(params: &ReadParams) -> Vec<ParamIssue> {
-        let mut issues = check_paths(&params.path);
-        issues.extend(check_layout(params));
-        issues.extend(check_columns(params));
-        if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
-            let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
-            issues.push(ParamIssue::new("id_prefix", message));
-        }
-        if params.limit == Some(0) {
-            issues.push(ParamIssue::new("limit", "a limit of 0 reads nothing"));
-        }
-        issues
-    }
-
-    fn sources(params: &ReadParams, _directory: &Path) -> Vec<Source> {
-        params.path.list().iter().map(|path| location::source(path)).collect()
-    }
-
-    fn retries(params: &ReadParams) -> bool {
-        params.path.list().iter().any(|path| location::scheme(path) == Some("hf"))
-    }
-
-    fn repeatability(params: &ReadParams) -> Repeatability {
+    fn declare(params: &ReadParams) -> Declaration {
+        let ports = Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files");
+        let paths = params.path.list();
+        let sources: Vec<Source> = paths.iter().map(|path| location::source(path)).collect();
         // What stands behind an address may change.
-        let remote = params.path.list().iter().any(|path| location::source(path).is_remote());
-        if remote { Repeatability::Not } else { Repeatability::Everywhere }
+        let remote = sources.iter().any(Source::is_remote);
+        Declaration::pure(ports)
+            .issues(issues(params))
+            .repeatability(if remote { Repeatability::Not } else { Repeatability::Everywhere })
+            .reads(move |_| sources.clone())
+            .retries(paths.iter().any(|path| location::scheme(path) == Some("hf")))
     }
 
     fn open(params: &ReadParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
@@ -161,6 +140,20 @@ impl Operator for Read {
         }
         Ok(Kernel::Blocking(Box::new(ReadKernel { params: params.clone(), files })))
     }
+}
+
+fn issues(params: &ReadParams) -> Vec<ParamIssue> {
+    let mut issues = check_paths(&params.path);
+    issues.extend(check_layout(params));
+    issues.extend(check_columns(params));
+    if params.id_prefix.is_some() && RecordKind::from(params.kind).id_column().is_none() {
+        let message = format!("{} rows have no ids of their own", RecordKind::from(params.kind));
+        issues.push(ParamIssue::new("id_prefix", message));
+    }
+    if params.limit == Some(0) {
+        issues.push(ParamIssue::new("limit", "a limit of 0 reads nothing"));
+    }
+    issues
 }
 
 fn check_paths(paths: &Paths) -> Vec<ParamIssue> {

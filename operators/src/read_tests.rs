@@ -355,7 +355,7 @@ fn the_examples_bind() {
             let node = node.as_object().unwrap().values().next().unwrap();
             assert_eq!(node["op"], entry.name);
             let bound = (entry.bind)(node["with"].clone()).map_err(|issue| issue.message).unwrap();
-            assert_eq!(bound.check(), [], "{}", example.title);
+            assert_eq!(bound.declaration.issues, [], "{}", example.title);
         }
     }
 }

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     RowsInput,
 };
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,6 @@ impl Operator for Rebalance {
     type Params = RebalanceParams;
     const NAME: &'static str = "rebalance";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Balances rows by group: leaves some out, repeats others.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -85,26 +84,28 @@ impl Operator for Rebalance {
         },
     ];
 
-    fn ports(_params: &RebalanceParams) -> Ports {
-        Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order")
-    }
-
-    fn check(params: &RebalanceParams) -> Vec<ParamIssue> {
-        let keys = params.by.iter().enumerate();
-        let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
-        if params.by.is_empty() {
-            issues.push(ParamIssue::new("by", "name at least one column"));
-        }
-        if params.max_repeats == 0 {
-            issues.push(ParamIssue::new("max_repeats", "must be at least 1"));
-        }
-        issues.extend(check_mode(&params.mode));
-        issues
+    fn declare(params: &RebalanceParams) -> Declaration {
+        let ports =
+            Ports::new().any_rows_in(ROWS, "rows to balance").same_out(ROWS, ROWS, "balanced rows, in input order");
+        Declaration::seeded(ports).issues(issues(params))
     }
 
     fn open(params: &RebalanceParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(RebalanceKernel { params: params.clone(), seed: context.seed() })))
     }
+}
+
+fn issues(params: &RebalanceParams) -> Vec<ParamIssue> {
+    let keys = params.by.iter().enumerate();
+    let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+    if params.by.is_empty() {
+        issues.push(ParamIssue::new("by", "name at least one column"));
+    }
+    if params.max_repeats == 0 {
+        issues.push(ParamIssue::new("max_repeats", "must be at least 1"));
+    }
+    issues.extend(check_mode(&params.mode));
+    issues
 }
 
 fn check_mode(mode: &Mode) -> Vec<ParamIssue> {

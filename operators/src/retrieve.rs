@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Accept, Arity, Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue,
-    Ports, TreeKind,
+    Accept, Arity, Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, Ports,
+    TreeKind,
 };
 use searchmill_engine::operator::{allow_names, named_or_tagged};
 use searchmill_retrieval::{Found, Fusion, Search, SearchSettings, default_pool, default_top_k};
@@ -50,7 +50,6 @@ impl Operator for Retrieve {
     type Params = RetrieveParams;
     const NAME: &'static str = "retrieve";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Searches one or more indexes for each question and fuses their rankings.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -67,20 +66,13 @@ impl Operator for Retrieve {
         },
     ];
 
-    fn ports(_params: &RetrieveParams) -> Ports {
-        Ports::new()
+    fn declare(params: &RetrieveParams) -> Declaration {
+        let ports = Ports::new()
             .rows_in("questions", &[RecordKind::Question], "What is searched for.")
             .input_of("search", Accept::Tree(TreeKind::Index), Arity::Many, "The indexes; their order breaks ties.")
-            .rows_out("hits", RecordKind::Hit, "The hits of each question, best first.")
-    }
-
-    fn check(params: &RetrieveParams) -> Vec<ParamIssue> {
-        params.settings().check("")
-    }
-
-    /// The encoders of its indexes, for the queries.
-    fn uses_gpus(_params: &RetrieveParams) -> bool {
-        true
+            .rows_out("hits", RecordKind::Hit, "The hits of each question, best first.");
+        // The encoders of its indexes, for the queries.
+        Declaration::pure(ports).issues(params.settings().check("")).uses_gpus(true)
     }
 
     fn open(params: &RetrieveParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {

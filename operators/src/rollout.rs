@@ -1,6 +1,5 @@
 //! `rollout`: lets a policy answer questions with a search tool, and records everything that was said.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -17,8 +16,8 @@ use searchmill_agent::protocol::tool_call::ToolCallProtocol;
 use searchmill_agent::recheck::RolloutRecheck;
 use searchmill_agent::tool::Searcher;
 use searchmill_engine::operator::{
-    Accept, Arity, AsyncMapKernel, Context, Effect, EndpointUse, Example, FailureKind, Inputs, Kernel, Operator,
-    OperatorError, ParamIssue, Ports, Recheck, Repeatability, RowFailure, RowOutput, RowShape, Source, TreeKind,
+    Accept, Arity, AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
+    ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, Source, TreeKind,
 };
 use searchmill_retrieval::{Search, SearchSettings};
 use searchmill_schemas::{Question, RecordKind, from_batch, to_batch};
@@ -84,8 +83,6 @@ impl Operator for Rollout {
     type Params = RolloutParams;
     const NAME: &'static str = "rollout";
     const VERSION: u32 = 3;
-    const EFFECT: Effect = Effect::External;
-    const OUTSIDE: Option<&'static str> = Some("endpoint");
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -106,68 +103,27 @@ impl Operator for Rollout {
         },
     ];
 
-    fn ports(params: &RolloutParams) -> Ports {
-        let mut ports = Ports::new().rows_in("questions", &[RecordKind::Question], "Questions to answer.").input_of(
-            "search",
-            Accept::Tree(TreeKind::Index),
-            Arity::AnyNumber,
-            "Indexes behind the search tool; without any there is no tool (closed book).",
-        );
-        if let PolicyParams::Model(model) = &params.policy {
-            let arity = if model.model.is_some() { Arity::AnyNumber } else { Arity::Many };
-            let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
-            ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
-        }
-        ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
-    }
-
-    fn check(params: &RolloutParams) -> Vec<ParamIssue> {
-        let mut issues = params.policy.check();
-        issues.extend(params.search.check("search."));
-        let counts = [("samples", params.samples), ("max_turns", params.max_turns)];
-        let zero = counts.iter().filter(|(_, count)| *count == 0);
-        issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
-        if !is_tool_name(&params.tool_name) {
-            let message = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
-            issues.push(ParamIssue::new("tool_name", message));
-        }
-        issues
-    }
-
-    /// The model, or the encoders of the indexes that it searches.
-    fn uses_gpus(_params: &RolloutParams) -> bool {
-        true
-    }
-
-    fn repeatability(params: &RolloutParams) -> Repeatability {
-        params.policy.repeatability()
-    }
-
-    fn endpoint(params: &RolloutParams) -> Option<EndpointUse> {
+    fn declare(params: &RolloutParams) -> Declaration {
+        let rechecked = params.clone();
+        let declaration = Declaration::external(ports(params))
+            .issues(issues(params))
+            .repeatability(params.policy.repeatability())
+            // The model, or the encoders of the indexes that it searches.
+            .uses_gpus(true)
+            .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
+            .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
         match &params.policy {
-            PolicyParams::Endpoint(endpoint) => Some(endpoint.endpoint()),
-            _ => None,
-        }
-    }
-
-    fn rows(params: &RolloutParams) -> Option<RowShape> {
-        Some(RowShape { columns: columns(&params.policy), samples: params.samples })
-    }
-
-    fn fetch(params: &RolloutParams, context: &Context) -> Result<(), OperatorError> {
-        match &params.policy {
-            PolicyParams::Model(model) => model.source().fetch(context),
-            PolicyParams::Endpoint(_) | PolicyParams::Evidence(_) => Ok(()),
-        }
-    }
-
-    fn sources(params: &RolloutParams, directory: &Path) -> Vec<Source> {
-        match &params.policy {
-            PolicyParams::Endpoint(endpoint) if endpoint.identify_by_url => {
-                vec![Source::Identity(endpoint.address().to_owned())]
+            PolicyParams::Endpoint(endpoint) => {
+                let identity = endpoint.identify_by_url.then(|| Source::Identity(endpoint.address().to_owned()));
+                declaration.endpoint(Some(endpoint.endpoint())).reads(move |_| identity.iter().cloned().collect())
             }
-            PolicyParams::Model(model) => model.source().sources(directory),
-            _ => Vec::new(),
+            PolicyParams::Model(model) => {
+                let (read, fetched) = (model.source(), model.source());
+                declaration
+                    .reads(move |directory| read.sources(directory))
+                    .fetches(move |context| fetched.fetch(context))
+            }
+            PolicyParams::Evidence(_) => declaration,
         }
     }
 
@@ -181,19 +137,44 @@ impl Operator for Rollout {
         let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples, columns };
         Ok(Kernel::AsyncMap(Arc::new(kernel)))
     }
+}
 
-    fn recheck(
-        params: &RolloutParams,
-        inputs: &Inputs,
-        context: &Context,
-    ) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
-        let trees = inputs.trees("search");
-        let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };
-        let questions = inputs.rows("questions")?.read_all::<Question>()?;
-        let questions = questions.into_iter().map(|question| (question.id.clone(), question)).collect();
-        let (protocol, max_searches) = (protocol(params, search.is_some()), params.max_searches);
-        Ok(Some(Box::new(RolloutRecheck { protocol, search, max_searches, questions })))
+/// Opens the check of recorded rollouts: searches are run again, and prompts and rewards derived again.
+fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Box<dyn Recheck>, OperatorError> {
+    let trees = inputs.trees("search");
+    let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };
+    let questions = inputs.rows("questions")?.read_all::<Question>()?;
+    let questions = questions.into_iter().map(|question| (question.id.clone(), question)).collect();
+    let (protocol, max_searches) = (protocol(params, search.is_some()), params.max_searches);
+    Ok(Box::new(RolloutRecheck { protocol, search, max_searches, questions }))
+}
+
+fn ports(params: &RolloutParams) -> Ports {
+    let mut ports = Ports::new().rows_in("questions", &[RecordKind::Question], "Questions to answer.").input_of(
+        "search",
+        Accept::Tree(TreeKind::Index),
+        Arity::AnyNumber,
+        "Indexes behind the search tool; without any there is no tool (closed book).",
+    );
+    if let PolicyParams::Model(model) = &params.policy {
+        let arity = if model.model.is_some() { Arity::AnyNumber } else { Arity::Many };
+        let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
+        ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
     }
+    ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
+}
+
+fn issues(params: &RolloutParams) -> Vec<ParamIssue> {
+    let mut issues = params.policy.check();
+    issues.extend(params.search.check("search."));
+    let counts = [("samples", params.samples), ("max_turns", params.max_turns)];
+    let zero = counts.iter().filter(|(_, count)| *count == 0);
+    issues.extend(zero.map(|(name, _)| ParamIssue::new(*name, "must be at least 1")));
+    if !is_tool_name(&params.tool_name) {
+        let message = "must be 1 to 64 letters, digits, `_` or `-`, as the chat API demands";
+        issues.push(ParamIssue::new("tool_name", message));
+    }
+    issues
 }
 
 fn is_tool_name(name: &str) -> bool {

@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs, QueryKernel,
-    QueryOutput,
+    Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
+    QueryKernel, QueryOutput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,6 @@ impl Operator for Sample {
     type Params = SampleParams;
     const NAME: &'static str = "sample";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Keeps a seeded random part of the rows.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "500 questions", yaml: "few: {op: sample, from: train, with: {n: 500}}" },
@@ -51,27 +50,29 @@ impl Operator for Sample {
         },
     ];
 
-    fn ports(_params: &SampleParams) -> Ports {
-        Ports::new().any_rows_in(ROWS, "rows to draw from").same_out(ROWS, ROWS, "rows drawn, in input order")
-    }
-
-    fn check(params: &SampleParams) -> Vec<ParamIssue> {
-        let keys = params.by.iter().enumerate();
-        let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
-        match (params.n, params.fraction) {
-            (None, None) => issues.push(ParamIssue::new("n", "give `n` (rows) or `fraction` (0 to 1)")),
-            (Some(_), Some(_)) => issues.push(ParamIssue::new("fraction", "give either `n` or `fraction`, not both")),
-            (None, Some(part)) if !(0.0..=1.0).contains(&part) => {
-                issues.push(ParamIssue::new("fraction", format!("must be between 0 and 1, found {part}")));
-            }
-            _ => {}
-        }
-        issues
+    fn declare(params: &SampleParams) -> Declaration {
+        let ports =
+            Ports::new().any_rows_in(ROWS, "rows to draw from").same_out(ROWS, ROWS, "rows drawn, in input order");
+        Declaration::seeded(ports).issues(issues(params))
     }
 
     fn open(params: &SampleParams, _inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Query(Box::new(SampleKernel { params: params.clone(), seed: context.seed() })))
     }
+}
+
+fn issues(params: &SampleParams) -> Vec<ParamIssue> {
+    let keys = params.by.iter().enumerate();
+    let mut issues: Vec<_> = keys.filter_map(|(place, text)| check_key(&format!("by.{place}"), text)).collect();
+    match (params.n, params.fraction) {
+        (None, None) => issues.push(ParamIssue::new("n", "give `n` (rows) or `fraction` (0 to 1)")),
+        (Some(_), Some(_)) => issues.push(ParamIssue::new("fraction", "give either `n` or `fraction`, not both")),
+        (None, Some(part)) if !(0.0..=1.0).contains(&part) => {
+            issues.push(ParamIssue::new("fraction", format!("must be between 0 and 1, found {part}")));
+        }
+        _ => {}
+    }
+    issues
 }
 
 struct SampleKernel {

@@ -10,7 +10,7 @@ use arrow::array::{Array, AsArray, BooleanArray, ListArray, RecordBatch, StringA
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::DataType;
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, ParamIssue, Ports,
     RowsInput,
 };
 
@@ -25,7 +25,6 @@ impl Operator for Split {
     type Params = SplitParams;
     const NAME: &'static str = "split";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Splits rows into disjoint parts: by row, by group, or so that no document is shared.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -42,33 +41,31 @@ impl Operator for Split {
         },
     ];
 
-    fn ports(params: &SplitParams) -> Ports {
-        let ports =
-            Ports::new().equal_outputs().any_rows_in("rows", "rows with an `id` (or the column that `by` names)");
-        params
-            .parts
-            .keys()
-            .fold(ports, |ports, part| ports.same_out(part, "rows", "the rows of this part, in input order"))
-    }
-
-    fn check(params: &SplitParams) -> Vec<ParamIssue> {
-        let mut issues: Vec<ParamIssue> =
-            params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
-        if params.parts.is_empty() {
-            issues
-                .push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
-        }
-        issues.extend(check_shares(&params.parts));
-        if params.by == By::Group(String::new()) {
-            issues.push(ParamIssue::new("by.group", "no column is named"));
-        }
-        issues
+    fn declare(params: &SplitParams) -> Declaration {
+        Declaration::seeded(ports(params)).issues(issues(params))
     }
 
     fn open(params: &SplitParams, inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         check_input(params, inputs.rows("rows")?)?;
         Ok(Kernel::Blocking(Box::new(SplitKernel { params: params.clone() })))
     }
+}
+
+fn ports(params: &SplitParams) -> Ports {
+    let ports = Ports::new().equal_outputs().any_rows_in("rows", "rows with an `id` (or the column that `by` names)");
+    params.parts.keys().fold(ports, |ports, part| ports.same_out(part, "rows", "the rows of this part, in input order"))
+}
+
+fn issues(params: &SplitParams) -> Vec<ParamIssue> {
+    let mut issues: Vec<ParamIssue> = params.parts.iter().filter_map(|(name, size)| check_part(name, *size)).collect();
+    if params.parts.is_empty() {
+        issues.push(ParamIssue::new("parts", "no part is named").with_help("write `parts: {train: 0.9, test: 0.1}`"));
+    }
+    issues.extend(check_shares(&params.parts));
+    if params.by == By::Group(String::new()) {
+        issues.push(ParamIssue::new("by.group", "no column is named"));
+    }
+    issues
 }
 
 fn check_part(name: &str, size: PartSize) -> Option<ParamIssue> {

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::{
-    Accept, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, ParamIssue, Ports, QueryInputs,
-    QueryKernel, QueryOutput,
+    Accept, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Ports, QueryInputs, QueryKernel,
+    QueryOutput,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,6 @@ impl Operator for Sql {
     type Params = SqlParams;
     const NAME: &'static str = "sql";
     const VERSION: u32 = 3;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Runs an SQL query over named inputs.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -50,16 +49,13 @@ impl Operator for Sql {
         },
     ];
 
-    fn ports(params: &SqlParams) -> Ports {
-        Ports::new().named_inputs(Accept::AnyRows).rows_out(ROWS, params.kind.into(), "rows of the query's result")
-    }
-
-    fn check(params: &SqlParams) -> Vec<ParamIssue> {
-        check_query("query", &params.query).into_iter().collect()
-    }
-
-    fn check_inputs(params: &SqlParams, inputs: &[&str]) -> Vec<ParamIssue> {
-        check_tables("query", &params.query, inputs).into_iter().collect()
+    fn declare(params: &SqlParams) -> Declaration {
+        let ports = Ports::new().named_inputs(Accept::AnyRows);
+        let ports = ports.rows_out(ROWS, params.kind.into(), "rows of the query's result");
+        let query = params.query.clone();
+        Declaration::pure(ports)
+            .issues(check_query("query", &params.query))
+            .checks_inputs(move |inputs| check_tables("query", &query, inputs).into_iter().collect())
     }
 
     fn open(params: &SqlParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

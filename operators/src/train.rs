@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use searchmill_engine::operator::{
-    Accept, Arity, BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
-    ParamIssue, Ports, Repeatability, Source, TreeKind,
+    Accept, Arity, BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
+    Ports, Repeatability, TreeKind,
 };
 use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_models::device::Compute;
@@ -45,7 +45,6 @@ impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
     const VERSION: u32 = 4;
-    const EFFECT: Effect = Effect::Seeded;
     const ABOUT: &'static str = "Teaches a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -70,48 +69,36 @@ impl Operator for Train {
         },
     ];
 
-    fn ports(_params: &TrainParams) -> Ports {
-        let examples = || Accept::Rows(vec![RecordKind::Example]);
-        Ports::new()
-            .rows_in("examples", &[RecordKind::Example], "What is learnt, with `text` and `loss_spans`.")
-            .input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The model to begin with: a Hugging Face folder.")
-            .input_of("eval", examples(), Arity::Optional, "What is held out, in place of a share of the examples.")
-            .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
-            .rows_out(
-                "steps",
-                RecordKind::Table,
-                "One row a step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
-            )
-            .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
-    }
-
-    fn check(params: &TrainParams) -> Vec<ParamIssue> {
-        check::issues(params)
-    }
-
-    fn runs_programs(params: &TrainParams) -> bool {
-        params.backend.is_outside()
-    }
-
-    fn uses_gpus(_params: &TrainParams) -> bool {
-        true
-    }
-
-    fn repeatability(params: &TrainParams) -> Repeatability {
-        if params.backend.is_outside() { Repeatability::Not } else { Repeatability::Processor }
-    }
-
-    fn sources(params: &TrainParams, directory: &Path) -> Vec<Source> {
-        params.backend.sources(directory)
-    }
-
-    fn unseen(params: &TrainParams) -> Option<String> {
-        params.backend.unseen()
+    fn declare(params: &TrainParams) -> Declaration {
+        let outside = params.backend.is_outside();
+        let backend = params.backend.clone();
+        Declaration::seeded(ports())
+            .issues(check::issues(params))
+            .repeatability(if outside { Repeatability::Not } else { Repeatability::Processor })
+            .runs_programs(outside)
+            .uses_gpus(true)
+            .reads(move |directory| backend.sources(directory))
+            .unseen(params.backend.unseen())
     }
 
     fn open(params: &TrainParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(Training(params.clone()))))
     }
+}
+
+fn ports() -> Ports {
+    let examples = || Accept::Rows(vec![RecordKind::Example]);
+    Ports::new()
+        .rows_in("examples", &[RecordKind::Example], "What is learnt, with `text` and `loss_spans`.")
+        .input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The model to begin with: a Hugging Face folder.")
+        .input_of("eval", examples(), Arity::Optional, "What is held out, in place of a share of the examples.")
+        .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
+        .rows_out(
+            "steps",
+            RecordKind::Table,
+            "One row a step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
+        )
+        .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
 }
 
 struct Training(TrainParams);

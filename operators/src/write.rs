@@ -12,8 +12,8 @@ use searchmill_data::destination::manifest::{Manifest, WrittenFile};
 use searchmill_data::source::format::{Compression, Format};
 use searchmill_data::source::location::{SCHEMES, scheme};
 use searchmill_engine::operator::{
-    Accept, Arity, BlockingKernel, Context, Effect, Example, InputArtifact, Inputs, Kernel, Operator, OperatorError,
-    Outputs, ParamIssue, Ports, RowsInput, TreeInput, TreeKind,
+    Accept, Arity, BlockingKernel, Context, Declaration, Deliver, Example, InputArtifact, Inputs, Kernel, Operator,
+    OperatorError, Outputs, ParamIssue, Ports, RowsInput, TreeInput, TreeKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,6 @@ impl Operator for Write {
     type Params = WriteParams;
     const NAME: &'static str = "write";
     const VERSION: u32 = 2;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest beside it.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "A training file", yaml: "file: {op: write, from: examples, with: {path: out/train.jsonl}}" },
@@ -69,51 +68,47 @@ impl Operator for Write {
         },
     ];
 
-    fn ports(_params: &WriteParams) -> Ports {
-        Ports::new().input_of("input", Accept::Any, Arity::One, "the rows or the folder to write").tree_out(
-            "files",
-            TreeKind::Files,
-            "what was written, and `manifest.json`",
-        )
-    }
-
-    fn check(params: &WriteParams) -> Vec<ParamIssue> {
-        let issue = match scheme(&params.path) {
-            _ if params.path.is_empty() => Some("the path is empty".to_owned()),
-            Some("hf") => Some("files cannot be written to the Hugging Face Hub from here".to_owned()),
-            Some(found) if !SCHEMES.contains(&found) => Some(format!("`{found}://` cannot be written")),
-            _ => None,
-        };
-        let mut issues: Vec<_> = issue.map(|message| ParamIssue::new("path", message)).into_iter().collect();
-        if !(0.0..=1.0).contains(&params.max_reject_share) {
-            issues.push(ParamIssue::new("max_reject_share", "must be between 0 and 1").with_help("write 0.1 for 10 %"));
-        }
-        issues
-    }
-
-    fn max_reject_share(params: &WriteParams) -> f64 {
-        params.max_reject_share
-    }
-
-    fn destinations(params: &WriteParams) -> Vec<String> {
-        vec![params.path.clone()]
+    fn declare(params: &WriteParams) -> Declaration {
+        let ports = Ports::new().input_of("input", Accept::Any, Arity::One, "the rows or the folder to write");
+        let ports = ports.tree_out("files", TreeKind::Files, "what was written, and `manifest.json`");
+        Declaration::pure(ports).issues(issues(params)).delivers(params.clone())
     }
 
     fn open(params: &WriteParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Blocking(Box::new(WriteKernel { params: params.clone() })))
     }
+}
 
-    /// Brings the destination up to date, also when the node was cached and someone has moved or changed what was written.
-    fn deliver(
-        params: &WriteParams,
-        folders: &BTreeMap<String, PathBuf>,
-        context: &Context,
-    ) -> Result<Vec<String>, OperatorError> {
+impl Deliver for WriteParams {
+    fn destinations(&self) -> Vec<String> {
+        vec![self.path.clone()]
+    }
+
+    fn max_reject_share(&self) -> f64 {
+        self.max_reject_share
+    }
+
+    /// Also when the node was cached and someone has moved or changed what was written.
+    fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
-        let exported = export(tree, &params.path, context)?;
+        let exported = export(tree, &self.path, context)?;
         let state = if exported.unchanged { " (unchanged)" } else { "" };
         Ok(vec![format!("{}{state}", exported.destination)])
     }
+}
+
+fn issues(params: &WriteParams) -> Vec<ParamIssue> {
+    let issue = match scheme(&params.path) {
+        _ if params.path.is_empty() => Some("the path is empty".to_owned()),
+        Some("hf") => Some("files cannot be written to the Hugging Face Hub from here".to_owned()),
+        Some(found) if !SCHEMES.contains(&found) => Some(format!("`{found}://` cannot be written")),
+        _ => None,
+    };
+    let mut issues: Vec<_> = issue.map(|message| ParamIssue::new("path", message)).into_iter().collect();
+    if !(0.0..=1.0).contains(&params.max_reject_share) {
+        issues.push(ParamIssue::new("max_reject_share", "must be between 0 and 1").with_help("write 0.1 for 10 %"));
+    }
+    issues
 }
 
 struct WriteKernel {

@@ -12,11 +12,11 @@ pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> 
     let Some(name) = &args.name else {
         let rows: Vec<_> = registry
             .iter()
-            .map(|entry| vec![entry.name.to_owned(), entry.effect_words(), first_sentence(entry.about).to_owned()])
+            .map(|entry| vec![entry.name.to_owned(), display::effect(entry), first_sentence(entry.about).to_owned()])
             .collect();
         if session.terminal.is_json() {
             for entry in registry.iter() {
-                let (name, about, effect) = (entry.name, entry.about, entry.effect_words());
+                let (name, about, effect) = (entry.name, entry.about, display::effect(entry));
                 let line = json!({"name": name, "version": entry.version, "effect": effect, "about": about});
                 session.terminal.line(&line.to_string());
             }

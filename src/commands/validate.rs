@@ -13,7 +13,7 @@ pub(super) fn validate(session: &Session<'_>, args: &ValidateArgs) -> u8 {
             Ok(plan) => {
                 session.terminal.valid(file, plan.nodes().len());
                 for node in plan.nodes() {
-                    if let Some(unseen) = node.operator.unseen() {
+                    if let Some(unseen) = &node.operator.declaration.unseen {
                         session.terminal.note(&format!("{}: {unseen}", node.id()));
                     }
                 }

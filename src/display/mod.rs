@@ -20,6 +20,6 @@ mod wrap;
 pub use terminal::{Terminal, leave_now, start_logging, usage, worker_pipe, wrong_machine};
 
 pub(crate) use conversation::conversation;
-pub(crate) use reference::{kind_page, reference_page};
+pub(crate) use reference::{effect, kind_page, reference_page};
 pub(crate) use rejects::reject;
 pub(crate) use table::{bytes, duration, json_lines, preview, quoted};

@@ -24,12 +24,12 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     let bound = bound_examples(entry);
     page.paragraph(&format!(
         "Effect: {}. Result: {}. Version {}.",
-        entry.effect_words(),
+        effect_words(&bound),
         repeatability(&bound),
         entry.version
     ));
     if let Some(operator) = bound.first() {
-        page.ports(&operator.ports());
+        page.ports(&operator.declaration.ports);
     }
     page.heading(2, "Params");
     page.params(&schema, &schema, 0);
@@ -59,15 +59,29 @@ fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
     titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
+/// `pure`, `seeded`, `external`, or `external (endpoint)` where only some params ask an endpoint.
+fn effect_words(bound: &[BoundOperator]) -> String {
+    let effects: BTreeSet<_> = bound.iter().map(|operator| operator.declaration.effect.name()).collect();
+    let words = effects.into_iter().collect::<Vec<_>>().join(" or ");
+    let asks = |operator: &BoundOperator| operator.declaration.endpoint.is_some();
+    let only_some = bound.iter().any(asks) && !bound.iter().all(asks);
+    words + if only_some { " (endpoint)" } else { "" }
+}
+
+/// What an operator gives when it runs twice, for the list of operators.
+pub(crate) fn effect(entry: &OperatorEntry) -> String {
+    effect_words(&bound_examples(entry))
+}
+
 /// How far results can be computed again, by params.
-fn repeatability(bound: &[Box<dyn BoundOperator>]) -> String {
-    let found: BTreeSet<_> = bound.iter().map(|operator| operator.repeatability()).collect();
+fn repeatability(bound: &[BoundOperator]) -> String {
+    let found: BTreeSet<_> = bound.iter().map(|operator| operator.declaration.repeatability).collect();
     let words: Vec<&str> = found.into_iter().rev().map(Repeatability::words).collect();
     words.join(", or ") + if words.len() > 1 { ", by its params" } else { "" }
 }
 
 /// The operator with default params and with those of its examples, where they bind.
-fn bound_examples(entry: &OperatorEntry) -> Vec<Box<dyn BoundOperator>> {
+fn bound_examples(entry: &OperatorEntry) -> Vec<BoundOperator> {
     let with = |yaml: &str| -> Option<Value> {
         let node: Value = serde_yaml::from_str(yaml).ok()?;
         let node = if node.get("op").is_some() { node } else { node.as_object()?.values().next()?.clone() };

@@ -69,13 +69,13 @@ fn params_of(entry: &OperatorEntry, pipeline: &str) -> Value {
 /// Params after defaults, if the operator takes them.
 fn bound(entry: &OperatorEntry, params: &Value) -> Option<Value> {
     let operator = (entry.bind)(params.clone()).ok()?;
-    operator.check().is_empty().then(|| operator.params())
+    operator.declaration.issues.is_empty().then_some(operator.params)
 }
 
 /// A node with these params, its inputs taken from places of a plan that is not there.
 fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
     let operator = (entry.bind)(params.clone()).unwrap_or_else(|issue| panic!("{} {}", entry.name, issue.message));
-    let ports = operator.ports();
+    let ports = &operator.declaration.ports;
     let (mut inputs, mut known) = (Vec::new(), Known::new());
     for (place, port) in ports.inputs.iter().enumerate() {
         let port_type = match &port.accept {
@@ -95,7 +95,7 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
         }
     };
     let outputs = ports.outputs.iter().filter_map(|port| Some((port.name.clone(), type_of(&port.output)?))).collect();
-    let (schema, whole) = ((entry.schema)(), operator.params());
+    let (schema, whole) = ((entry.schema)(), operator.params.clone());
     let node = Node {
         spec: spec_of(&format!("name: n\nnodes:\n  n: {{op: {}}}\n", entry.name)),
         entry: *entry,
@@ -111,8 +111,8 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
 }
 
 /// Makes the files that sources name, each with its own path as content.
-fn make_sources(operator: &dyn BoundOperator, directory: &Path) {
-    for source in operator.sources(directory) {
+fn make_sources(operator: &BoundOperator, directory: &Path) {
+    for source in operator.declaration.sources(directory) {
         let Some(path) = source.path().filter(|path| !path.starts_with('/') && !path.contains("://")) else { continue };
         let path = directory.join(path.replace('*', "a"));
         if !path.exists() {
@@ -138,7 +138,7 @@ impl Keys {
     /// (a file of the Hub, before it is fetched), a run makes no key: what it waits for stands for it, with the params.
     fn key(&mut self, entry: &OperatorEntry, params: &Value) -> String {
         let (node, known) = node(entry, params);
-        make_sources(node.operator.as_ref(), self.folder.path());
+        make_sources(&node.operator, self.folder.path());
         match node_key(&node, &known, &self.digests, self.folder.path()) {
             Ok(key) => key.expect("all inputs are known").0.to_string(),
             Err(problem) => format!("{problem} {}", node.identity_params),

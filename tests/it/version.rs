@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use searchmill_engine::diagnostic::SourceMap;
 use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, run};
 use searchmill_engine::operator::{
-    BlockingKernel, Context, Effect, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry, entry,
+    BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry,
+    entry,
 };
 use searchmill_engine::plan::bind;
 use searchmill_engine::report::{Event, Reporter};
@@ -28,12 +29,11 @@ impl<const V: u32, const LOUD: bool> Operator for Greet<V, LOUD> {
     type Params = GreetParams;
     const NAME: &'static str = "greet";
     const VERSION: u32 = V;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Greets.";
     const EXAMPLES: &'static [Example] = &[];
 
-    fn ports(_params: &GreetParams) -> Ports {
-        Ports::new().rows_out("rows", RecordKind::Document, "a greeting")
+    fn declare(_params: &GreetParams) -> Declaration {
+        Declaration::pure(Ports::new().rows_out("rows", RecordKind::Document, "a greeting"))
     }
 
     fn open(params: &GreetParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {

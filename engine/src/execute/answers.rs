@@ -26,7 +26,7 @@ const TOLD: usize = 20;
 
 /// Compares all rows of a node that asks an endpoint.
 pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Result<Outcome, OperatorError> {
-    let Some(endpoint) = rerun.operator.endpoint() else {
+    let Some(endpoint) = &rerun.operator.declaration.endpoint else {
         return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
     };
     let calls = Arc::new(CallCache::new(store, &calls_base(&endpoint.identity)));

@@ -144,7 +144,7 @@ impl Books {
         held_back: Option<String>,
     ) -> Result<(), StoreError> {
         self.summary.finished += 1;
-        if node.entry.effect == Effect::External {
+        if node.operator.declaration.effect == Effect::External {
             self.summary.dead_letters += result.rejects();
         } else {
             self.summary.rejects += result.rejects();
@@ -176,7 +176,7 @@ impl Books {
     fn tell_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
         let Some(why) = why else { return outcome };
         self.summary.held_back += 1;
-        let (destinations, reason) = (node.operator.destinations(), why.clone());
+        let (destinations, reason) = (node.operator.declaration.destinations(), why.clone());
         self.reporter.event(&Event::HeldBack { node: node.id().to_owned(), destinations, reason });
         NodeOutcome::HeldBack
     }

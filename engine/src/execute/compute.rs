@@ -43,7 +43,7 @@ fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
         checkpoint.remove()?;
     }
     let row_base = job.parts.row_base(node);
-    let asks_rows = node.operator.rows().is_some();
+    let asks_rows = node.operator.declaration.rows.is_some();
     if asks_rows && !job.recall && store.raise_floor(&row_base, &job.key, job.calls.as_deref(), job.run.started)? {
         progress.log("goes on from the forced run that was cut off");
     } else if asks_rows {
@@ -66,7 +66,7 @@ fn record(
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
     // Before anything is recorded, and before a failure counts that may come from half a file.
-    unchanged(job.parts.seen(), node.operator.as_ref(), &job.run.options.directory)?;
+    unchanged(job.parts.seen(), &node.operator, &job.run.options.directory)?;
     let mut ran = ran?;
     let blocks = std::mem::take(&mut ran.written.blocks);
     let mut result = node_result(job, &mut ran, start);
@@ -90,7 +90,7 @@ fn record(
 
 fn node_result(job: &NodeJob, ran: &mut Ran, start: Instant) -> NodeResult {
     let (written, rows) = (std::mem::take(&mut ran.written), &ran.rows);
-    let declared = Computed::declared(job.node().operator.repeatability());
+    let declared = Computed::declared(job.node().operator.declaration.repeatability);
     let computed = Some(declared.and(ran.computed.clone()));
     NodeResult {
         key: job.key,
@@ -120,7 +120,7 @@ fn origin(job: &NodeJob) -> Origin {
     Origin {
         node: node.id().to_owned(),
         pipeline: job.run.plan.name().to_owned(),
-        params: node.operator.params(),
+        params: node.operator.params.clone(),
         directory: job.run.options.directory.display().to_string(),
         sources: job.parts.files(),
         computed: None,

@@ -95,7 +95,7 @@ impl Decider<'_> {
                 Lookup::Miss(found) => found,
             },
         };
-        if kept.is_some() && node.entry.effect == Effect::External {
+        if kept.is_some() && node.operator.declaration.effect == Effect::External {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
         if reasons.is_empty() {
@@ -135,7 +135,7 @@ impl Decider<'_> {
             let state = match look {
                 Look::Closely => self.store.intact(&output.id)?,
                 // What is written outside at once is compared before.
-                Look::Here if handed_over && !node.operator.destinations().is_empty() => {
+                Look::Here if handed_over && !node.operator.declaration.destinations().is_empty() => {
                     self.store.intact_once(&output.id)?
                 }
                 Look::Here if handed_over => self.store.fetch(&output.id)?,

@@ -68,5 +68,5 @@ pub(super) fn deliver(
             return Err(OperatorError::machine(format!("the artifact {short} is not whole in the store: {damage:?}")));
         }
     }
-    node.operator.deliver(&folders, context)
+    node.operator.declaration.deliver(&folders, context)
 }

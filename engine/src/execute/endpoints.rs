@@ -31,13 +31,13 @@ impl Endpoints {
     /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
     pub(super) fn new(plan: &Plan, budget: BudgetLimits, secrets: &SecretLookup, rebuy: bool) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
-        for found in plan.nodes().iter().filter_map(|node| node.operator.endpoint()) {
+        for found in plan.nodes().iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
             match uses.get_mut(&found.address) {
                 Some(before) => {
                     before.limits = before.limits.stricter(&found.limits);
                     before.stall_after = before.stall_after.min(found.stall_after);
                 }
-                None => drop(uses.insert(found.address.clone(), found)),
+                None => drop(uses.insert(found.address.clone(), found.clone())),
             }
         }
         let redactor = Redactor::of_environment();
@@ -57,7 +57,8 @@ impl Endpoints {
 
     /// What a node has to do with it.
     pub(super) fn session(&self, node: &Node) -> EndpointSession {
-        let limiter = node.operator.endpoint().and_then(|found| self.limiters.get(&found.address).cloned());
+        let limiter =
+            node.operator.declaration.endpoint.as_ref().and_then(|found| self.limiters.get(&found.address).cloned());
         let redactor = self.redactor.clone();
         let caller = node.id().into();
         EndpointSession { budget: Arc::clone(&self.budget), caller, limiter, redactor, ..EndpointSession::default() }
@@ -65,7 +66,7 @@ impl Endpoints {
 
     /// The calls to the model that a node asks.
     pub(super) fn calls(&self, node: &Node, store: &Store) -> Option<Arc<CallCache>> {
-        let base = calls_base(&node.operator.endpoint()?.identity);
+        let base = calls_base(&node.operator.declaration.endpoint.as_ref()?.identity);
         let new = || Arc::new(CallCache::new(store, &base).asking(self.rebuy));
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(calls.entry(base).or_insert_with(new)))

@@ -59,7 +59,7 @@ impl Parts {
             let artifact_type = input.port_type.to_string();
             inputs.push(InputIdentity { port: input.port.clone(), artifact_type, digest: record.id.digest() });
         }
-        let named = node.operator.sources(directory);
+        let named = node.operator.declaration.sources(directory);
         let (mut found, seen) = sources.identify(&named, directory)?;
         let seen = Arc::new(SeenSources::new(named, seen, directory));
         // `--limit` shortens what sources give, so it is part of what they read.
@@ -90,7 +90,7 @@ impl Parts {
             inputs,
             outputs: &self.outputs,
             sources: &self.sources,
-            seed: (node.entry.effect != Effect::Pure).then_some(node.spec.seed),
+            seed: (node.operator.declaration.effect != Effect::Pure).then_some(node.spec.seed),
         }
     }
 
@@ -117,7 +117,7 @@ impl Parts {
 
 /// Rows of one kind of processor are not mixed with those of another, nor with a GPU's: the whole would come again nowhere.
 fn on_its_processor(node: &Node, base: Digest) -> Digest {
-    if node.operator.repeatability() != Repeatability::Processor {
+    if node.operator.declaration.repeatability != Repeatability::Processor {
         return base;
     }
     let resources = &node.spec.resources;

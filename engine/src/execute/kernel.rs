@@ -36,13 +36,13 @@ pub(super) struct KernelRun {
 
 /// Opens and runs the kernel. Blocking: call it where blocking is allowed.
 pub(super) fn run_kernel(
-    operator: &dyn BoundOperator,
+    operator: &BoundOperator,
     run: &KernelRun,
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let kernel = operator.open(&run.inputs, &run.context)?;
     // A model was loaded: from what the key names?
-    if let Some(what) = run.sources.differs(&operator.sources(&run.context.resolve(""))) {
+    if let Some(what) = run.sources.differs(&operator.declaration.sources(&run.context.resolve(""))) {
         return Err(OperatorError::changed(&what));
     }
     let main = run.main_port.as_deref().unwrap_or_default();

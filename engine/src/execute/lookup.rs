@@ -37,7 +37,7 @@ pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, 
     if cut_off {
         return Lookup::Miss(vec![Reason::ForceUnfinished]);
     }
-    if node.entry.effect == Effect::External && rejects > 0 {
+    if node.operator.declaration.effect == Effect::External && rejects > 0 {
         return Lookup::Miss(vec![Reason::RejectsRetried { rows: rejects }]);
     }
     if result.dropped > 0 && (node.spec.on_error != OnError::Drop || retry == Retry::Dropped) {
@@ -48,7 +48,7 @@ pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, 
 
 /// Does the node pay for its rows, so that `--force` leaves a floor that decides whether its result counts?
 pub(super) fn has_floor(node: &Node) -> bool {
-    node.operator.rows().is_some() && node.operator.endpoint().is_some()
+    node.operator.declaration.rows.is_some() && node.operator.declaration.endpoint.is_some()
 }
 
 /// The result that counts after the last forced run of its key, whichever machine that ran on; `true` where that run was

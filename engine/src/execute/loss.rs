@@ -64,7 +64,7 @@ impl Account<'_> {
     pub(super) fn held_back(&self, place: usize) -> Option<String> {
         let node = &self.plan.nodes()[place];
         let left = self.left(place);
-        let (lost, most) = (1.0 - left.share, node.operator.max_reject_share());
+        let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
         if lost > most + 1e-9 {
             let why = left.worst.map(|worst| self.words(&worst)).unwrap_or_default();
             let (lost, most) = (lost * 100.0, most * 100.0);
@@ -139,7 +139,7 @@ impl Account<'_> {
         if lost == 0 {
             return None;
         }
-        let samples = node.operator.rows().map_or(1, |shape| u64::from(shape.samples.max(1)));
+        let samples = node.operator.declaration.rows.as_ref().map_or(1, |shape| u64::from(shape.samples.max(1)));
         let of = match main_input(node).and_then(|input| self.output(input.node, &input.output)) {
             Some(input) => input.rows * samples,
             None => node.default_output().and_then(|port| self.output(place, port)).map_or(0, |out| out.rows) + lost,
@@ -169,7 +169,7 @@ impl Account<'_> {
         let holds = |path: &String| {
             std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0)
         };
-        node.operator.destinations().into_iter().find(holds)
+        node.operator.declaration.destinations().into_iter().find(holds)
     }
 }
 

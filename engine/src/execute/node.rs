@@ -101,7 +101,7 @@ fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
 fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
     let node = job.node();
     let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));
-    let dear = learns || node.entry.effect == Effect::External;
+    let dear = learns || node.operator.declaration.effect == Effect::External;
     let begun = Instant::now();
     for (place, input) in job.inputs.iter().enumerate() {
         let state = if dear { job.run.store.intact(&input.id)? } else { job.run.store.intact_once(&input.id)? };

@@ -77,9 +77,9 @@ pub async fn replay(
 }
 
 /// The files that an operator reads, if they are those of the record.
-fn seen(operator: &dyn BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
+fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
     let digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
-    let sources = operator.sources(directory);
+    let sources = operator.declaration.sources(directory);
     let (identities, files) =
         digests.identify(&sources, directory).map_err(|problem| format!("its source {problem}"))?;
     let recorded: Vec<_> = recorded.iter().filter(|source| source.name != "--limit").cloned().collect();
@@ -152,7 +152,10 @@ struct Bench {
 
 impl Bench {
     fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
-        let is_external = self.registry.get(&step.preimage.operator).is_some_and(|e| e.effect == Effect::External);
+        let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
+        // Params that are not understood are reported by the one check or the other.
+        let unbound = known && !self.options.replay;
+        let is_external = bound.as_ref().map_or(unbound, |bound| bound.declaration.effect == Effect::External);
         // What does not repeat is reported as not checked, unless its answers are compared below.
         if self.options.replay && (!is_external || self.may_repeat(step) || !self.options.recheck) {
             told(step.name());
@@ -161,7 +164,7 @@ impl Bench {
         if self.options.recheck && is_external {
             told(step.name());
             self.check_by(Check::Recheck, step, report)?;
-            if self.bound(step).is_some_and(|operator| operator.endpoint().is_some()) {
+            if bound.is_some_and(|operator| operator.declaration.endpoint.is_some()) {
                 self.check_by(Check::Answers, step, report)?;
             }
         }
@@ -172,12 +175,12 @@ impl Bench {
     fn may_repeat(&self, step: &Step) -> bool {
         let origin = step.result.origin.as_ref();
         let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
-        let declared = || Some(self.bound(step)?.repeatability());
+        let declared = || Some(self.bound(step)?.declaration.repeatability);
         recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
     }
 
     /// The operator with its recorded params.
-    fn bound(&self, step: &Step) -> Option<Box<dyn BoundOperator>> {
+    fn bound(&self, step: &Step) -> Option<BoundOperator> {
         let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
         (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
@@ -290,25 +293,25 @@ impl Bench {
             Err(issue) => return Ok(Err(format!("its param `{}` is not understood: {}", issue.path, issue.message))),
         };
         let computed = origin.and_then(|origin| origin.computed.clone());
-        let computed = computed.unwrap_or_else(|| Computed::declared(operator.repeatability()));
+        let computed = computed.unwrap_or_else(|| Computed::declared(operator.declaration.repeatability));
         if check == Check::Replay
             && let Err(why) = computed.on_this_cpu()
         {
-            let asks = operator.endpoint().is_some();
+            let asks = operator.declaration.endpoint.is_some();
             let instead = if asks { " (`--rollouts` compares it with the answers that were kept)" } else { "" };
             return Ok(Err(format!("{why}{instead}")));
         }
-        if operator.runs_programs() && !self.options.allow_programs {
+        if operator.declaration.runs_programs && !self.options.allow_programs {
             return Ok(Err("it runs a program: --allow-programs computes it again".to_owned()));
         }
         let mut inputs = Inputs::new();
         for input in &step.inputs {
             inputs.bind(&input.port, self.store.open_input(&input.id)?);
         }
-        let main_port = operator.ports().inputs.first().map(|port| port.name.clone());
+        let main_port = operator.declaration.ports.inputs.first().map(|port| port.name.clone());
         let directory =
             origin.map_or_else(|| self.options.directory.clone(), |origin| PathBuf::from(&origin.directory));
-        let sources = match seen(operator.as_ref(), &directory, &step.preimage.sources) {
+        let sources = match seen(&operator, &directory, &step.preimage.sources) {
             Ok(sources) => Arc::new(sources),
             Err(why) => return Ok(Err(why)),
         };
@@ -350,7 +353,7 @@ impl Bench {
         let limit = step.preimage.sources.iter().find(|source| source.name == "--limit");
         let limit = limit.and_then(|limit| limit.content.parse().ok());
         let mut sink = StoreSink::new(scratch, ports).with_limit(limit);
-        match run_kernel(rerun.operator.as_ref(), &kernel_run(rerun, scratch), &mut sink) {
+        match run_kernel(&rerun.operator, &kernel_run(rerun, scratch), &mut sink) {
             Err(_) if sink.limit_reached() => {}
             other => drop(other?),
         }

@@ -9,7 +9,7 @@ use crate::operator::{BoundOperator, Context, Inputs};
 /// A recorded node, ready to be computed again.
 pub(super) struct Rerun<'a> {
     pub(super) step: &'a Step,
-    pub(super) operator: Box<dyn BoundOperator>,
+    pub(super) operator: BoundOperator,
     pub(super) inputs: Inputs,
     pub(super) context: Context,
     pub(super) main_port: Option<String>,

@@ -137,7 +137,7 @@ pub(super) fn recheck(
     rows: Option<u64>,
     seed: u64,
 ) -> Result<Outcome, OperatorError> {
-    let Some(recheck) = rerun.operator.recheck(&rerun.inputs, &rerun.context)? else {
+    let Some(recheck) = rerun.operator.declaration.recheck(&rerun.inputs, &rerun.context)? else {
         return Ok(Outcome::NotChecked(
             "its operator asks the outside and records nothing that can be derived".to_owned(),
         ));

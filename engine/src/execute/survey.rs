@@ -175,7 +175,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
         Decision::Waits { .. } | Decision::Broken(SourceProblem::NotFetched { .. }) => None,
         _ => return None,
     };
-    let endpoint = node.operator.endpoint()?;
+    let endpoint = node.operator.declaration.endpoint.clone()?;
     let work = || {
         let Pending { parts, reasons, .. } = pending?.as_ref();
         let forced = reasons.iter().any(|reason| matches!(reason, Reason::Forced | Reason::CacheOff));

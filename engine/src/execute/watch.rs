@@ -16,12 +16,8 @@ use crate::operator::{
 ///
 /// # Errors
 /// [`Blame::Changed`](crate::operator::Blame::Changed) when something differs.
-pub(super) fn unchanged(
-    seen: &SeenSources,
-    operator: &dyn BoundOperator,
-    directory: &Path,
-) -> Result<(), OperatorError> {
-    match seen.changed_at_end(&operator.sources(directory)) {
+pub(super) fn unchanged(seen: &SeenSources, operator: &BoundOperator, directory: &Path) -> Result<(), OperatorError> {
+    match seen.changed_at_end(&operator.declaration.sources(directory)) {
         None => Ok(()),
         Some(what) => Err(OperatorError::changed(&what)),
     }

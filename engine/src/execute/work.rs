@@ -54,7 +54,7 @@ impl Work {
         directory: Option<&Path>,
     ) -> Result<Self, OperatorError> {
         let base = parts.row_base(node);
-        let shape = node.operator.rows().unwrap_or_default();
+        let shape = node.operator.declaration.rows.clone().unwrap_or_default();
         let keys = RowKeys::new(base, shape.columns);
         let floor = store.floor(&base)?;
         let since = if forced && !floor.open { u64::MAX } else { floor.since };
@@ -62,8 +62,8 @@ impl Work {
         let rows = inputs.rows(node.main_port.as_deref().unwrap_or_default())?;
         let (mut known, unknown) = count(&memo, keys, shape.samples, node.spec.seed, rows)?;
         let mut missing = unknown.len() as u64;
-        let endpoint = node.operator.endpoint();
-        if let (Some(endpoint), Some(directory)) = (endpoint.as_ref().filter(|_| missing > 0), directory) {
+        let endpoint = node.operator.declaration.endpoint.as_ref();
+        if let (Some(endpoint), Some(directory)) = (endpoint.filter(|_| missing > 0), directory) {
             let calls = Arc::new(CallCache::new(store, &calls_base(&endpoint.identity)));
             if calls.count()? > 0 {
                 let free = free_rows(node, inputs, directory, &calls, since, unknown)?;
@@ -71,8 +71,8 @@ impl Work {
             }
         }
         let history = memo.history().map(|found| (found, Basis::Node));
-        let history = history.or_else(|| Some((of_model(store, node, endpoint.as_ref()?)?, Basis::Model)));
-        let prices = endpoint.and_then(|endpoint| endpoint.prices);
+        let history = history.or_else(|| Some((of_model(store, node, endpoint?)?, Basis::Model)));
+        let prices = endpoint.and_then(|endpoint| endpoint.prices.clone());
         let estimate = history.map(|((rows, usage), _)| {
             let usage = scaled(&usage, missing as f64 / rows as f64);
             prices.as_ref().map_or(usage, |prices| usage.at(prices))
@@ -112,7 +112,7 @@ fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, 
     let asks_the_same = |result: &NodeResult| {
         let params = result.origin.as_ref().map(|origin| origin.params.clone())?;
         let same = Preimage::read(&result.preimage).operator == node.entry.name;
-        let asked = (node.entry.bind)(params).ok().filter(|_| same)?.endpoint()?;
+        let asked = (node.entry.bind)(params).ok().filter(|_| same)?.declaration.endpoint?;
         (asked.model == endpoint.model).then_some(())
     };
     let results = store.result_keys().into_iter().filter_map(|key| store.result(&key));

@@ -185,20 +185,20 @@ impl Context {
 
     /// The same, with the flag that is set when the run winds down.
     #[must_use]
-    pub fn with_drain(self, draining: Arc<AtomicBool>) -> Self {
+    pub(crate) fn with_drain(self, draining: Arc<AtomicBool>) -> Self {
         Self(self.0, self.1, self.2, Some(draining))
     }
 
     /// The same, with what the run shares about the outside: budget, limits, calls that are known.
     #[must_use]
-    pub fn with_session(mut self, session: EndpointSession) -> Self {
+    pub(crate) fn with_session(mut self, session: EndpointSession) -> Self {
         self.1 = session;
         self
     }
 
     /// What the run shares about the outside.
     #[must_use]
-    pub fn session(&self) -> &EndpointSession {
+    pub(crate) fn session(&self) -> &EndpointSession {
         &self.1
     }
 

@@ -20,7 +20,7 @@ pub struct KeptCall {
 
 /// Remembers the calls of one row; implemented by the driver. A call is known by what is sent: whoever sends the same
 /// request to the same model as the same sample does not pay again.
-pub trait CallJournal: Send + Sync {
+pub(crate) trait CallJournal: Send + Sync {
     /// The next call of the row: a kept answer that `accept` takes, or leave to ask. While another row of this process asks
     /// the same, it waits for that.
     fn begin<'a>(
@@ -31,7 +31,7 @@ pub trait CallJournal: Send + Sync {
 }
 
 /// How a call begins.
-pub enum Begun {
+pub(crate) enum Begun {
     /// With its answer.
     Known(KeptCall),
     /// It has to be asked.
@@ -41,40 +41,40 @@ pub enum Begun {
 }
 
 /// A call that is being asked. Dropped without an answer, others may ask it.
-pub trait OpenCall: Send {
+pub(crate) trait OpenCall: Send {
     /// Keeps the answer. What goes wrong here fails the node, not the call: it is paid.
     fn keep(&mut self, call: &KeptCall);
 }
 
 /// The right to make calls for a node; implemented by the driver.
-pub trait Tenure: Send + Sync {
+pub(crate) trait Tenure: Send + Sync {
     /// Asked before every call.
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>>;
 }
 
 /// What a run shares between its nodes about the outside.
 #[derive(Clone, Default)]
-pub struct EndpointSession {
+pub(crate) struct EndpointSession {
     /// What it may spend, and has.
-    pub budget: Arc<Budget>,
+    pub(crate) budget: Arc<Budget>,
     /// What this node has spent.
-    pub node: Arc<Budget>,
+    pub(crate) node: Arc<Budget>,
     /// The node's name, by which an endpoint tells its callers apart.
-    pub caller: Arc<str>,
+    pub(crate) caller: Arc<str>,
     /// The way to the endpoint that the node asks.
-    pub limiter: Option<Arc<RateLimiter>>,
+    pub(crate) limiter: Option<Arc<RateLimiter>>,
     /// Calls of the row at work.
-    pub journal: Option<Arc<dyn CallJournal>>,
+    pub(crate) journal: Option<Arc<dyn CallJournal>>,
     /// May the node still make calls?
-    pub tenure: Option<Arc<dyn Tenure>>,
+    pub(crate) tenure: Option<Arc<dyn Tenure>>,
     /// Strikes the run's secrets out of what is stored or shown.
-    pub redactor: Redactor,
+    pub(crate) redactor: Redactor,
 }
 
 impl EndpointSession {
     /// Why the node asks nothing any more, if so.
     #[must_use]
-    pub fn closed(&self) -> Option<String> {
+    pub(crate) fn closed(&self) -> Option<String> {
         self.limiter.as_ref()?.closed(&self.caller)
     }
 }

@@ -3,6 +3,8 @@
 mod calls;
 mod context;
 mod contract;
+mod declaration;
+mod deliver;
 mod error;
 mod failure;
 mod rate_limiter;
@@ -22,13 +24,16 @@ mod sources;
 pub mod testing;
 mod user_info;
 
-pub use calls::Admission;
+pub use calls::{Attempt, Call, CallFailure};
 pub use context::{
     CheckpointStore, Context, ContextParts, NoCheckpoint, NoPieces, Pieces, Progress, ProgressSink, RetryPolicy,
     SecretLookup, http_client,
 };
-pub use contract::{Example, MANIFEST_ENDING, Operator};
-pub use endpoint_session::{Begun, CallJournal, EndpointSession, KeptCall, OpenCall, Tenure};
+pub use contract::{Example, Operator};
+pub use declaration::Declaration;
+pub use deliver::{Deliver, MANIFEST_ENDING};
+pub use endpoint_session::KeptCall;
+pub(crate) use endpoint_session::{Begun, CallJournal, EndpointSession, OpenCall, Tenure};
 pub use error::{Blame, OperatorError, missing_credentials};
 pub use failure::{FailureKind, RowFailure};
 pub use kernel::{
@@ -36,10 +41,12 @@ pub use kernel::{
     RowShape,
 };
 pub use listing::FileStat;
-pub use money::{Budget, BudgetLimits, Prices, Usage};
+pub(crate) use money::Budget;
+pub use money::{BudgetLimits, Prices, Usage};
 pub use params::{ParamIssue, Params, Secret};
 pub use port::{Accept, Arity, InputPort, OutputPort, OutputType, PortType, Ports, TreeKind};
-pub use rate_limiter::{EndpointUse, Limits, RateLimiter, Silence};
+pub(crate) use rate_limiter::RateLimiter;
+pub use rate_limiter::{EndpointUse, Limits};
 pub use recheck::{Recheck, Rechecked, RowDifference};
 pub use redactor::Redactor;
 pub use registry::{BoundOperator, OperatorEntry, Registry, entry};

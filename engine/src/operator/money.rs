@@ -173,7 +173,7 @@ fn amount_of(text: &str) -> Result<f64, String> {
 
 /// What a run has spent so far, shared by all its nodes.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub(crate) struct Budget {
     limits: BudgetLimits,
     spent: Mutex<Usage>,
     /// Was a call refused?
@@ -183,19 +183,19 @@ pub struct Budget {
 impl Budget {
     /// A budget that holds that much.
     #[must_use]
-    pub fn new(limits: BudgetLimits) -> Arc<Self> {
+    pub(crate) fn new(limits: BudgetLimits) -> Arc<Self> {
         Arc::new(Self { limits, ..Self::default() })
     }
 
     /// What was spent.
     #[must_use]
-    pub fn spent(&self) -> Usage {
+    pub(crate) fn spent(&self) -> Usage {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Was a call refused because the budget was used up? In words, which limit.
     #[must_use]
-    pub fn refused(&self) -> Option<String> {
+    pub(crate) fn refused(&self) -> Option<String> {
         self.closed.load(Ordering::SeqCst).then(|| self.limits.used_up(&self.spent()).unwrap_or_default())
     }
 
@@ -217,7 +217,7 @@ impl Budget {
 
     /// Would a call be refused?
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.limits.used_up(&self.spent()).is_some()
     }
 }

@@ -139,18 +139,18 @@ impl Streak {
 
 /// What the watch over an endpoint has to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Silence {
+pub(crate) struct Silence {
     /// The endpoint.
-    pub address: String,
+    pub(crate) address: String,
     /// How long nothing was heard of it; `None` once it speaks again.
-    pub silent: Option<Duration>,
+    pub(crate) silent: Option<Duration>,
     /// Calls that wait for it.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 /// The way to one endpoint.
 #[derive(Debug)]
-pub struct RateLimiter {
+pub(crate) struct RateLimiter {
     address: String,
     stall_after: Duration,
     slots: Option<Arc<Semaphore>>,
@@ -160,7 +160,7 @@ pub struct RateLimiter {
 impl RateLimiter {
     /// A limiter with those limits.
     #[must_use]
-    pub fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
+    pub(crate) fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
         let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
         let state = State {
             requests: bucket(limits.requests_per_minute),
@@ -247,7 +247,7 @@ impl RateLimiter {
 
     /// Why `caller` asks nothing any more, if so.
     #[must_use]
-    pub fn closed(&self, caller: &str) -> Option<String> {
+    pub(crate) fn closed(&self, caller: &str) -> Option<String> {
         let state = self.state();
         let turned_away = || state.turned_away.get(caller)?.closed.clone();
         state.unreached.closed.clone().or_else(turned_away)
@@ -273,7 +273,7 @@ impl RateLimiter {
     }
 
     /// What there is to tell of its silence: when it begins to be long, each time it has doubled, and when it ends.
-    pub fn watch(&self, now: Instant) -> Option<Silence> {
+    pub(crate) fn watch(&self, now: Instant) -> Option<Silence> {
         let mut state = self.state();
         let waiting = state.under_way.len();
         let told = |silent| Some(Silence { address: self.address.clone(), silent, waiting });

@@ -22,7 +22,7 @@ pub enum Source {
     Argument(String),
     /// A local file that is read where there is one.
     Optional(String),
-    /// A file that [`Operator::fetch`](super::Operator::fetch) brings from `address` to `path`, outside the store. Its
+    /// A file that [`Declaration::fetches`](super::Declaration::fetches) brings from `address` to `path`, outside the store. Its
     /// content enters the key, which is not known until it is there.
     Fetched {
         /// Where it lies once it was fetched.
@@ -30,7 +30,7 @@ pub enum Source {
         /// Where it comes from, for messages.
         address: String,
     },
-    /// Something that [`Operator::fetch`](super::Operator::fetch) has to find out before the key is known (the commit of a
+    /// Something that [`Declaration::fetches`](super::Declaration::fetches) has to find out before the key is known (the commit of a
     /// branch): then the operator names another source in its place.
     Awaited {
         /// Where it comes from, for messages.

@@ -199,19 +199,19 @@ impl Harness {
     /// What the operator said; wrong params come as pipeline errors with their path.
     pub fn run(&self, entry: &OperatorEntry, params: Value, inputs: &Inputs) -> Result<Outcome, OperatorError> {
         let bound = (entry.bind)(params).map_err(|i| OperatorError::pipeline(format!("{}: {}", i.path, i.message)))?;
-        if let Some(issue) = bound.check().into_iter().next() {
+        if let Some(issue) = bound.declaration.issues.first() {
             return Err(OperatorError::pipeline(format!("{}: {}", issue.path, issue.message)));
         }
-        bound.fetch(&self.context())?;
+        bound.declaration.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
-        self.run_kernel(bound.as_ref(), inputs, &mut sink)?;
+        self.run_kernel(&bound, inputs, &mut sink)?;
         // As the store does once a result is recorded.
         if let Err(error) = std::fs::remove_file(self.folder.path().join("checkpoint"))
             && error.kind() != std::io::ErrorKind::NotFound
         {
             return Err(error.into());
         }
-        bound.deliver(&sink.outcome.trees, &self.context())?;
+        bound.declaration.deliver(&sink.outcome.trees, &self.context())?;
         Ok(sink.outcome)
     }
 
@@ -219,14 +219,9 @@ impl Harness {
         tempfile::Builder::new().prefix("run").tempdir_in(self.folder.path()).expect("a folder").keep()
     }
 
-    fn run_kernel(
-        &self,
-        bound: &dyn BoundOperator,
-        inputs: &Inputs,
-        sink: &mut MemorySink,
-    ) -> Result<(), OperatorError> {
-        let context = self.context_with(self.seen(&bound.sources(&self.directory)));
-        let main = bound.ports().inputs.first().map(|port| port.name.clone()).unwrap_or_default();
+    fn run_kernel(&self, bound: &BoundOperator, inputs: &Inputs, sink: &mut MemorySink) -> Result<(), OperatorError> {
+        let context = self.context_with(self.seen(&bound.declaration.sources(&self.directory)));
+        let main = bound.declaration.ports.inputs.first().map(|port| port.name.clone()).unwrap_or_default();
         match bound.open(inputs, &context)? {
             Kernel::Map(kernel) => self.run_map(kernel.as_ref(), inputs.rows(&main)?, sink),
             Kernel::AsyncMap(kernel) => {

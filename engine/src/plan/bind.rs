@@ -29,7 +29,7 @@ pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> R
     let bound = bind_operators(&spec.nodes, registry, directory, &mut errors);
     check_currencies(&spec.nodes, &bound, &mut errors);
     let outside = bound.iter().map(|bound| match bound {
-        Some(bound) => (bound.sources.as_slice(), bound.operator.destinations()),
+        Some(bound) => (bound.sources.as_slice(), bound.operator.declaration.destinations()),
         None => Default::default(),
     });
     check_destinations(&spec, &outside.collect::<Vec<_>>(), directory, &mut errors);
@@ -46,8 +46,7 @@ pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> R
 
 struct Bound {
     entry: OperatorEntry,
-    operator: Box<dyn BoundOperator>,
-    ports: Ports,
+    operator: BoundOperator,
     identity_params: Value,
     row_params: Value,
     sources: Vec<Source>,
@@ -104,15 +103,14 @@ fn bind_operator(
             return None;
         }
     };
-    errors.extend(operator.check().into_iter().map(|issue| bad_param(issue, node)));
-    errors.extend(with_user_info(node, &operator.params()));
-    check_settings(node, operator.as_ref(), errors);
-    let sources = operator.sources(directory);
+    errors.extend(operator.declaration.issues.iter().map(|issue| bad_param(issue.clone(), node)));
+    errors.extend(with_user_info(node, &operator.params));
+    check_settings(node, &operator.declaration, errors);
+    let sources = operator.declaration.sources(directory);
     check_sources(node, &sources, directory, errors);
-    let identity_params = identity_params(schema, &operator.params());
-    let row_params = row_params(schema, &operator.params());
-    let ports = operator.ports();
-    Some(Bound { entry: *entry, operator, ports, identity_params, row_params, sources })
+    let identity_params = identity_params(schema, &operator.params);
+    let row_params = row_params(schema, &operator.params);
+    Some(Bound { entry: *entry, operator, identity_params, row_params, sources })
 }
 
 /// Params that are URLs with a user name or password in them.
@@ -159,16 +157,17 @@ fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
 
 /// Costs are added up, so all prices must be in one currency.
 fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Vec<Diagnostic>) {
-    let mut first: Option<String> = None;
+    let mut first: Option<&String> = None;
     for (node, bound) in nodes.iter().zip(bound) {
-        let endpoint = bound.as_ref().and_then(|bound| bound.operator.endpoint());
-        let Some(currency) = endpoint.and_then(|endpoint| endpoint.prices).map(|prices| prices.currency) else {
+        let endpoint = bound.as_ref().and_then(|bound| bound.operator.declaration.endpoint.as_ref());
+        let Some(currency) = endpoint.and_then(|endpoint| endpoint.prices.as_ref()).map(|prices| &prices.currency)
+        else {
             continue;
         };
-        let first = first.get_or_insert_with(|| currency.clone());
-        if *first != currency {
+        let first = *first.get_or_insert(currency);
+        if first != currency {
             let message = format!("prices are in {currency} here and in {first} above: a run counts in one currency");
-            let span = find_text(&node.with, &currency).unwrap_or(node.with.span);
+            let span = find_text(&node.with, currency).unwrap_or(node.with.span);
             errors.push(Diagnostic::error("currencies", message).at(span, ""));
         }
     }
@@ -273,7 +272,7 @@ fn wire(
     for &place in order {
         if let Some(bound) = &all[place] {
             let node = wire_node(&nodes[place], bound, by_id, &wired, errors);
-            wired[place] = node.map(|node| with_rejects(node, &bound.ports, all, &wired));
+            wired[place] = node.map(|node| with_rejects(node, &bound.operator.declaration.ports, all, &wired));
         }
     }
     wired
@@ -287,7 +286,7 @@ fn wire_node(
     wired: &[Option<Wired>],
     errors: &mut Vec<Diagnostic>,
 ) -> Option<Wired> {
-    let ports = &bound.ports;
+    let ports = &bound.operator.declaration.ports;
     let mut complete = true;
     let mut by_port: IndexMap<String, Vec<Input>> = IndexMap::new();
     for binding in &node.from {
@@ -331,7 +330,7 @@ fn wire_node(
     let names: Vec<String> = by_port.keys().cloned().collect();
     check_missing(node, ports, &names, errors);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    errors.extend(bound.operator.check_inputs(&names).into_iter().map(|issue| bad_param(issue, node)));
+    errors.extend(bound.operator.declaration.input_issues(&names).into_iter().map(|issue| bad_param(issue, node)));
     if !complete {
         return None;
     }
@@ -355,7 +354,7 @@ fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[
             if !seen.insert(input.node) {
                 continue;
             }
-            if maker.entry.effect == Effect::External {
+            if maker.operator.declaration.effect == Effect::External {
                 makers.insert(input.node);
             }
             pending.extend(before.inputs.iter().filter(|next| next.port_type == input.port_type).cloned());
@@ -397,7 +396,7 @@ fn assemble(spec: Spec, file: &Path, bound: Vec<Option<Bound>>, wired: Vec<Optio
             input.node = new_place[input.node];
             graph.update_edge(NodeIndex::new(input.node), place, ());
         }
-        let main_port = bound.ports.inputs.first().map(|port| port.name.clone());
+        let main_port = bound.operator.declaration.ports.inputs.first().map(|port| port.name.clone());
         nodes.push(Node {
             spec,
             entry: bound.entry,

@@ -30,7 +30,7 @@ pub struct Node {
     /// Its operator.
     pub entry: OperatorEntry,
     /// The operator with its params.
-    pub operator: Box<dyn BoundOperator>,
+    pub operator: BoundOperator,
     /// Params that enter the key.
     pub identity_params: Value,
     /// Of these, the ones that enter the keys of its rows.
@@ -55,12 +55,12 @@ impl Node {
     /// Names of the secrets that its params refer to.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<String> {
-        let (mut names, mut pending) = (BTreeSet::new(), vec![self.operator.params()]);
+        let (mut names, mut pending) = (BTreeSet::new(), vec![&self.operator.params]);
         while let Some(value) = pending.pop() {
             match value {
-                Value::String(text) => names.extend(secret_names(&text).map(str::to_owned)),
+                Value::String(text) => names.extend(secret_names(text).map(str::to_owned)),
                 Value::Array(items) => pending.extend(items),
-                Value::Object(fields) => pending.extend(fields.into_values()),
+                Value::Object(fields) => pending.extend(fields.values()),
                 _ => {}
             }
         }
@@ -109,7 +109,8 @@ impl Plan {
     /// The currency in which its endpoints' prices are told.
     #[must_use]
     pub fn currency(&self) -> Option<String> {
-        self.nodes.iter().find_map(|node| Some(node.operator.endpoint()?.prices?.currency))
+        let mut endpoints = self.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref());
+        endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }
 
     /// What a run of it may spend, as it is written.

@@ -1,25 +1,25 @@
 //! Settings of a node's run that would change nothing are refused: whoever writes one counts on it.
 
 use crate::diagnostic::{Diagnostic, Span};
-use crate::operator::BoundOperator;
+use crate::operator::Declaration;
 use crate::spec::{NodeSpec, OnError};
 
 /// Refuses what the operator, with these params, does not honour.
-pub(super) fn check_settings(node: &NodeSpec, operator: &dyn BoundOperator, errors: &mut Vec<Diagnostic>) {
+pub(super) fn check_settings(node: &NodeSpec, declaration: &Declaration, errors: &mut Vec<Diagnostic>) {
     for (name, span) in &node.settings {
-        if let Some((why, help)) = refusal(name, node, operator) {
+        if let Some((why, help)) = refusal(name, node, declaration) {
             errors.push(refused(name, *span, &node.operator, why, help));
         }
     }
 }
 
 /// Why a setting is not honoured, and what to do.
-fn refusal(name: &str, node: &NodeSpec, operator: &dyn BoundOperator) -> Option<(&'static str, &'static str)> {
+fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'static str, &'static str)> {
     let resources = &node.resources;
-    let has_rows = operator.rows().is_some();
+    let has_rows = declaration.rows.is_some();
     let gpus = resources.gpus > 0;
     match name {
-        "retry" if !operator.retries() => {
+        "retry" if !declaration.retries => {
             Some(("makes no calls that could be repeated", "remove it; `searchmill run` goes on with what failed"))
         }
         "on_error" if !has_rows && node.on_error != OnError::DeadLetter => {
@@ -28,9 +28,9 @@ fn refusal(name: &str, node: &NodeSpec, operator: &dyn BoundOperator) -> Option<
         "concurrency" if !has_rows => {
             Some(("has no rows in flight", "remove it; `threads` says how many threads it may use"))
         }
-        "gpus" if gpus && !operator.uses_gpus() => Some(("computes nothing on a GPU with these params", "remove it")),
+        "gpus" if gpus && !declaration.uses_gpus => Some(("computes nothing on a GPU with these params", "remove it")),
         "fallback" if !gpus => Some(("wants no GPU", "add `gpus: 1`, or remove it")),
-        "isolate" if resources.isolate && operator.endpoint().is_some() => {
+        "isolate" if resources.isolate && declaration.endpoint.is_some() => {
             Some(("asks an endpoint, and limits and budget are kept in one process", "remove it"))
         }
         "timeout" if !resources.isolate && !gpus => {

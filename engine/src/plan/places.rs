@@ -86,7 +86,7 @@ pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnosti
     let inside = |place: &PathBuf| place.starts_with(&store) || store.starts_with(place);
     let mut errors = Vec::new();
     for node in plan.nodes() {
-        for destination in node.operator.destinations() {
+        for destination in node.operator.declaration.destinations() {
             if places(&destination, directory).iter().any(inside) {
                 let message = format!("`{}` writes to `{destination}`, where the store is", node.id());
                 let error = Diagnostic::error("overwrites-store", message).at(span_of(&node.spec, &destination), "");

@@ -7,7 +7,7 @@ use arrow::array::{Array, BooleanArray, RecordBatch, StringArray};
 use arrow::compute::filter_record_batch;
 use schemars::JsonSchema;
 use searchmill_engine::operator::{
-    Context, Effect, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
+    Context, Declaration, Example, Inputs, Kernel, MapKernel, MapOutput, Operator, OperatorError, ParamIssue, Ports,
 };
 use searchmill_schemas::{RecordKind, Reject, text_column};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,6 @@ impl Operator for TruncateText {
     type Params = TruncateTextParams;
     const NAME: &'static str = "truncate-text";
     const VERSION: u32 = 1;
-    const EFFECT: Effect = Effect::Pure;
     const ABOUT: &'static str = "Shortens documents to their first words.";
     const EXAMPLES: &'static [Example] = &[
         Example {
@@ -47,22 +46,23 @@ impl Operator for TruncateText {
         },
     ];
 
-    fn ports(_params: &TruncateTextParams) -> Ports {
-        Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to shorten.").rows_out(
+    fn declare(params: &TruncateTextParams) -> Declaration {
+        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to shorten.").rows_out(
             "documents",
             RecordKind::Document,
             "The shortened documents, in the order of the input.",
-        )
-    }
-
-    fn check(params: &TruncateTextParams) -> Vec<ParamIssue> {
-        let nothing = || ParamIssue::new("words", "nothing would be left of a text").with_help("write 1 or more");
-        (params.words == 0).then(nothing).into_iter().collect()
+        );
+        Declaration::pure(ports).issues(issues(params))
     }
 
     fn open(params: &TruncateTextParams, _inputs: &Inputs, _context: &Context) -> Result<Kernel, OperatorError> {
         Ok(Kernel::Map(Arc::new(Truncation { params: params.clone() })))
     }
+}
+
+fn issues(params: &TruncateTextParams) -> Vec<ParamIssue> {
+    let nothing = || ParamIssue::new("words", "nothing would be left of a text").with_help("write 1 or more");
+    (params.words == 0).then(nothing).into_iter().collect()
 }
 
 struct Truncation {

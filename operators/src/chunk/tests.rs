@@ -217,7 +217,8 @@ fn a_missing_tokenizer_says_how_to_mend_it() {
 
 #[test]
 fn only_the_tokenizer_file_is_a_source() {
-    let sources = |params: Value| (operator().bind)(params).expect("params").sources(std::path::Path::new(""));
+    let sources =
+        |params: Value| (operator().bind)(params).expect("params").declaration.sources(std::path::Path::new(""));
     assert!(sources(json!({})).is_empty());
     let wanted = [Source::Path("models/e5/tokenizer.json".to_owned())];
     assert_eq!(sources(json!({"count": {"tokenizer": "models/e5"}})), wanted);
@@ -228,6 +229,6 @@ fn the_examples_bind() {
     for example in operator().examples {
         let node: Value = serde_yaml::from_str(example.yaml).expect("YAML");
         let bound = (operator().bind)(node["chunks"]["with"].clone()).expect(example.title);
-        assert!(bound.check().is_empty(), "{}", example.title);
+        assert!(bound.declaration.issues.is_empty(), "{}", example.title);
     }
 }

@@ -130,7 +130,7 @@ fn authors(trajectory: &Trajectory) -> Vec<&str> {
 fn params_are_checked_at_their_place() {
     let bind = entry::<Rollout>().bind;
     let refused = |params: Value| match bind(params) {
-        Ok(bound) => bound.check().into_iter().map(|issue| issue.path).collect::<Vec<_>>(),
+        Ok(bound) => bound.declaration.issues.into_iter().map(|issue| issue.path).collect::<Vec<_>>(),
         Err(issue) => vec![format!("{}: {}", issue.path, issue.message)],
     };
     assert!(refused(json!({"policy": "evidence"})).is_empty());
@@ -149,9 +149,9 @@ fn examples_bind() {
         let node = nodes.values().next().expect("a node");
         let bound = (entry::<Rollout>().bind)(node["with"].clone());
         let bound = bound.map_err(|issue| issue.message).expect("params");
-        assert!(bound.check().is_empty(), "{}", example.title);
-        let again = (entry::<Rollout>().bind)(bound.params()).map_err(|issue| issue.message).expect("params");
-        assert_eq!(bound.params(), again.params(), "defaults written out read back");
+        assert!(bound.declaration.issues.is_empty(), "{}", example.title);
+        let again = (entry::<Rollout>().bind)(bound.params.clone()).map_err(|issue| issue.message).expect("params");
+        assert_eq!(bound.params, again.params, "defaults written out read back");
     }
 }
 
@@ -172,7 +172,7 @@ fn servers_keys_and_patience_do_not_enter_the_key() {
     let bound = |endpoint: Value| {
         (entry.bind)(json!({"policy": {"endpoint": endpoint}})).map_err(|i| i.message).expect("params")
     };
-    let kept = |endpoint: Value| identity_params(&(entry.schema)(), &bound(endpoint).params());
+    let kept = |endpoint: Value| identity_params(&(entry.schema)(), &bound(endpoint).params);
     let here = json!({"base_url": "http://a/v1", "model": "m"});
     let there = json!({"base_url": "http://b/v1", "model": "m", "api_key": "${secret:KEY}", "timeout_seconds": 9.5});
     assert_eq!(kept(here.clone()), kept(there));
@@ -195,13 +195,17 @@ fn servers_keys_and_patience_do_not_enter_the_key() {
     }
     let mut by_url = here;
     by_url["identify_by_url"] = json!(true);
-    assert_eq!(bound(by_url).sources(std::path::Path::new("")), [Source::Identity("http://a/v1".to_owned())]);
+    assert_eq!(
+        bound(by_url).declaration.sources(std::path::Path::new("")),
+        [Source::Identity("http://a/v1".to_owned())]
+    );
 }
 
 #[test]
 fn the_columns_that_decide_a_rollout_depend_on_the_policy() {
-    let reads =
-        |policy| (entry::<Rollout>().bind)(json!({"policy": policy})).expect("params").rows().expect("rows").columns;
+    let reads = |policy| {
+        (entry::<Rollout>().bind)(json!({"policy": policy})).expect("params").declaration.rows.expect("rows").columns
+    };
     assert_eq!(reads(json!({"endpoint": {"base_url": "http://h/v1", "model": "m"}})), ["question"]);
     assert_eq!(reads(json!("model")), ["id", "question"]);
     let bound = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("params");

@@ -91,7 +91,7 @@ fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision
     if !matches!(decided, Decision::Broken(SourceProblem::NotFetched { .. })) {
         return Ok(decided);
     }
-    match run.node(place).operator.fetch(&bare_context(run, run.node(place))) {
+    match run.node(place).operator.declaration.fetch(&bare_context(run, run.node(place))) {
         Ok(()) => decider.decide(place, known, &run.sources, look),
         Err(error) => Ok(Decision::Unfetched(error)),
     }

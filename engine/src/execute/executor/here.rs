@@ -27,7 +27,7 @@ fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> 
         .with_limit(job.limit())
         .with_redactor(job.session.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
-    let rows = match run_kernel(node.operator.as_ref(), &run, &mut sink) {
+    let rows = match run_kernel(&node.operator, &run, &mut sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
         other => other?,

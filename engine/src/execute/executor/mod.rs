@@ -18,7 +18,7 @@ pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError
     if job.session.limiter.is_some() {
         return Ok(Box::new(here::Here));
     }
-    let program = job.run.options.workers.program(&node.spec.resources, node.operator.runs_programs())?;
+    let program = job.run.options.workers.program(&node.spec.resources, node.operator.declaration.runs_programs)?;
     Ok(match program {
         Some(program) => Box::new(process::Process { program: program.to_owned() }),
         None => Box::new(here::Here),

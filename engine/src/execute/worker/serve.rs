@@ -138,7 +138,8 @@ fn run(
     let mut sink = StoreSink::new(&store, ports(task)?).with_limit(task.limit).with_redactor(parent.redactor.clone());
     let parts = context_parts(task, secrets, stop, parent, &runtime)?;
     let (scratch, checkpoint) = (sink.scratch(), Arc::new(store.checkpoint(&task.key)));
-    let sources = SeenSources::new(operator.sources(&task.directory), task.sources.clone(), &task.directory);
+    let sources =
+        SeenSources::new(operator.declaration.sources(&task.directory), task.sources.clone(), &task.directory);
     let sources = Arc::new(sources);
     let pieces = Arc::new(store.pieces(&task.row_base, task.recall));
     let pieces = Arc::new(WatchedPieces { pieces, sources: Arc::clone(&sources) });
@@ -147,12 +148,12 @@ fn run(
     let parts = ContextParts { scratch, checkpoint, pieces, ..parts };
     let context = Context::new(parts).with_session(session).with_drain(stop.drain_flag());
     let run = kernel_run(task, &store, context, stop, parent, Arc::clone(&sources))?;
-    let ran = run_whole(operator.as_ref(), &run, &mut sink);
+    let ran = run_whole(&operator, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
     // Threads that still compute after an order to stop are not waited for.
     runtime.shutdown_background();
-    unchanged(&sources, operator.as_ref(), &task.directory)?;
+    unchanged(&sources, &operator, &task.directory)?;
     let rows = ran?;
     if rows.stopped {
         return Err(OperatorError::cancelled());
@@ -165,7 +166,7 @@ fn run(
     Ok(Done::new(Ran { written, rows, computed }))
 }
 
-fn run_whole(operator: &dyn BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
+fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
     match run_kernel(operator, run, sink) {
         // A source that is cut short by `--limit` says so by failing its write.
         Err(_) if sink.limit_reached() => Ok(RowsRun::default()),

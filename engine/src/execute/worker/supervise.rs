@@ -66,7 +66,7 @@ fn task(job: &NodeJob, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, Opera
         node: node.id().to_owned(),
         operator: node.entry.name.to_owned(),
         version: node.entry.version,
-        params: node.operator.params(),
+        params: node.operator.params.clone(),
         seed: node.spec.seed,
         inputs: inputs.collect(),
         outputs: node.outputs.iter().map(|(port, kind)| (port.clone(), kind.into())).collect(),

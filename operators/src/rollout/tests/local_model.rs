@@ -86,8 +86,8 @@ fn a_model_must_be_given_and_only_one() {
     assert_eq!(told(&[], json!("model")), "no model is given");
     assert_eq!(told(&[&model, &model], json!("model")), "2 models are given, one is wanted");
     assert!(told(&[], json!({"model": {"model": "./nowhere"}})).contains("nowhere"));
-    let ports = (entry::<Rollout>().bind)(json!({"policy": "model"})).expect("binds").ports();
+    let ports = (entry::<Rollout>().bind)(json!({"policy": "model"})).expect("binds").declaration.ports;
     assert!(ports.inputs.iter().any(|port| port.name == "model"));
-    let ports = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("binds").ports();
+    let ports = (entry::<Rollout>().bind)(json!({"policy": "evidence"})).expect("binds").declaration.ports;
     assert!(ports.inputs.iter().all(|port| port.name != "model"));
 }

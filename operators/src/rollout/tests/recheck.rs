@@ -46,7 +46,8 @@ impl Recorded {
         let mut params = self.bench.params.clone();
         params["policy"] = json!({"endpoint": self.bench.endpoint});
         let bound = (entry::<Rollout>().bind)(params).map_err(|issue| issue.message).expect("params");
-        let recheck = bound.recheck(&self.bound, &self.bench.harness.context()).expect("opens").expect("a recheck");
+        let recheck =
+            bound.declaration.recheck(&self.bound, &self.bench.harness.context()).expect("opens").expect("a recheck");
         assert_eq!(recheck.port(), "trajectories");
         recheck.check(&to_batch(rows).expect("rows")).expect("the indexes can be searched")
     }

@@ -284,7 +284,7 @@ fn any_program_can_train() {
     assert!(model(&outcome, "tokenizer_config.json").is_file(), "the base's, where the trainer has none");
     let failure = bench.train(params(json!({"share": 0.5, "empty": true}))).unwrap_err();
     assert!(failure.message.contains("neither config.json nor adapter_config.json"), "{failure}");
-    let bound = Train::sources(&serde_json::from_value(params(json!({}))).unwrap(), std::path::Path::new(""));
+    let bound = Train::declare(&serde_json::from_value(params(json!({}))).unwrap()).sources(std::path::Path::new(""));
     assert!(bound.contains(&searchmill_engine::operator::Source::Argument(script.clone())), "{bound:?}");
 }
 

@@ -1,13 +1,11 @@
-//! One question to the server and its answer, with repeats: what is worth asking again, and after what wait.
+//! One question to the server and its answer: what failed, and whether it is worth asking again.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
-use searchmill_engine::operator::{Admission, Context, FailureKind, OperatorError, Prices, RowFailure, Usage};
+use searchmill_engine::operator::{Attempt, CallFailure, Context, FailureKind, OperatorError, Prices};
 
 use super::response::{self, Heard, MOST_BYTES};
 use super::retry_after::retry_after;
@@ -19,12 +17,6 @@ const MOST_ERROR_BYTES: usize = 64 << 10;
 /// How much of a response is kept with a failure, in characters.
 const DETAIL_CHARS: usize = 500;
 
-/// How long a pause lasts before it is asked whether the run was told to stop.
-const PAUSE_STEP: Duration = Duration::from_millis(200);
-
-/// How long a pause may go on once the run finishes only what is in flight.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Where questions go, and how.
 pub(super) struct Exchange {
     url: String,
@@ -32,24 +24,6 @@ pub(super) struct Exchange {
     timeout: Duration,
     stream: bool,
     pub(super) prices: Prices,
-}
-
-/// Why there is no answer.
-enum Refusal {
-    /// It was not asked: the run may not, or is told to stop.
-    Postponed(RowFailure),
-    /// The attempt failed.
-    Trouble(Trouble),
-}
-
-/// Why one attempt failed.
-struct Trouble {
-    kind: FailureKind,
-    message: String,
-    detail: Option<String>,
-    retry_after: Option<Duration>,
-    /// Refused for what all calls have in common.
-    same_for_all: bool,
 }
 
 impl Exchange {
@@ -72,104 +46,64 @@ impl Exchange {
         Self { prices: prices.cloned().unwrap_or_default(), ..self }
     }
 
-    /// Asks until there is an answer, asking again cannot help, or attempts run out. Gives how many it took.
-    pub(super) async fn ask(
+    /// Sends the call once.
+    pub(super) async fn attempt(
         &self,
         body: Bytes,
         context: &Context,
-        chance: &mut ChaCha8Rng,
-    ) -> Result<(Heard, u64), RowFailure> {
-        let retry = context.retry();
-        let mut attempt = 1;
-        loop {
-            let trouble = match self.attempt(body.clone(), context).await {
-                Ok(heard) => return Ok((heard, u64::from(attempt))),
-                Err(Refusal::Postponed(mut failure)) => {
-                    failure.usage.calls += u64::from(attempt - 1);
-                    return Err(failure);
-                }
-                Err(Refusal::Trouble(trouble)) => trouble,
-            };
-            if trouble.kind == FailureKind::Refused || attempt >= retry.max_attempts {
-                context.give_up_call(trouble.kind, &trouble.message);
-                if trouble.same_for_all {
-                    context.turned_away(&trouble.message);
-                }
-                return Err(trouble.failure(attempt));
-            }
-            attempt += 1;
-            let wait = retry.wait(attempt, trouble.retry_after);
-            if trouble.kind == FailureKind::RateLimited || trouble.retry_after.is_some() {
-                context.pause_endpoint(wait);
-            }
-            // Up to a quarter longer, so that rows turned away together do not come back together.
-            let wait = wait.mul_f64(1.0 + 0.25 * chance.random::<f64>());
-            if !pause(wait, context).await {
-                let mut failure = trouble.failure(attempt - 1);
-                failure.kind = FailureKind::Cancelled;
-                return Err(failure);
-            }
-        }
-    }
-
-    /// One attempt, when its turn has come: counted whatever comes of it.
-    async fn attempt(&self, body: Bytes, context: &Context) -> Result<Heard, Refusal> {
-        let admission = context.admit_call().await.map_err(Refusal::Postponed)?;
-        let outcome = self.send(body, context, &admission).await;
-        let usage = outcome.as_ref().map_or(Usage { calls: 1, ..Usage::default() }, Heard::usage);
-        admission.pay(&usage.at(&self.prices));
+        attempt: &Attempt,
+    ) -> Result<Heard, CallFailure> {
         let redactor = context.redactor();
-        match outcome {
+        match self.send(body, context, attempt).await {
             Ok(mut heard) => {
-                admission.answered();
                 heard.clean(redactor);
                 Ok(heard)
             }
-            Err(mut trouble) => {
+            Err(mut failure) => {
                 // Struck before they are shortened: a secret that is cut in two is not found.
-                redactor.clean_all(std::iter::once(&mut trouble.message).chain(&mut trouble.detail));
-                trouble.message = shortened(&trouble.message).unwrap_or_default();
-                trouble.detail = trouble.detail.as_deref().and_then(shortened);
-                Err(Refusal::Trouble(trouble))
+                redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
+                failure.message = shortened(&failure.message).unwrap_or_default();
+                failure.detail = failure.detail.as_deref().and_then(shortened);
+                Err(failure)
             }
         }
     }
 
-    async fn send(&self, body: Bytes, context: &Context, admission: &Admission) -> Result<Heard, Trouble> {
+    async fn send(&self, body: Bytes, context: &Context, attempt: &Attempt) -> Result<Heard, CallFailure> {
         let mut request = context.http().post(&self.url).timeout(self.timeout).body(body);
         request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
         let response = request.send().await.map_err(|error| self.broken(&error))?;
-        admission.heard();
+        attempt.heard();
         match response.status() {
             status if !status.is_success() => Err(self.refused(status, response).await),
-            _ if self.stream => self.read_stream(response, admission).await,
+            _ if self.stream => self.read_stream(response, attempt).await,
             _ => {
                 let body = self.body(response).await?;
-                response::read(&body).map_err(|message| Trouble::bad_response(message, &body))
+                response::read(&body).map_err(|message| bad_response(message, &body))
             }
         }
     }
 
-    async fn read_stream(&self, mut response: Response, admission: &Admission) -> Result<Heard, Trouble> {
+    async fn read_stream(&self, mut response: Response, attempt: &Attempt) -> Result<Heard, CallFailure> {
         let mut reader = StreamReader::default();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
-            admission.heard();
-            reader.feed(&bytes).map_err(|message| Trouble::bad_response(message, reader.last_line()))?;
+            attempt.heard();
+            reader.feed(&bytes).map_err(|message| bad_response(message, reader.last_line()))?;
         }
         let last = reader.last_line().to_owned();
-        reader.finish().map_err(|message| Trouble::bad_response(message, &last))
+        reader.finish().map_err(|message| bad_response(message, &last))
     }
 
     /// A whole body, up to the limit.
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, CallFailure> {
         let mut body = Vec::new();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
             if body.len() + bytes.len() > MOST_BYTES {
                 let message = format!("the response is longer than {} MiB (limit)", MOST_BYTES >> 20);
-                return Err(Trouble::bad_response(message, &[]));
+                return Err(bad_response(message, &[]));
             }
             body.extend_from_slice(&bytes);
         }
@@ -177,7 +111,7 @@ impl Exchange {
     }
 
     /// A response with an error status.
-    async fn refused(&self, status: StatusCode, mut response: Response) -> Trouble {
+    async fn refused(&self, status: StatusCode, mut response: Response) -> CallFailure {
         let wait = retry_after(response.headers());
         let mut body = Vec::new();
         // What cannot be read of an error is left out; a failed read must not hide the status.
@@ -198,8 +132,8 @@ impl Exchange {
         // The key, the address or the model's name: every other call has the same.
         let same_for_all = status.is_redirection()
             || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
-        let trouble = Trouble::new(kind, format!("{} answered {status}{moved}", self.url), Some(detail));
-        Trouble { retry_after: wait, same_for_all, ..trouble }
+        let failure = CallFailure::new(kind, format!("{} answered {status}{moved}", self.url), Some(detail));
+        CallFailure { retry_after: wait, same_for_all, ..failure }
     }
 
     /// What to do about a redirect. It is not followed: the host that it names is not the one that the pipeline names.
@@ -211,42 +145,19 @@ impl Exchange {
     }
 
     /// No response, or only a part of one.
-    fn broken(&self, error: &reqwest::Error) -> Trouble {
+    fn broken(&self, error: &reqwest::Error) -> CallFailure {
         if error.is_timeout() {
             let seconds = self.timeout.as_secs_f64();
             let message = format!("{} gave no answer within {seconds} s (`timeout_seconds`)", self.url);
-            return Trouble::new(FailureKind::Timeout, message, None);
+            return CallFailure::new(FailureKind::Timeout, message, None);
         }
         let kind = if error.is_builder() { FailureKind::Refused } else { FailureKind::Connection };
-        Trouble::new(kind, format!("the connection to {} failed: {}", self.url, root_cause(error)), None)
+        CallFailure::new(kind, format!("the connection to {} failed: {}", self.url, root_cause(error)), None)
     }
 }
 
-impl Trouble {
-    fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
-        Self { kind, message, detail, retry_after: None, same_for_all: false }
-    }
-
-    fn bad_response(message: String, body: &[u8]) -> Self {
-        Self::new(FailureKind::BadResponse, message, Some(String::from_utf8_lossy(body).into_owned()))
-    }
-
-    fn failure(self, attempts: u32) -> RowFailure {
-        let usage = Usage { calls: u64::from(attempts), ..Usage::default() };
-        RowFailure { kind: self.kind, message: self.message, attempts, detail: self.detail, usage }
-    }
-}
-
-/// Waits; `false` when the run was told to stop meanwhile. Told to finish what is in flight, it waits for a moment only.
-async fn pause(wait: Duration, context: &Context) -> bool {
-    let mut left = wait;
-    let stops = |left: Duration| context.is_cancelled() || (context.is_draining() && left > PATIENCE);
-    while !left.is_zero() && !stops(left) {
-        let step = left.min(PAUSE_STEP);
-        tokio::time::sleep(step).await;
-        left -= step;
-    }
-    left.is_zero() && !context.is_cancelled()
+fn bad_response(message: String, body: &[u8]) -> CallFailure {
+    CallFailure::new(FailureKind::BadResponse, message, Some(String::from_utf8_lossy(body).into_owned()))
 }
 
 fn bearer(key: &str) -> Result<HeaderValue, OperatorError> {

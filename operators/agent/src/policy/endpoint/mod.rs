@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, Redactor, RowFailure};
+use searchmill_engine::operator::{
+    Attempt, Call, CallFailure, Context, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
+};
 use searchmill_schemas::{Question, Turn};
 use serde::{Deserialize, Serialize};
 
 use self::exchange::Exchange;
-use self::request::{Conversation, RequestFrame};
+use self::request::{Asked, Conversation, RequestFrame};
 use self::response::Heard;
 use super::{Actor, EndpointParams, Offer, Policy, Reply};
 
@@ -46,9 +48,9 @@ impl Policy for Endpoint {
         self.exchange.prices.clone()
     }
 
-    fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
+    fn begin<'a>(&'a self, _question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a> {
         let conversation = Conversation::new(&self.frame, sample);
-        Box::new(Caller { endpoint: self, conversation, row: &question.id, sample, context })
+        Box::new(Caller { endpoint: self, conversation, context })
     }
 }
 
@@ -56,33 +58,49 @@ impl Policy for Endpoint {
 struct Caller<'a> {
     endpoint: &'a Endpoint,
     conversation: Conversation<'a>,
-    row: &'a str,
-    sample: u32,
     context: &'a Context,
 }
 
 impl Actor for Caller<'_> {
     fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
         let asked = self.conversation.next(turns, offer);
-        let mut chance = crate::chance::stream(turns.len() as u64, self.row, self.sample);
+        let asking = Asking { exchange: &self.endpoint.exchange, asked, context: self.context };
+        async move { asking.context.call(&asking).await }.boxed()
+    }
+}
+
+/// One question to the server.
+struct Asking<'a> {
+    exchange: &'a Exchange,
+    asked: Asked,
+    context: &'a Context,
+}
+
+impl Call for Asking<'_> {
+    type Answer = Reply;
+
+    fn request(&self) -> &[u8] {
+        &self.asked.identity
+    }
+
+    fn prices(&self) -> &Prices {
+        &self.exchange.prices
+    }
+
+    fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>> {
         async move {
-            let exchange = &self.endpoint.exchange;
-            let ask = async {
-                let (heard, calls) = exchange.ask(asked.body, self.context, &mut chance).await?;
-                let kept = Kept { heard, calls };
-                let unwritten = |error: serde_json::Error| RowFailure::new(FailureKind::BadResponse, error.to_string());
-                let response = serde_json::to_vec(&kept).map_err(unwritten)?;
-                let reply = kept
-                    .reply(self.context.redactor())
-                    .map_err(|message| RowFailure::new(FailureKind::BadResponse, message))?;
-                let call = KeptCall { response, usage: reply.usage().at(&exchange.prices) };
-                Ok((reply, call))
-            };
-            let redactor = self.context.redactor();
-            let read = |response: &[u8]| serde_json::from_slice::<Kept>(response).ok()?.reply(redactor).ok();
-            self.context.call(&asked.identity, read, ask).await
+            let heard = self.exchange.attempt(self.asked.body.clone(), self.context, attempt).await?;
+            let (usage, calls) = (heard.usage(), u64::from(attempt.number()));
+            let kept = serde_json::to_vec(&Kept { heard, calls });
+            kept.map(|kept| (kept, usage))
+                .map_err(|error| CallFailure::new(FailureKind::BadResponse, error.to_string(), None))
         }
         .boxed()
+    }
+
+    fn read(&self, answer: &[u8]) -> Result<Reply, String> {
+        let kept: Kept = serde_json::from_slice(answer).map_err(|error| error.to_string())?;
+        kept.reply(self.context.redactor())
     }
 }
 
