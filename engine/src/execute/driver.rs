@@ -14,7 +14,7 @@ use super::identity::Known;
 use super::job::NodeJob;
 use super::loss::Account;
 use super::node::{NodeDone, run_node};
-use super::options::RunOptions;
+use super::options::Settings;
 use super::resources::{Demand, Pool};
 use super::scheduler::{Command, Event as Step, Scheduler, Task};
 use super::stop::Stop;
@@ -32,7 +32,7 @@ use crate::store::{Damage, NodeResult, NodeRun, OutputRecord, Store, StoreError,
 pub async fn run(
     plan: Arc<Plan>,
     store: Store,
-    options: RunOptions,
+    options: Settings,
     reporter: Arc<dyn Reporter>,
     stop: Stop,
 ) -> Result<RunSummary, StoreError> {
@@ -52,7 +52,7 @@ const REMAKES: u32 = 3;
 struct Driver {
     plan: Arc<Plan>,
     store: Store,
-    options: RunOptions,
+    options: Settings,
     /// The chosen nodes and all that stand before them: nobody asks for the others.
     wanted: BTreeSet<usize>,
     stop: Stop,
@@ -82,7 +82,7 @@ impl Driver {
     fn new(
         plan: Arc<Plan>,
         store: Store,
-        options: RunOptions,
+        options: Settings,
         reporter: Arc<dyn Reporter>,
         stop: Stop,
         done: UnboundedSender<NodeDone>,

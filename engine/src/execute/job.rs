@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::identity::Parts;
-use super::options::RunOptions;
+use super::options::Settings;
 use super::rows::RowsRun;
 use super::stop::Stop;
 use crate::fingerprint::{Digest, Reason};
@@ -23,7 +23,7 @@ pub(super) struct NodeJob {
     /// When the run began, as stamps of remembered rows and answers count it.
     pub(super) started: u64,
     pub(super) store: Store,
-    pub(super) options: RunOptions,
+    pub(super) options: Settings,
     pub(super) reporter: Arc<dyn Reporter>,
     pub(super) stop: Stop,
     pub(super) run: String,

@@ -8,7 +8,7 @@ use super::clock::unix_time;
 use super::decide::{Lookup, has_floor, look_up};
 use super::job::{NodeJob, Ran};
 use super::kernel::{KernelRun, run_kernel};
-use super::options::RunOptions;
+use super::options::Settings;
 use super::progress::NodeProgress;
 use super::rows::RowsRun;
 use super::stop::Stop;
@@ -301,7 +301,7 @@ fn kernel_run(
 
 fn context_parts(
     node: &Node,
-    options: &RunOptions,
+    options: &Settings,
     progress: &Arc<NodeProgress>,
     stop: &Stop,
     http: &reqwest::Client,
@@ -330,7 +330,7 @@ fn context_parts(
 /// A context for work outside the node's own run (fetching sources, delivering outputs): no scratch folder of its own.
 pub(super) fn bare_context(
     node: &Node,
-    options: &RunOptions,
+    options: &Settings,
     reporter: &Arc<dyn Reporter>,
     stop: &Stop,
     store: &Store,

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::layout::Store;
+use super::runs::RunRecord;
 use crate::schedule::State;
 use crate::spec::Time;
 
@@ -54,15 +55,45 @@ pub enum LogLock {
     Unknown,
 }
 
-impl Store {
-    fn schedule_folder(&self, name: &str) -> PathBuf {
-        self.root().join("schedule").join(folder_name(name))
+/// The schedules of a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Schedules {
+    store: Store,
+}
+
+impl Schedules {
+    /// The schedules of that store.
+    #[must_use]
+    pub fn of(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// The store as `--store` names it.
+    #[must_use]
+    pub fn store_address(&self) -> String {
+        self.store.address()
+    }
+
+    /// The local copy of a shared store.
+    #[must_use]
+    pub fn store_cache(&self) -> Option<&Path> {
+        self.store.is_shared().then(|| self.store.root())
+    }
+
+    /// The record of a run.
+    #[must_use]
+    pub fn run(&self, id: &str) -> Option<RunRecord> {
+        self.store.run(id)
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.store.root().join("schedule").join(folder_name(name))
     }
 
     /// Names of all schedules that were ever served, sorted.
     #[must_use]
-    pub fn schedule_names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.store.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
         let states = entries.filter_map(|entry| read_json::<State>(&entry.path().join("state.json")));
         let mut names: Vec<String> = states.map(|state| state.name).collect();
         names.sort();
@@ -71,8 +102,8 @@ impl Store {
 
     /// The state of a schedule. A damaged one is forgotten, with a warning: the schedule begins anew.
     #[must_use]
-    pub fn schedule_state(&self, name: &str) -> Option<State> {
-        let path = self.schedule_folder(name).join("state.json");
+    pub fn state(&self, name: &str) -> Option<State> {
+        let path = self.folder(name).join("state.json");
         let state = read_json::<State>(&path).filter(|state| state.name == name);
         if state.is_none() && path.exists() {
             tracing::warn!("{} is damaged: the schedule begins anew", path.display());
@@ -84,16 +115,16 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be written: then nothing that follows from it may be done.
-    pub fn keep_schedule(&self, state: &State) -> Result<(), StoreError> {
-        self.write_json(&self.schedule_folder(&state.name).join("state.json"), state)
+    pub fn keep(&self, state: &State) -> Result<(), StoreError> {
+        self.write_json(&self.folder(&state.name).join("state.json"), state)
     }
 
     /// Takes the lease on a schedule, or `None` while another daemon holds it.
     ///
     /// # Errors
     /// When the lease file cannot be made, or the file system has no locks: then two daemons could not be told apart.
-    pub fn try_schedule_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
-        let folder = self.schedule_folder(name);
+    pub fn try_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
+        let folder = self.folder(name);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let path = folder.join("lease");
         let file = open(&path).map_err(StoreError::io("open", &path))?;
@@ -106,14 +137,14 @@ impl Store {
 
     /// Does a daemon serve that schedule?
     #[must_use]
-    pub fn schedule_is_served(&self, name: &str) -> bool {
-        lock_of(&self.schedule_folder(name).join("lease")) == LogLock::Held
+    pub fn is_served(&self, name: &str) -> bool {
+        lock_of(&self.folder(name).join("lease")) == LogLock::Held
     }
 
     /// Is that schedule paused? A switch that cannot be read counts as paused: nothing starts by mistake.
     #[must_use]
-    pub fn schedule_switch(&self, name: &str) -> Switch {
-        let path = self.schedule_folder(name).join("switch.json");
+    pub fn switch(&self, name: &str) -> Switch {
+        let path = self.folder(name).join("switch.json");
         if !path.exists() {
             return Switch::default();
         }
@@ -127,8 +158,8 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn set_schedule_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
-        self.write_json(&self.schedule_folder(name).join("switch.json"), switch)
+    pub fn set_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
+        self.write_json(&self.folder(name).join("switch.json"), switch)
     }
 
     /// Asks the daemon for a run.
@@ -137,13 +168,13 @@ impl Store {
     /// When it cannot be written.
     pub fn ask_for_run(&self, name: &str, now: Time) -> Result<(), StoreError> {
         let file = format!("{}-{}.json", now.format("%Y%m%dT%H%M%S%.9f"), std::process::id());
-        self.write_json(&self.schedule_folder(name).join("asked").join(file), &now)
+        self.write_json(&self.folder(name).join("asked").join(file), &now)
     }
 
     /// What was asked for and not answered yet, oldest first.
     #[must_use]
     pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.schedule_folder(name).join("asked")).into_iter().flatten();
+        let entries = fs::read_dir(self.folder(name).join("asked")).into_iter().flatten();
         let mut asked: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
         asked.sort();
         asked
@@ -160,7 +191,7 @@ impl Store {
     /// Where a run of a schedule says what it does.
     #[must_use]
     pub fn run_log(&self, name: &str, ticket: u64) -> PathBuf {
-        self.schedule_folder(name).join("runs").join(format!("{ticket:08}.log"))
+        self.folder(name).join("runs").join(format!("{ticket:08}.log"))
     }
 
     /// Makes the log of a run, locked: to be given to the run as its output. Old logs are removed.
@@ -169,7 +200,7 @@ impl Store {
     /// When it cannot be made, or a run of that ticket still holds it.
     pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
         let path = self.run_log(name, ticket);
-        let folder = path.parent().unwrap_or(self.root());
+        let folder = path.parent().unwrap_or(self.store.root());
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
         match file.try_lock() {
@@ -192,7 +223,7 @@ impl Store {
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
         let text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.write_file(path, &text)
+        self.store.write_file(path, &text)
     }
 }
 
@@ -251,30 +282,30 @@ mod tests {
     #[test]
     fn a_state_comes_back_and_a_damaged_one_does_not() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
         let state = State { serial: 7, ..State::new("a/b") };
-        store.keep_schedule(&state).unwrap();
-        assert_eq!((store.schedule_state("a/b"), store.schedule_names()), (Some(state), vec!["a/b".to_owned()]));
-        fs::write(store.schedule_folder("a/b").join("state.json"), "{").unwrap();
-        assert_eq!(store.schedule_state("a/b"), None);
+        store.keep(&state).unwrap();
+        assert_eq!((store.state("a/b"), store.names()), (Some(state), vec!["a/b".to_owned()]));
+        fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
+        assert_eq!(store.state("a/b"), None);
     }
 
     #[test]
     fn one_daemon_a_schedule() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        assert!(!store.schedule_is_served("a"));
-        let lease = store.try_schedule_lease("a").unwrap();
-        assert!(lease.is_some() && store.schedule_is_served("a"));
-        assert!(store.try_schedule_lease("a").unwrap().is_none());
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
+        assert!(!store.is_served("a"));
+        let lease = store.try_lease("a").unwrap();
+        assert!(lease.is_some() && store.is_served("a"));
+        assert!(store.try_lease("a").unwrap().is_none());
         drop(lease);
-        assert!(!store.schedule_is_served("a"));
+        assert!(!store.is_served("a"));
     }
 
     #[test]
     fn a_log_is_locked_as_long_as_the_run_that_writes_it_lives() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
         assert_eq!(store.run_log_lock("a", 1), LogLock::Absent);
         let log = store.open_run_log("a", 1).unwrap();
         let mut run = {
