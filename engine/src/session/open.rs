@@ -79,6 +79,12 @@ impl Session {
         self.place.shown(&self.directory)
     }
 
+    /// The sentence for a store that does not exist.
+    #[must_use]
+    pub fn no_store(&self) -> String {
+        format!("there is no store at {} yet", self.shown_store())
+    }
+
     /// Whether the store exists.
     ///
     /// # Errors
@@ -139,12 +145,6 @@ impl Session {
         }
         once(&self.complete, || store.fetch_records())?;
         Ok(store)
-    }
-
-    /// The sentence for a store that does not exist.
-    #[must_use]
-    pub fn no_store(&self) -> String {
-        format!("there is no store at {} yet", self.shown_store())
     }
 }
 
