@@ -6,11 +6,8 @@ pub mod display;
 mod exit;
 mod limits;
 mod openlineage;
-mod pipeline;
 mod schedule;
-mod secrets;
 mod serve;
-mod workers;
 
 use std::process::ExitCode;
 

@@ -7,16 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use searchmill_engine::execute::unix_time;
-use searchmill_engine::lineage::openlineage::{Emitter, Ending, Job, JobInput, Pipeline};
-use searchmill_engine::operator::{Source, has_user_info};
-use searchmill_engine::plan::{Node, Plan};
-use searchmill_engine::report::{Event, Reporter, RunSummary};
-use searchmill_engine::store::Store;
+use searchmill_engine::lineage::openlineage::{Emitter, Ending};
+use searchmill_engine::operator::has_user_info;
+use searchmill_engine::{Event, Failure, PreparedRun, Reporter, RunSummary, unix_time};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-use crate::exit::Failure;
 
 /// Where receivers listen, below the address that OPENLINEAGE_URL gives: as in OpenLineage's own clients.
 const ENDPOINT: &str = "api/v1/lineage";
@@ -90,8 +85,7 @@ pub(crate) struct Delivery {
 /// Begins to tell a run as it was asked for by flag or environment; gives the reporter to use. Call it on a runtime.
 pub(crate) fn begin(
     written: Option<&str>,
-    plan: &Plan,
-    store: &Store,
+    run: &PreparedRun,
     directory: &Path,
     inner: Arc<dyn Reporter>,
 ) -> Result<(Arc<dyn Reporter>, Option<Delivery>), Failure> {
@@ -101,7 +95,7 @@ pub(crate) fn begin(
         let failure = Failure::usage("--openlineage: the address must hold no user name or password");
         return Err(failure.with_help("set OPENLINEAGE_API_KEY"));
     }
-    let emitter = Emitter::new(store.clone(), pipeline(plan, directory));
+    let emitter = run.emitter(variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()));
     let (sink, sending, target) = match Target::read(written, directory) {
         Target::File(path) => {
             let file = File::options().create(true).append(true).open(&path);
@@ -155,42 +149,6 @@ impl Delivery {
         let text =
             || format!("OpenLineage: {events} of {of} events did not arrive at {}: {}", self.target, lost.reason);
         (events > 0).then(text)
-    }
-}
-
-fn pipeline(plan: &Plan, directory: &Path) -> Pipeline {
-    let job = |node: &Node| Job {
-        node: node.id().to_owned(),
-        operator: node.entry.name.to_owned(),
-        version: node.entry.version,
-        params: node.identity_params.clone(),
-        about: node.entry.about.to_owned(),
-        inputs: node.inputs.iter().map(|input| job_input(plan, input)).collect(),
-        sources: node.sources.iter().filter_map(path).collect(),
-    };
-    Pipeline {
-        name: plan.name().to_owned(),
-        file: plan.file().to_owned(),
-        directory: directory.to_owned(),
-        namespace: variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| "searchmill".to_owned()),
-        jobs: plan.nodes().iter().map(job).collect(),
-    }
-}
-
-fn job_input(plan: &Plan, input: &searchmill_engine::plan::Input) -> JobInput {
-    let node = plan.nodes()[input.node].id().to_owned();
-    JobInput { port: input.port.clone(), node, output: input.output.clone() }
-}
-
-fn path(source: &Source) -> Option<String> {
-    match source {
-        Source::Path(path) | Source::Argument(path) | Source::Data { path, .. } => Some(path.clone()),
-        Source::Fetched { path, .. } => Some(path.display().to_string()),
-        Source::Optional(_)
-        | Source::Identity(_)
-        | Source::Awaited { .. }
-        | Source::Program(_)
-        | Source::Executable(_) => None,
     }
 }
 

@@ -193,6 +193,18 @@ impl SourceMap {
         (line, before.chars().count() + 1)
     }
 
+    /// Returns a finding as one line: `FILE:LINE:COLUMN: message (help)`.
+    #[must_use]
+    pub fn line(&self, finding: &Diagnostic) -> String {
+        let place = finding.span().and_then(|span| {
+            let (path, _) = self.get(span.file)?;
+            let (line, column) = self.line_col(span.file, span.start);
+            Some(format!("{}:{line}:{column}: ", path.display()))
+        });
+        let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+        format!("{}{}{help}", place.unwrap_or_default(), finding.message)
+    }
+
     /// Returns the span of a line (from 1) without its line break.
     #[must_use]
     pub fn line_span(&self, file: FileId, line: usize) -> Option<Span> {

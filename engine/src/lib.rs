@@ -1,15 +1,92 @@
 //! searchmill's engine: YAML to a typed plan to cached execution with lineage. It names no operator.
 //!
-//! The order of these lines is the allowed direction: a module uses only what stands above it.
+//! [`Session`] is the door to it: a program opens one with its operators, checks a pipeline, and runs it.
+//!
+//! ```
+//! use searchmill_engine::{Lines, Overrides, Registry, RunOptions, Session, operator::entry};
+//! # use searchmill_engine::operator::*;
+//! # use searchmill_schemas::{Document, RecordKind};
+//! # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+//! # struct GreetParams { word: String }
+//! # struct Greet;
+//! # impl Operator for Greet {
+//! #     type Params = GreetParams;
+//! #     const NAME: &'static str = "greet";
+//! #     const VERSION: u32 = 1;
+//! #     const EFFECT: Effect = Effect::Pure;
+//! #     const ABOUT: &'static str = "Writes one document.";
+//! #     const EXAMPLES: &'static [Example] = &[];
+//! #     fn ports(_: &GreetParams) -> Ports { Ports::new().rows_out("rows", RecordKind::Document, "A greeting.") }
+//! #     fn open(params: &GreetParams, _: &Inputs, _: &Context) -> Result<Kernel, OperatorError> {
+//! #         Ok(Kernel::Blocking(Box::new(Greeting(params.word.clone()))))
+//! #     }
+//! # }
+//! # struct Greeting(String);
+//! # impl BlockingKernel for Greeting {
+//! #     fn run(&self, _: &Inputs, outputs: &mut Outputs<'_>, _: &Context) -> Result<(), OperatorError> {
+//! #         let text = self.0.clone();
+//! #         outputs.write_rows("rows", &[Document { id: "d".to_owned(), title: None, text, metadata: None }])
+//! #     }
+//! # }
+//! # let temporary = tempfile::tempdir()?;
+//! # let folder = temporary.path();
+//! std::fs::write(folder.join("hello.yaml"), "nodes: {greeting: {op: greet, with: {word: hello}}}")?;
+//!
+//! let session = Session::open(folder, Registry::new(&[entry::<Greet>()]))?;
+//! let pipeline = session.check(folder.join("hello.yaml"), &Overrides::default())?;
+//! let survey = session.survey(&pipeline, &RunOptions::default())?;
+//! assert!(survey.nodes.values().all(|status| !status.is_known()), "nothing is cached yet");
+//!
+//! let summary = session.run(&pipeline, RunOptions::default(), Lines(|line: &str| println!("{line}")))?;
+//! assert_eq!((summary.finished, summary.exit_code()), (1, 0));
+//! assert_eq!(session.rows("greeting")?.rows, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The order of the modules is the allowed direction: a module uses only what stands above it.
 
+// Findings, and the texts that they point into.
 pub mod diagnostic;
-// One step out of line: `operator` is what authors see, and it needs nothing of the engine.
+// What the author of an operator sees. It needs nothing of the engine, so `spec` may use it.
 pub mod operator;
+// YAML text to a spec with a span for every value.
 pub mod spec;
+// Node keys, row keys, call keys: what decides whether a result is cached.
 pub mod fingerprint;
+// What is due and what waits: the pure core of `schedule`.
 pub mod schedule;
+// The only code that writes: artifacts, results, remembered rows and answers, records of runs.
 pub mod store;
+// What made an artifact, whether it is still whole, and archives, attestations and OpenLineage events of it.
 pub mod lineage;
+// Events of a run.
 pub mod report;
+// A spec bound to operators: typed, checked, in order.
 pub mod plan;
+// Looks results up, runs kernels, commits.
 pub mod execute;
+// The door to all of this.
+mod session;
+
+// The door.
+pub use session::{
+    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, RunOptions, Session, Shown, StorePlace,
+    Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
+};
+// What goes in.
+pub use execute::{Stop, WorkerPipes, Workers};
+pub use operator::Registry;
+pub use plan::Selection;
+pub use spec::Overrides;
+pub use store::KeepPolicy;
+// What comes out.
+pub use diagnostic::{Diagnostic, SourceMap};
+pub use execute::{Basis, Device, NodeStatus, Survey, Work, devices, unix_time};
+pub use fingerprint::{Digest, NodeKey, Reason};
+pub use plan::{Input, Node, Plan, nearest, suggest};
+pub use report::{Event, Lines, Reporter, RunSummary};
+pub use spec::{Cadence, Schedule, Time};
+pub use store::{
+    ArtifactId, Garbage, LogLock, NodeOutcome, NodeRun, OutputRecord, Pin, RunRecord, ScheduleLease, Schedules,
+    StoreError, Swept, Switch,
+};

@@ -4,43 +4,40 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use searchmill_engine::lineage::attest::{AttestError, Comparison, PublicKey, SecretKey, compare, statement};
+use searchmill_engine::lineage::attest::{AttestError, Comparison, PublicKey, SecretKey};
+use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
-use super::Session;
-use super::artifact::find;
+use super::note_missing_store;
 use crate::args::AttestArgs;
-use crate::exit::{FAILED, Failure, OK};
+use crate::display::Terminal;
+use crate::exit::{FAILED, OK};
 
-pub(super) fn attest(session: &Session<'_>, args: &AttestArgs) -> Result<u8, Failure> {
+pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) -> Result<u8, Failure> {
     if let Some(file) = &args.new_key {
-        return new_key(session, file);
+        return new_key(terminal, session, file);
     }
     if let (Some(file), Some(key)) = (&args.verify, &args.public_key) {
-        return verify(session, file, key);
+        return verify(terminal, session, file, key);
     }
-    let store = session.existing_store()?;
-    let in_use = store.enter()?;
-    let root = find(&store, args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
-    let statement = statement(&store, &root)?;
-    drop(in_use);
+    let (name, statement) = session.statement(args.what.as_deref().unwrap_or_default(), args.run.as_deref())?;
     let text = match &args.key {
         Some(path) => SecretKey::from_pem(&read(session, path)?).and_then(|key| key.sign(&statement)).map_err(wrong)?,
         None => serde_json::to_string_pretty(&statement).unwrap_or_default(),
     };
     let Some(output) = &args.output else {
-        session.terminal.line(&text);
+        terminal.line(&text);
         return Ok(OK);
     };
-    let path = session.directory.join(output);
+    let path = session.directory().join(output);
     std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
     let signed = if args.key.is_some() { "signed" } else { "not signed: give a --key" };
-    if session.terminal.is_json() {
+    if terminal.is_json() {
         let subjects = statement.subject.len();
         let line = json!({"file": output, "signed": args.key.is_some(), "subjects": subjects});
-        session.terminal.line(&line.to_string());
+        terminal.line(&line.to_string());
     } else {
-        session.terminal.line(&format!("{}: {} ({signed})", output.display(), root.name));
+        terminal.line(&format!("{}: {} ({signed})", output.display(), name));
     }
     Ok(OK)
 }
@@ -54,13 +51,13 @@ fn unwritable(path: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::usage(format!("cannot write {path}: {error}"))
 }
 
-fn read(session: &Session<'_>, path: &Path) -> Result<String, Failure> {
+fn read(session: &Session, path: &Path) -> Result<String, Failure> {
     let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", path.display()));
-    std::fs::read_to_string(session.directory.join(path)).map_err(unreadable)
+    std::fs::read_to_string(session.directory().join(path)).map_err(unreadable)
 }
 
-fn new_key(session: &Session<'_>, file: &Path) -> Result<u8, Failure> {
-    let path = session.directory.join(file);
+fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Failure> {
+    let path = session.directory().join(file);
     let public_path = PathBuf::from(format!("{}.pub", path.display()));
     let key = SecretKey::generate().map_err(|error| Failure::Other(error.to_string()))?;
     let (secret, public) = (key.to_pem().map_err(wrong)?, key.public().to_pem().map_err(wrong)?);
@@ -73,12 +70,10 @@ fn new_key(session: &Session<'_>, file: &Path) -> Result<u8, Failure> {
     }
     public_file.write_all(public.as_bytes()).map_err(unwritable(&public_path))?;
     let id = key.public().id().map_err(wrong)?;
-    if session.terminal.is_json() {
-        session
-            .terminal
-            .line(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}).to_string());
+    if terminal.is_json() {
+        terminal.line(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}).to_string());
     } else {
-        session.terminal.line(&format!("{0}: keep it secret; {0}.pub: give it to others (key {id})", file.display()));
+        terminal.line(&format!("{0}: keep it secret; {0}.pub: give it to others (key {id})", file.display()));
     }
     Ok(OK)
 }
@@ -93,25 +88,26 @@ fn private(path: &Path) -> std::io::Result<File> {
 }
 
 /// Checks a signed statement and compares it with the store.
-pub(super) fn verify(session: &Session<'_>, file: &Path, key: &Path) -> Result<u8, Failure> {
+pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &Path) -> Result<u8, Failure> {
     let public = PublicKey::from_pem(&read(session, key)?).map_err(wrong)?;
     let statement = match public.verify(read(session, file)?.as_bytes()) {
         Ok(statement) => statement,
         Err(error) => return Err(Failure::Other(format!("{}: {error}", file.display()))),
     };
-    let compared = compare(&session.store_if_any()?, &statement);
+    note_missing_store(terminal, session)?;
+    let compared = session.compare(&statement)?;
     let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
-    if session.terminal.is_json() {
+    if terminal.is_json() {
         let key = public.id().map_err(wrong)?;
         let subjects: Vec<_> =
             compared.iter().map(|(name, comparison)| json!({"name": name, "here": comparison})).collect();
         let line = json!({"signature": "valid", "key": key, "subjects": subjects, "predicate": statement.predicate});
-        session.terminal.line(&line.to_string());
+        terminal.line(&line.to_string());
     } else {
         let rows: Vec<_> =
             compared.iter().map(|(name, comparison)| vec![name.clone(), word(*comparison).to_owned()]).collect();
-        session.terminal.line("the signature is right");
-        session.terminal.table(&["subject", "in this store"], &rows);
+        terminal.line("the signature is right");
+        terminal.table(&["subject", "in this store"], &rows);
     }
     Ok(if different { FAILED } else { OK })
 }

@@ -2,13 +2,11 @@
 
 use std::process::Command;
 
-use searchmill_engine::execute::{Device, devices};
+use searchmill_engine::{Device, Failure, Session, cuda_worker, devices, visible_devices};
 use serde_json::{Value, json};
 
-use super::Session;
-use crate::display::bytes;
-use crate::exit::{FAILED, Failure, OK};
-use crate::workers::{cuda_worker, visible};
+use crate::display::{Terminal, bytes};
+use crate::exit::{FAILED, OK};
 
 /// One thing that was looked at.
 struct Finding {
@@ -18,19 +16,19 @@ struct Finding {
     detail: String,
 }
 
-pub(super) fn doctor(session: &Session<'_>) -> u8 {
-    let devices = devices(visible().as_deref());
+pub(super) fn doctor(terminal: &Terminal, session: &Session) -> u8 {
+    let devices = devices(visible_devices().as_deref());
     let mut findings = vec![processor(), memory(), store(session)];
     findings.extend(gpus(&devices));
     findings.push(worker());
-    if session.terminal.is_json() {
+    if terminal.is_json() {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
         let devices: Vec<Value> = devices.iter().flatten().map(device_json).collect();
         let version = env!("CARGO_PKG_VERSION");
-        session.terminal.line(&json!({"searchmill": version, "findings": list, "devices": devices}).to_string());
+        terminal.line(&json!({"searchmill": version, "findings": list, "devices": devices}).to_string());
     } else {
         let row = |found: &Finding| vec![found.what.to_owned(), found.state.to_owned(), found.detail.clone()];
-        session.terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());
+        terminal.table(&["what", "state", "detail"], &findings.iter().map(row).collect::<Vec<_>>());
     }
     if findings.iter().any(|found| found.state == "wrong") { FAILED } else { OK }
 }
@@ -83,7 +81,7 @@ fn memory() -> Finding {
 }
 
 /// Is there a store, and can it be written? Nothing is made where there is none.
-fn store(session: &Session<'_>) -> Finding {
+fn store(session: &Session) -> Finding {
     let wrong = |failure: Failure| {
         let why = match failure {
             Failure::Store(error) => error.to_string(),
@@ -93,15 +91,14 @@ fn store(session: &Session<'_>) -> Finding {
         Finding::new("store", "wrong", why)
     };
     let shown = session.shown_store();
-    match session.look() {
+    match session.has_store() {
         Err(failure) => return wrong(failure),
-        Ok(looked) if !looked.exists() => {
+        Ok(false) => {
             return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` makes it"));
         }
-        Ok(_) => {}
+        Ok(true) => {}
     }
-    let tried = session.store().and_then(|store| Ok(store.keep_task(b"").map(|probe| store.drop_task(&probe))?));
-    match tried {
+    match session.probe_store() {
         Ok(()) => Finding::new("store", "ok", format!("{shown}, can be written")),
         Err(failure) => wrong(failure),
     }
@@ -111,7 +108,7 @@ fn gpus(devices: &Result<Vec<Device>, String>) -> Vec<Finding> {
     match devices {
         Err(why) => vec![Finding::new("GPU", "wrong", why.clone())],
         Ok(devices) if devices.is_empty() => {
-            let why = match visible() {
+            let why = match visible_devices() {
                 Some(list) => format!("none that CUDA_VISIBLE_DEVICES (`{list}`) shows"),
                 None => "nvidia-smi lists none".to_owned(),
             };

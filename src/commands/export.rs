@@ -4,32 +4,26 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use searchmill_engine::lineage::archive::{Export, Request};
+use searchmill_engine::lineage::archive::Export;
+use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
-use super::Session;
-use super::artifact::find;
 use crate::args::ExportArgs;
-use crate::display;
-use crate::exit::{Failure, OK};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
-pub(super) fn export(session: &Session<'_>, args: &ExportArgs) -> Result<u8, Failure> {
-    let store = session.existing_store()?;
-    // Nothing is collected from under it.
-    let in_use = store.enter()?;
-    let root = args.what.as_ref().map(|what| find(&store, what, args.run.as_deref())).transpose()?;
-    let export = Export::gather(&store, &Request { root, shallow: args.shallow, memo: args.memo })?;
+pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) -> Result<u8, Failure> {
+    let export = session.export(args.what.as_deref(), args.run.as_deref(), args.shallow, args.memo)?;
     let census = export.census.clone();
-    let path = session.directory.join(&args.file);
+    let path = session.directory().join(&args.file);
     write(&path, export)?;
-    drop(in_use);
-    if session.terminal.is_json() {
-        session.terminal.line(&json!({"file": args.file, "holds": census}).to_string());
+    if terminal.is_json() {
+        terminal.line(&json!({"file": args.file, "holds": census}).to_string());
         return Ok(OK);
     }
     let size = std::fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default();
     let rows = if args.memo { format!(", {} remembered rows", census.rows) } else { String::new() };
-    session.terminal.line(&format!(
+    terminal.line(&format!(
         "{}: {} artifacts, {} results, {} runs{rows} ({})",
         args.file.display(),
         census.artifacts,
@@ -39,7 +33,7 @@ pub(super) fn export(session: &Session<'_>, args: &ExportArgs) -> Result<u8, Fai
     ));
     if census.missing > 0 {
         let missing = census.missing;
-        session.terminal.warn(&format!("{missing} artifacts of its lineage are not in the store any more: left out"));
+        terminal.warn(&format!("{missing} artifacts of its lineage are not in the store any more: left out"));
     }
     Ok(OK)
 }

@@ -2,54 +2,42 @@
 
 use std::time::Duration;
 
-use searchmill_engine::execute::unix_time;
-use searchmill_engine::store::{Garbage, KeepPolicy};
+use searchmill_engine::{Digest, Failure, Garbage, KeepPolicy, Session, Swept, unix_time};
 use serde_json::json;
 
-use super::Session;
 use crate::args::GcArgs;
-use crate::display;
-use crate::exit::{Failure, OK};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
 /// What is this young stays, unless it is said otherwise.
 const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
-pub(super) fn gc(session: &Session<'_>, args: &GcArgs) -> Result<u8, Failure> {
-    let looked = session.existing_store()?;
-    // Opening sweeps what killed processes left.
-    let store = if args.yes { session.store()? } else { looked };
+pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Result<u8, Failure> {
     let age = args.older_than.unwrap_or(DEFAULT_AGE);
     let policy = KeepPolicy { runs: args.keep_runs, age, memo: args.memo, forget_runs: args.forget_runs };
-    let now = unix_time();
-    let (garbage, freed) = if args.yes {
-        let swept = store.collect(&policy, now)?;
-        (swept.garbage, swept.freed)
+    let swept =
+        if args.yes { session.collect(&policy)? } else { Swept { garbage: session.garbage(&policy)?, freed: 0 } };
+    if terminal.is_json() {
+        print_json(terminal, &swept.garbage, args.yes, swept.freed);
     } else {
-        (store.garbage(&policy, now)?, 0)
-    };
-    // A shared store cannot always be asked.
-    store.sound()?;
-    if session.terminal.is_json() {
-        print_json(session, &garbage, args.yes, freed);
-    } else {
-        print(session, &garbage, args.yes, freed, now);
+        print(terminal, &swept.garbage, args.yes, swept.freed, unix_time());
     }
     Ok(OK)
 }
 
-fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64) {
+fn print_json(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64) {
     for result in &garbage.results {
         let line = json!({"result": result.key, "name": result.name, "used": result.used, "bytes": result.bytes});
-        session.terminal.line(&line.to_string());
+        terminal.line(&line.to_string());
     }
     for (id, bytes) in &garbage.artifacts {
-        session.terminal.line(&json!({"artifact": id, "bytes": bytes}).to_string());
+        terminal.line(&json!({"artifact": id, "bytes": bytes}).to_string());
     }
     for (base, bytes) in &garbage.memos {
-        session.terminal.line(&json!({"memo": base, "bytes": bytes}).to_string());
+        terminal.line(&json!({"memo": base, "bytes": bytes}).to_string());
     }
     for (run, bytes) in &garbage.runs {
-        session.terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
+        terminal.line(&json!({"run": run, "bytes": bytes}).to_string());
     }
     let summary = json!({
         "removed": removed, "in_use": garbage.in_use, "shared": garbage.shared, "bytes": garbage.bytes(),
@@ -58,10 +46,10 @@ fn print_json(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u6
         "runs": garbage.runs.len(), "kept_results": garbage.kept_results, "kept_bytes": garbage.kept_bytes,
         "kept_memos": garbage.kept_memos.0, "kept_memo_bytes": garbage.kept_memos.1,
     });
-    session.terminal.line(&summary.to_string());
+    terminal.line(&summary.to_string());
 }
 
-fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
+fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now: f64) {
     let age = |used: f64| format!("{} ago", display::duration((now - used).max(0.0)));
     let mut rows: Vec<Vec<String>> = garbage
         .results
@@ -71,8 +59,8 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
             vec![name, result.key.0.short(), age(result.used), display::bytes(result.bytes)]
         })
         .collect();
-    let memo = |(base, bytes): &(_, u64)| {
-        vec!["remembered rows".to_owned(), short(base), String::new(), display::bytes(*bytes)]
+    let memo = |(base, bytes): &(Digest, u64)| {
+        vec!["remembered rows".to_owned(), base.short(), String::new(), display::bytes(*bytes)]
     };
     rows.extend(garbage.memos.iter().map(memo));
     let run = |(run, bytes): &(String, u64)| {
@@ -80,7 +68,7 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
     };
     rows.extend(garbage.runs.iter().map(run));
     if !rows.is_empty() {
-        session.terminal.table(&["what", "key", "last used", "size"], &rows);
+        terminal.table(&["what", "key", "last used", "size"], &rows);
     }
     let word = if removed { "removed" } else { "would remove" };
     let mut line = format!(
@@ -90,42 +78,34 @@ fn print(session: &Session<'_>, garbage: &Garbage, removed: bool, freed: u64, no
         display::bytes(garbage.bytes())
     );
     line.push_str(&format!("; {} results and {} stay", garbage.kept_results, display::bytes(garbage.kept_bytes)));
-    session.terminal.line(&line);
+    terminal.line(&line);
     let (memos, bytes) = garbage.kept_memos;
     if memos > 0 {
         let word = if memos == 1 { "memo" } else { "memos" };
         let how =
             if garbage.memos.is_empty() { "; `--memo --older-than AGE` removes what no kept result used" } else { "" };
-        session
-            .terminal
-            .line(&format!("{} of rows that were paid for stay in {memos} {word}{how}", display::bytes(bytes)));
+        terminal.line(&format!("{} of rows that were paid for stay in {memos} {word}{how}", display::bytes(bytes)));
     }
     if garbage.in_use {
         let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
-        session.terminal.note(line);
+        terminal.note(line);
     }
     if garbage.shared && garbage.waiting.0 > 0 {
         let (count, bytes) = garbage.waiting;
         let bytes = display::bytes(bytes);
-        session
-            .terminal
-            .note(&format!("{count} artifacts ({bytes}) that nothing kept names are still too young to go"));
+        terminal.note(&format!("{count} artifacts ({bytes}) that nothing kept names are still too young to go"));
     }
     if garbage.shared {
-        session.terminal.note("nothing younger than ten minutes goes from a shared store, whatever --older-than says");
+        terminal.note("nothing younger than ten minutes goes from a shared store, whatever --older-than says");
     }
     if garbage.shared && !garbage.results.is_empty() {
         let line = "other machines may be about to read files of these results: a later `gc` takes them, when as much time \
                     has passed again";
-        session.terminal.note(line);
+        terminal.note(line);
     }
     if removed {
-        session.terminal.note(&format!("{} given back", display::bytes(freed)));
+        terminal.note(&format!("{} given back", display::bytes(freed)));
     } else if !rows.is_empty() || !garbage.artifacts.is_empty() {
-        session.terminal.note("nothing was removed; --yes removes it");
+        terminal.note("nothing was removed; --yes removes it");
     }
-}
-
-fn short(digest: &searchmill_engine::fingerprint::Digest) -> String {
-    digest.short()
 }

@@ -2,23 +2,23 @@
 
 use std::fmt::Write;
 
-use searchmill_engine::plan::Plan;
+use searchmill_engine::{Failure, Input, Plan, Session};
 use serde_json::json;
 
-use super::Session;
+use super::pipeline;
 use crate::args::{GraphArgs, GraphFormat};
-use crate::exit::{Failure, OK};
-use crate::pipeline;
+use crate::display::Terminal;
+use crate::exit::OK;
 
-pub(super) fn graph(session: &Session<'_>, args: &GraphArgs) -> Result<u8, Failure> {
-    let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let format = if session.terminal.is_json() { GraphFormat::Json } else { args.format };
+pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) -> Result<u8, Failure> {
+    let plan = pipeline::check(session, &args.pipeline)?.plan;
+    let format = if terminal.is_json() { GraphFormat::Json } else { args.format };
     let text = match format {
         GraphFormat::Mermaid => mermaid(&plan),
         GraphFormat::Dot => dot(&plan),
         GraphFormat::Json => serde_json::to_string_pretty(&as_json(&plan)).unwrap_or_default(),
     };
-    session.terminal.line(text.trim_end());
+    terminal.line(text.trim_end());
     Ok(OK)
 }
 
@@ -31,7 +31,7 @@ struct Edge<'a> {
 
 fn edges(plan: &Plan) -> impl Iterator<Item = Edge<'_>> {
     plan.nodes().iter().enumerate().flat_map(|(to, node)| {
-        let edge = move |input: &'_ searchmill_engine::plan::Input| (input.node, to, input.port_type.to_string());
+        let edge = move |input: &'_ Input| (input.node, to, input.port_type.to_string());
         node.inputs.iter().map(move |input| {
             let (from, to, kind) = edge(input);
             Edge { from, to, label: input.output.as_str(), kind }

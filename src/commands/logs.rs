@@ -1,28 +1,20 @@
 //! `logs`: what a run told.
 
-use searchmill_engine::fingerprint::Reason;
 use searchmill_engine::lineage::rfc3339;
+use searchmill_engine::{Failure, Reason, Session};
 use serde_json::Value;
 
-use super::Session;
 use crate::args::LogsArgs;
-use crate::display;
-use crate::exit::{Failure, OK};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
-pub(super) fn logs(session: &Session<'_>, args: &LogsArgs) -> Result<u8, Failure> {
-    let store = session.existing_store()?;
-    let ids = store.run_ids();
-    let missing = || Failure::usage("there is no such run").with_help("`searchmill runs` lists them");
-    let run = match &args.run {
-        Some(prefix) => ids.iter().rev().find(|id| id.starts_with(prefix)).ok_or_else(missing)?,
-        None => ids.iter().rev().find(|id| !store.is_imported(id)).ok_or_else(missing)?,
-    };
-    for line in store.run_events(run).lines() {
+pub(super) fn logs(terminal: &Terminal, session: &Session, args: &LogsArgs) -> Result<u8, Failure> {
+    for line in session.run_events(args.run.as_deref())?.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_default();
         if args.node.as_ref().is_some_and(|node| event["node"] != node.as_str()) {
             continue;
         }
-        session.terminal.line(&if session.terminal.is_json() { line.to_owned() } else { plain(&event) });
+        terminal.line(&if terminal.is_json() { line.to_owned() } else { plain(&event) });
     }
     Ok(OK)
 }

@@ -1,6 +1,5 @@
 //! One file per subcommand.
 
-mod artifact;
 mod attest;
 mod audit;
 mod diff;
@@ -13,15 +12,13 @@ mod kinds;
 mod logs;
 mod ops;
 mod pin;
-mod place;
+mod pipeline;
 mod plan;
 mod run;
 mod runs;
 mod schedule;
 mod schema;
-mod selection;
 mod serve;
-mod session;
 mod show;
 mod status;
 mod trace;
@@ -29,11 +26,10 @@ mod validate;
 mod why;
 mod worker;
 
-use self::place::Place;
-pub(crate) use self::session::Session;
+use searchmill_engine::{Failure, Registry, Session, StorePlace};
+
 use crate::args::{Args, Command};
 use crate::display::Terminal;
-use crate::exit::Failure;
 
 pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     if let Some(directory) = &args.directory {
@@ -41,33 +37,41 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
             .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", directory.display())))?;
     }
     let directory = std::env::current_dir()?;
-    let store = Place::new(&args.store, args.store_cache.as_deref(), &directory)?;
-    let session = Session { terminal, directory, store };
+    let place = StorePlace::new(&args.store, args.store_cache.as_deref(), &directory)?;
+    let session = &Session::new(place, directory, Registry::new(&searchmill_operators::all()));
     match args.command {
-        Command::Run(args) => run::run(&session, args),
-        Command::Plan(args) => plan::plan(&session, &args),
-        Command::Validate(args) => Ok(validate::validate(&session, &args)),
-        Command::Why(args) => why::why(&session, &args),
-        Command::Status(args) => status::status(&session, &args),
-        Command::Runs(args) => runs::runs(&session, &args),
-        Command::Schedule(args) => schedule::schedule(&session, args),
-        Command::Serve(args) => serve::serve(&session, &args),
-        Command::Show(args) => show::show(&session, &args),
-        Command::Ops(args) => ops::ops(&session, &args),
-        Command::Kinds(args) => kinds::kinds(&session, &args),
-        Command::Schema => Ok(schema::schema(&session)),
-        Command::Graph(args) => graph::graph(&session, &args),
-        Command::Logs(args) => logs::logs(&session, &args),
-        Command::Trace(args) => trace::trace(&session, &args),
-        Command::Audit(args) => audit::audit(&session, &args),
-        Command::Diff(args) => diff::diff(&session, &args),
-        Command::Gc(args) => gc::gc(&session, &args),
-        Command::Pin(args) => pin::pin(&session, &args),
-        Command::Unpin(args) => pin::unpin(&session, &args),
-        Command::Export(args) => export::export(&session, &args),
-        Command::Import(args) => import::import(&session, &args),
-        Command::Attest(args) => attest::attest(&session, &args),
-        Command::Doctor => Ok(doctor::doctor(&session)),
-        Command::Worker(args) => worker::worker(&args),
+        Command::Run(args) => run::run(terminal, session, args),
+        Command::Plan(args) => plan::plan(terminal, session, &args),
+        Command::Validate(args) => Ok(validate::validate(terminal, session, &args)),
+        Command::Why(args) => why::why(terminal, session, &args),
+        Command::Status(args) => status::status(terminal, session, &args),
+        Command::Runs(args) => runs::runs(terminal, session, &args),
+        Command::Schedule(args) => schedule::schedule(terminal, session, args),
+        Command::Serve(args) => serve::serve(terminal, session, &args),
+        Command::Show(args) => show::show(terminal, session, &args),
+        Command::Ops(args) => ops::ops(terminal, session, &args),
+        Command::Kinds(args) => kinds::kinds(terminal, &args),
+        Command::Schema => Ok(schema::schema(terminal, session)),
+        Command::Graph(args) => graph::graph(terminal, session, &args),
+        Command::Logs(args) => logs::logs(terminal, session, &args),
+        Command::Trace(args) => trace::trace(terminal, session, &args),
+        Command::Audit(args) => audit::audit(terminal, session, &args),
+        Command::Diff(args) => diff::diff(terminal, session, &args),
+        Command::Gc(args) => gc::gc(terminal, session, &args),
+        Command::Pin(args) => pin::pin(terminal, session, &args),
+        Command::Unpin(args) => pin::unpin(terminal, session, &args),
+        Command::Export(args) => export::export(terminal, session, &args),
+        Command::Import(args) => import::import(terminal, session, &args),
+        Command::Attest(args) => attest::attest(terminal, session, &args),
+        Command::Doctor => Ok(doctor::doctor(terminal, session)),
+        Command::Worker(args) => worker::worker(session, &args),
     }
+}
+
+/// Says that there is no store, for commands that go on without one.
+fn note_missing_store(terminal: &Terminal, session: &Session) -> Result<(), Failure> {
+    if !session.has_store()? {
+        terminal.note(&session.no_store());
+    }
+    Ok(())
 }

@@ -1,43 +1,43 @@
 //! `ops`: the list of operators, and the reference page of one.
 
+use searchmill_engine::{Failure, Session, nearest};
 use serde_json::json;
 
-use super::Session;
 use crate::args::OpsArgs;
-use crate::exit::{Failure, OK};
-use crate::{display, pipeline};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
-pub(super) fn ops(session: &Session<'_>, args: &OpsArgs) -> Result<u8, Failure> {
-    let registry = pipeline::registry();
+pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Result<u8, Failure> {
+    let registry = session.registry();
     let Some(name) = &args.name else {
         let rows: Vec<_> = registry
             .iter()
             .map(|entry| vec![entry.name.to_owned(), display::effect(entry), first_sentence(entry.about).to_owned()])
             .collect();
-        if session.terminal.is_json() {
+        if terminal.is_json() {
             for entry in registry.iter() {
                 let (name, about, effect) = (entry.name, entry.about, display::effect(entry));
                 let line = json!({"name": name, "version": entry.version, "effect": effect, "about": about});
-                session.terminal.line(&line.to_string());
+                terminal.line(&line.to_string());
             }
         } else {
-            session.terminal.table(&["operator", "effect", "what it does"], &rows);
-            session.terminal.note("`searchmill ops NAME` prints an operator's reference page");
+            terminal.table(&["operator", "effect", "what it does"], &rows);
+            terminal.note("`searchmill ops NAME` prints an operator's reference page");
         }
         return Ok(OK);
     };
     let entry = registry.get(name).ok_or_else(|| {
         let names: Vec<&str> = registry.iter().map(|entry| entry.name).collect();
-        let help = match searchmill_engine::plan::nearest(name, names.iter().copied()) {
+        let help = match nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("operators: {}", names.join(", ")),
         };
         Failure::usage(format!("there is no operator `{name}`")).with_help(help)
     })?;
-    if session.terminal.is_json() {
-        session.terminal.line(&(entry.schema)().to_string());
+    if terminal.is_json() {
+        terminal.line(&(entry.schema)().to_string());
     } else {
-        session.terminal.line(&display::reference_page(entry, args.markdown, session.terminal.page()));
+        terminal.line(&display::reference_page(entry, args.markdown, terminal.page()));
     }
     Ok(OK)
 }

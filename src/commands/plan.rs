@@ -2,61 +2,56 @@
 
 use std::collections::BTreeMap;
 
-use searchmill_engine::execute::{Basis, NodeStatus, Request, Survey, Work, survey};
-use searchmill_engine::fingerprint::Reason;
 use searchmill_engine::operator::{Prices, Usage};
-use searchmill_engine::plan::{Node, Plan};
+use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, Reason, RunOptions, Session, Survey, Work};
 use serde_json::{Value, json};
 
-use super::Session;
-use super::selection::selected;
+use super::{note_missing_store, pipeline};
 use crate::args::PlanArgs;
-use crate::display::money;
-use crate::exit::{Failure, OK, WORK};
-use crate::{pipeline, secrets};
+use crate::display::{Terminal, money};
+use crate::exit::{OK, WORK};
 
-pub(super) fn plan(session: &Session<'_>, args: &PlanArgs) -> Result<u8, Failure> {
-    let plan = pipeline::plan(&args.pipeline.file, &args.pipeline.set, &args.pipeline.params, &session.directory)?;
-    let selected = selected(&plan, &args.chosen)?;
-    let request = Request::new(&session.directory).limited(args.limit);
-    let work = show(session, &plan, Request { selected: Some(&selected), ..request })?;
+pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> Result<u8, Failure> {
+    let checked = pipeline::check(session, &args.pipeline)?;
+    let selection = pipeline::selection(&args.chosen);
+    let options = RunOptions { selection, limit: args.limit, ..RunOptions::default() };
+    let survey = session.survey(&checked, &options)?;
+    note_missing_store(terminal, session)?;
+    let work = show(terminal, session, &checked.plan, &survey);
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
 }
 
 /// Prints the plan; is there work to do?
-pub(super) fn show(session: &Session<'_>, plan: &Plan, request: Request<'_>) -> Result<bool, Failure> {
-    let store = session.store_if_any()?;
-    let survey = survey(plan, &store, request)?;
+pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey) -> bool {
     let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes().get(*place)?, status)));
     let cached = survey.nodes.values().filter(|status| status.is_known()).count();
     let held = survey.nodes.values().filter(|status| matches!(status, NodeStatus::Held { .. })).count();
     let to_run = survey.nodes.len() - cached - held;
-    if session.terminal.is_json() {
+    if terminal.is_json() {
         for (place, node, status) in told() {
-            session.terminal.line(&as_json(node, status, survey.work.get(&place)).to_string());
+            terminal.line(&as_json(session, node, status, survey.work.get(&place)).to_string());
         }
-        return Ok(to_run > 0);
+        return to_run > 0;
     }
     let row = |(_, node, status): (usize, &Node, &NodeStatus)| {
         let (word, detail) = words(status);
         vec![node.id().to_owned(), node.entry.name.to_owned(), word.to_owned(), detail]
     };
     let rows: Vec<Vec<String>> = told().map(row).collect();
-    session.terminal.table(&["node", "operator", "status", "why"], &rows);
+    terminal.table(&["node", "operator", "status", "why"], &rows);
     let held = if held > 0 { format!(", {held} held") } else { String::new() };
-    session.terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide{held}", rows.len()));
-    show_work(session, plan, &survey);
-    for (_, node, status) in told() {
-        let unset = secrets::unset(node);
-        if !status.is_known() && !unset.is_empty() {
-            session.terminal.warn(&secrets::unset_words(node, &unset));
+    terminal.line(&format!("{} nodes: {cached} cached, {to_run} to run or to decide{held}", rows.len()));
+    show_work(terminal, plan, survey);
+    for (_, node, _) in told().filter(|(_, _, status)| !status.is_known()) {
+        if let Some(unset) = session.unset_secrets(node) {
+            terminal.warn(&unset.to_string());
         }
     }
-    Ok(to_run > 0)
+    to_run > 0
 }
 
 /// What the nodes that ask an endpoint will ask, and what that will cost.
-fn show_work(session: &Session<'_>, plan: &Plan, survey: &Survey) {
+fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey) {
     if survey.work.is_empty() {
         return;
     }
@@ -66,10 +61,10 @@ fn show_work(session: &Session<'_>, plan: &Plan, survey: &Survey) {
         let node = plan.nodes().get(*place).map(|node| node.id().to_owned()).unwrap_or_default();
         rows.push(std::iter::once(node).chain(work_words(work)).collect());
     }
-    session.terminal.line("");
-    session.terminal.table(&header, &rows);
+    terminal.line("");
+    terminal.table(&header, &rows);
     if survey.work.len() > 1 {
-        session.terminal.line(&total(&survey.work));
+        terminal.line(&total(&survey.work));
     }
 }
 
@@ -107,12 +102,11 @@ fn total(work: &BTreeMap<usize, Work>) -> String {
     format!("in all ~{} calls, ~{} tokens{cost}{rest}", money::count(sum.calls), money::count(sum.tokens()))
 }
 
-fn as_json(node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
+fn as_json(session: &Session, node: &Node, status: &NodeStatus, work: Option<&Work>) -> Value {
     let (word, detail) = words(status);
     let mut told = json!({"node": node.id(), "operator": node.entry.name, "status": word, "detail": detail});
-    let unset = secrets::unset(node);
-    if !unset.is_empty() {
-        told["secrets_not_set"] = json!(unset);
+    if let Some(unset) = session.unset_secrets(node) {
+        told["secrets_not_set"] = json!(unset.names);
     }
     if let Some(work) = work {
         told["rows"] = json!(work.rows.map(|(known, missing)| json!({"known": known, "to_compute": missing})));

@@ -1,35 +1,36 @@
 //! `runs`: the runs in the store.
 
-use searchmill_engine::store::NodeOutcome;
+use searchmill_engine::{Failure, NodeOutcome, PastRun, Session};
 
-use super::Session;
+use super::note_missing_store;
 use crate::args::RunsArgs;
-use crate::exit::{Failure, OK};
+use crate::display::Terminal;
+use crate::exit::OK;
 
-pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure> {
-    let store = session.store_if_any()?;
-    let ids = store.run_ids();
+pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> Result<u8, Failure> {
+    note_missing_store(terminal, session)?;
+    let ids = session.run_ids()?;
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {
-        let Some(record) = store.run(id) else {
-            session.terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` says where"));
+        let PastRun { record: Some(record), imported } = session.past_run(id)? else {
+            terminal.warn(&format!("the record of run {id} is damaged: `searchmill audit {id}` says where"));
             continue;
         };
-        if session.terminal.is_json() {
+        if terminal.is_json() {
             let mut line = serde_json::to_value(&record).unwrap_or_default();
-            if store.is_imported(id) {
+            if imported {
                 line["imported"] = true.into();
             }
-            session.terminal.line(&line.to_string());
+            terminal.line(&line.to_string());
             continue;
         }
-        let nodes = store.run_nodes(id);
+        let nodes = session.run_nodes(id)?;
         let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count().to_string();
         let end = match record.exit {
             Some(code) => format!("exit {code}"),
             None => "killed or running".to_owned(),
         };
-        let end = if store.is_imported(id) { format!("{end}, imported") } else { end };
+        let end = if imported { format!("{end}, imported") } else { end };
         let seconds =
             record.finished.map_or_else(String::new, |finished| format!("{:.1} s", finished - record.started));
         rows.push(vec![
@@ -42,11 +43,11 @@ pub(super) fn runs(session: &Session<'_>, args: &RunsArgs) -> Result<u8, Failure
             count(NodeOutcome::Failed),
         ]);
     }
-    if ids.is_empty() && store.exists() {
-        session.terminal.note("there are no runs in the store");
+    if ids.is_empty() && session.has_store()? {
+        terminal.note("there are no runs in the store");
     }
-    if !session.terminal.is_json() && !rows.is_empty() {
-        session.terminal.table(&["run", "pipeline", "end", "time", "cached", "ran", "failed"], &rows);
+    if !terminal.is_json() && !rows.is_empty() {
+        terminal.table(&["run", "pipeline", "end", "time", "cached", "ran", "failed"], &rows);
     }
     Ok(OK)
 }

@@ -3,34 +3,29 @@
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::schedule::State;
-use searchmill_engine::spec::Cadence;
-use searchmill_engine::store::{Store, Switch};
+use searchmill_engine::{Cadence, Failure, Overrides, Schedules, Session, Switch};
 use serde_json::json;
 
-use super::Session;
 use crate::args::{ScheduleArgs, ScheduleNextArgs, ScheduleVerb};
-use crate::exit::{Failure, OK};
-use crate::pipeline;
+use crate::display::Terminal;
+use crate::exit::OK;
 use crate::schedule::{Scheduled, Settings, now, serve};
 
-pub(super) fn schedule(session: &Session<'_>, args: ScheduleArgs) -> Result<u8, Failure> {
+pub(super) fn schedule(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     match &args.verb {
-        None => daemon(session, args),
-        Some(ScheduleVerb::List) => list(session),
-        Some(ScheduleVerb::Next(args)) => next(session, args),
-        Some(ScheduleVerb::Pause(args)) => switch(session, &args.names, true),
-        Some(ScheduleVerb::Resume(args)) => switch(session, &args.names, false),
-        Some(ScheduleVerb::Trigger(args)) => trigger(session, &args.names),
+        None => daemon(terminal, session, args),
+        Some(ScheduleVerb::List) => list(terminal, session),
+        Some(ScheduleVerb::Next(args)) => next(terminal, session, args),
+        Some(ScheduleVerb::Pause(args)) => switch(terminal, session, &args.names, true),
+        Some(ScheduleVerb::Resume(args)) => switch(terminal, session, &args.names, false),
+        Some(ScheduleVerb::Trigger(args)) => trigger(terminal, session, &args.names),
     }
 }
 
-fn daemon(session: &Session<'_>, args: ScheduleArgs) -> Result<u8, Failure> {
+fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<u8, Failure> {
     let ScheduleArgs { files, set, params, listen, .. } = args;
-    let directory = session.directory.clone();
-    let read = {
-        let (set, params, directory) = (set.clone(), params.clone(), directory.clone());
-        move |file: &Path| scheduled(file, &set, &params, &directory)
-    };
+    let overrides = Overrides { set, params_files: params };
+    let read = |file: &Path| scheduled(session, file, &overrides);
     let mut all: Vec<Scheduled> = Vec::new();
     for given in &files {
         let found = if given.is_dir() { in_folder(given, &read)? } else { vec![read(given)?] };
@@ -43,14 +38,15 @@ fn daemon(session: &Session<'_>, args: ScheduleArgs) -> Result<u8, Failure> {
             all.push(new);
         }
     }
-    let store = session.store()?;
-    serve(Settings { directory, store, set, params, listen, read: Box::new(read) }, all, session.terminal)?;
+    let (directory, schedules) = (session.directory().to_owned(), session.schedules()?);
+    let Overrides { set, params_files: params } = overrides.clone();
+    serve(Settings { directory, schedules, set, params, listen, read: Box::new(read) }, all, terminal)?;
     Ok(OK)
 }
 
 /// The pipeline of a file, checked as a whole, with its schedule.
-fn scheduled(file: &Path, set: &[String], params: &[PathBuf], directory: &Path) -> Result<Scheduled, Failure> {
-    let plan = pipeline::plan(file, set, params, directory)?;
+fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
+    let plan = session.check(file, overrides)?.plan;
     let name = plan.name().to_owned();
     let schedule = plan.schedule().cloned().ok_or_else(|| {
         let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
@@ -90,21 +86,21 @@ impl Known {
     }
 }
 
-fn known(session: &Session<'_>, store: &Store, names: &[String]) -> Result<Vec<Known>, Failure> {
-    let stored = store.schedule_names();
+fn known(session: &Session, schedules: &Schedules, names: &[String]) -> Result<Vec<Known>, Failure> {
+    let stored = schedules.names();
     let mut found = Vec::with_capacity(names.len());
     for given in names {
         if stored.contains(given) {
-            found.push(Known { name: given.clone(), scheduled: None, state: store.schedule_state(given) });
+            found.push(Known { name: given.clone(), scheduled: None, state: schedules.state(given) });
             continue;
         }
         let file = Path::new(given);
         if !file.is_file() {
             return Err(unknown(given, &stored));
         }
-        let scheduled = scheduled(file, &[], &[], &session.directory)?;
+        let scheduled = scheduled(session, file, &Overrides::default())?;
         let name = scheduled.name.clone();
-        found.push(Known { state: store.schedule_state(&name), scheduled: Some(scheduled), name });
+        found.push(Known { state: schedules.state(&name), scheduled: Some(scheduled), name });
     }
     Ok(found)
 }
@@ -117,22 +113,22 @@ fn unknown(given: &str, stored: &[String]) -> Failure {
     failure.with_help(format!("schedules: {}", stored.join(", ")))
 }
 
-fn list(session: &Session<'_>) -> Result<u8, Failure> {
-    let store = session.store()?;
+fn list(terminal: &Terminal, session: &Session) -> Result<u8, Failure> {
+    let schedules = session.schedules()?;
     let mut rows = Vec::new();
-    for name in store.schedule_names() {
-        let Some(state) = store.schedule_state(&name) else { continue };
-        let (served, switch) = (store.schedule_is_served(&name), store.schedule_switch(&name));
+    for name in schedules.names() {
+        let Some(state) = schedules.state(&name) else { continue };
+        let (served, switch) = (schedules.is_served(&name), schedules.switch(&name));
         let cadence = Cadence::recall(&state.cron, &state.timezone);
         let next = cadence.as_ref().and_then(|cadence| cadence.after(now()));
-        if session.terminal.is_json() {
+        if terminal.is_json() {
             let daemon = state.daemon.as_ref().filter(|_| served);
             let line = json!({
                 "name": name, "file": state.file, "cron": state.cron, "timezone": state.timezone, "served": served,
                 "daemon": daemon, "paused": switch.paused, "next": next, "running": state.running,
                 "waiting": state.waiting.len(), "last": state.ended.last(), "counts": state.counts,
             });
-            session.terminal.line(&line.to_string());
+            terminal.line(&line.to_string());
             continue;
         }
         let local = |time| cadence.as_ref().map_or_else(String::new, |cadence| cadence.local(time));
@@ -147,8 +143,8 @@ fn list(session: &Session<'_>) -> Result<u8, Failure> {
             state.file,
         ]);
     }
-    if !session.terminal.is_json() {
-        session.terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);
+    if !terminal.is_json() {
+        terminal.table(&["schedule", "now", "next tick", "last run", "cron", "file"], &rows);
     }
     Ok(OK)
 }
@@ -170,44 +166,44 @@ fn mood(state: &State, served: bool, switch: &Switch) -> String {
     if words.is_empty() { "idle".to_owned() } else { words.join(", ") }
 }
 
-fn next(session: &Session<'_>, args: &ScheduleNextArgs) -> Result<u8, Failure> {
-    let store = session.store()?;
-    let names = if args.names.is_empty() { store.schedule_names() } else { args.names.clone() };
+fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Result<u8, Failure> {
+    let schedules = session.schedules()?;
+    let names = if args.names.is_empty() { schedules.names() } else { args.names.clone() };
     let mut rows = Vec::new();
-    for known in known(session, &store, &names)? {
+    for known in known(session, &schedules, &names)? {
         let Some(cadence) = known.cadence() else { continue };
         let ticks = std::iter::successors(cadence.after(now()), |tick| cadence.after(*tick));
         for tick in ticks.take(args.count) {
-            if session.terminal.is_json() {
+            if terminal.is_json() {
                 let local = cadence.local(tick);
-                session.terminal.line(&json!({"name": known.name, "tick": tick, "local": local}).to_string());
+                terminal.line(&json!({"name": known.name, "tick": tick, "local": local}).to_string());
             }
             rows.push(vec![known.name.clone(), tick.format("%Y-%m-%dT%H:%M:%SZ").to_string(), cadence.local(tick)]);
         }
     }
-    if !session.terminal.is_json() {
-        session.terminal.table(&["schedule", "tick (UTC)", "there"], &rows);
+    if !terminal.is_json() {
+        terminal.table(&["schedule", "tick (UTC)", "there"], &rows);
     }
     Ok(OK)
 }
 
-fn switch(session: &Session<'_>, names: &[String], paused: bool) -> Result<u8, Failure> {
-    let store = session.store()?;
-    for known in known(session, &store, names)? {
-        let was = store.schedule_switch(&known.name);
+fn switch(terminal: &Terminal, session: &Session, names: &[String], paused: bool) -> Result<u8, Failure> {
+    let schedules = session.schedules()?;
+    for known in known(session, &schedules, names)? {
+        let was = schedules.switch(&known.name);
         if was.paused != paused {
-            store.set_schedule_switch(&known.name, &Switch { paused, since: Some(now()) })?;
+            schedules.set_switch(&known.name, &Switch { paused, since: Some(now()) })?;
         }
-        session.terminal.note(&format!("{} is {}", known.name, if paused { "paused" } else { "not paused" }));
+        terminal.note(&format!("{} is {}", known.name, if paused { "paused" } else { "not paused" }));
     }
     Ok(OK)
 }
 
-fn trigger(session: &Session<'_>, names: &[String]) -> Result<u8, Failure> {
-    let store = session.store()?;
-    let known = known(session, &store, names)?;
+fn trigger(terminal: &Terminal, session: &Session, names: &[String]) -> Result<u8, Failure> {
+    let schedules = session.schedules()?;
+    let known = known(session, &schedules, names)?;
     for known in &known {
-        if !store.schedule_is_served(&known.name) {
+        if !schedules.is_served(&known.name) {
             let file = known.state.as_ref().map(|state| state.file.clone());
             let file = file.or_else(|| known.scheduled.as_ref().map(|scheduled| scheduled.file.display().to_string()));
             let failure = Failure::usage(format!("no daemon serves `{}`", known.name));
@@ -215,8 +211,8 @@ fn trigger(session: &Session<'_>, names: &[String]) -> Result<u8, Failure> {
         }
     }
     for known in &known {
-        store.ask_for_run(&known.name, now())?;
-        session.terminal.note(&format!("{}: asked for a run", known.name));
+        schedules.ask_for_run(&known.name, now())?;
+        terminal.note(&format!("{}: asked for a run", known.name));
     }
     Ok(OK)
 }

@@ -4,23 +4,23 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use searchmill_engine::operator::InputArtifact;
+use searchmill_engine::{Failure, Session};
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Opening, TextModel};
 
-use super::Session;
-use super::artifact::find;
 use crate::args::{DtypeArg, ServeArgs, ServeModelArgs, ServeWhat};
-use crate::exit::{Failure, OK};
+use crate::display::Terminal;
+use crate::exit::OK;
 use crate::serve::door::Door;
 use crate::serve::model::serve as answer;
 
-pub(super) fn serve(session: &Session<'_>, args: &ServeArgs) -> Result<u8, Failure> {
+pub(super) fn serve(terminal: &Terminal, session: &Session, args: &ServeArgs) -> Result<u8, Failure> {
     match &args.what {
-        ServeWhat::Model(args) => model(session, args),
+        ServeWhat::Model(args) => model(terminal, session, args),
     }
 }
 
-fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
+fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Result<u8, Failure> {
     let listener = TcpListener::bind(args.listen)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|error| Failure::usage(format!("cannot listen on {}: {error}", args.listen)))?;
@@ -41,7 +41,7 @@ fn model(session: &Session<'_>, args: &ServeModelArgs) -> Result<u8, Failure> {
     let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
     let name = args.name.clone().unwrap_or_else(|| args.model.trim_end_matches('/').to_owned());
     let address = listener.local_addr()?;
-    session.terminal.line(&format!("`{name}` answers at http://{address}/v1{device}"));
+    terminal.line(&format!("`{name}` answers at http://{address}/v1{device}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(answer(listener, model, name, args.max_tokens, door, told_to_end()))?;
     Ok(OK)
@@ -57,8 +57,8 @@ impl DtypeArg {
 }
 
 /// A folder or a `.gguf` file as it stands, or the artifact of that name in the store.
-fn folder(session: &Session<'_>, what: &str) -> Result<PathBuf, Failure> {
-    let path = session.directory.join(what);
+fn folder(session: &Session, what: &str) -> Result<PathBuf, Failure> {
+    let path = session.directory().join(what);
     let is_gguf = path.is_file() && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
     if path.is_dir() || is_gguf {
         return Ok(path);
@@ -66,8 +66,7 @@ fn folder(session: &Session<'_>, what: &str) -> Result<PathBuf, Failure> {
     if Path::new(what).components().count() > 1 {
         return Err(Failure::usage(format!("there is no folder or file {what}")));
     }
-    let store = session.existing_store()?;
-    match store.open_input(&find(&store, what, None)?.artifact)? {
+    match session.input(what)? {
         InputArtifact::Tree(tree) => Ok(tree.path),
         InputArtifact::Rows(_) => Err(Failure::usage(format!("`{what}` is a table, not a model"))),
     }

@@ -1,27 +1,27 @@
 //! `status`: which nodes are up to date, and what they hold.
 
-use searchmill_engine::execute::{NodeStatus, Request, survey};
+use searchmill_engine::{Failure, NodeStatus, RunOptions, Session};
 use serde_json::json;
 
-use super::Session;
+use super::{note_missing_store, pipeline};
 use crate::args::PipelineArgs;
-use crate::exit::{Failure, OK};
-use crate::{display, pipeline};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
-pub(super) fn status(session: &Session<'_>, args: &PipelineArgs) -> Result<u8, Failure> {
-    let plan = pipeline::plan(&args.file, &args.set, &args.params, &session.directory)?;
-    let store = session.store_if_any()?;
-    let survey = survey(&plan, &store, Request::new(&session.directory))?;
+pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs) -> Result<u8, Failure> {
+    let checked = pipeline::check(session, args)?;
+    note_missing_store(terminal, session)?;
+    let survey = session.survey(&checked, &RunOptions::default())?;
     let mut rows = Vec::new();
-    for (node, status) in plan.nodes().iter().zip(survey.nodes.values()) {
+    for (node, status) in checked.plan.nodes().iter().zip(survey.nodes.values()) {
         let (word, _) = super::plan::words(status);
         let result = match status {
             NodeStatus::Cached { result, .. } => Some(result),
             _ => None,
         };
         let output = result.and_then(|result| result.outputs.first()).map(|(_, output)| output);
-        if session.terminal.is_json() {
-            session.terminal.line(&json!({"node": node.id(), "status": word, "result": result}).to_string());
+        if terminal.is_json() {
+            terminal.line(&json!({"node": node.id(), "status": word, "result": result}).to_string());
         }
         rows.push(vec![
             node.id().to_owned(),
@@ -33,8 +33,8 @@ pub(super) fn status(session: &Session<'_>, args: &PipelineArgs) -> Result<u8, F
             output.map_or_else(String::new, |output| output.id.digest().short()),
         ]);
     }
-    if !session.terminal.is_json() {
-        session.terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
+    if !terminal.is_json() {
+        terminal.table(&["node", "operator", "status", "rows", "size", "rejects", "artifact"], &rows);
     }
     Ok(OK)
 }

@@ -1,25 +1,27 @@
 //! `validate`: all errors of a pipeline, offline.
 
-use super::Session;
-use crate::args::ValidateArgs;
-use crate::exit::{OK, USAGE};
-use crate::pipeline;
+use searchmill_engine::{Overrides, Session};
 
-pub(super) fn validate(session: &Session<'_>, args: &ValidateArgs) -> u8 {
+use crate::args::ValidateArgs;
+use crate::display::Terminal;
+use crate::exit::{OK, USAGE};
+
+pub(super) fn validate(terminal: &Terminal, session: &Session, args: &ValidateArgs) -> u8 {
+    let overrides = Overrides { set: args.set.clone(), params_files: args.params.clone() };
     let mut code = OK;
     for file in &args.files {
-        let plan = pipeline::plan(file, &args.set, &args.params, &session.directory);
-        match plan.and_then(|plan| session.check_destinations(&plan).map(|()| plan)) {
+        let checked = session.check(file, &overrides);
+        match checked.and_then(|checked| session.check_destinations(&checked).map(|()| checked.plan)) {
             Ok(plan) => {
-                session.terminal.valid(file, plan.nodes().len());
+                terminal.valid(file, plan.nodes().len());
                 for node in plan.nodes() {
                     if let Some(unseen) = &node.operator.declaration.unseen {
-                        session.terminal.note(&format!("{}: {unseen}", node.id()));
+                        terminal.note(&format!("{}: {unseen}", node.id()));
                     }
                 }
             }
             Err(failure) => {
-                session.terminal.failure(&failure);
+                terminal.failure(&failure);
                 code = USAGE;
             }
         }

@@ -1,67 +1,36 @@
 //! `why`: why a node would run, or why it would not.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use searchmill_engine::execute::{NodeStatus, Request, diff_known, preimage_of, survey};
-use searchmill_engine::lineage::run_of;
-use searchmill_engine::plan::with_all_before;
-use searchmill_engine::store::{RunRecord, Store};
-use serde_json::{Value, json};
+use searchmill_engine::{Failure, NodeStatus, Overrides, RunRecord, Session};
+use serde_json::json;
 
-use super::Session;
-use super::selection::unknown_node;
+use super::note_missing_store;
 use crate::args::WhyArgs;
-use crate::exit::{Failure, OK};
-use crate::{display, pipeline};
+use crate::display::{self, Terminal};
+use crate::exit::OK;
 
-pub(super) fn why(session: &Session<'_>, args: &WhyArgs) -> Result<u8, Failure> {
-    let store = if args.file.is_some() { session.store_if_any()? } else { session.existing_store()? };
-    let asked = asked(session, args, &store)?;
-    let plan = pipeline::plan(&asked.file, &asked.set, &asked.params, &session.directory)?;
-    let (place, node) = plan.node(&args.node).ok_or_else(|| unknown_node(&plan, &args.node))?;
-    let before = args.against.as_deref().map(|run| before(&store, run, node.id())).transpose()?;
-    // Nothing is asked of nodes that do not stand before this one.
-    let selected = with_all_before(&plan, &BTreeSet::from([place]));
-    let request = Request::new(&session.directory).limited(asked.limit);
-    let mut survey = survey(&plan, &store, Request { selected: Some(&selected), ..request })?;
-    let status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(&plan, &args.node))?;
-    let status = &status;
-    let reasons = match (status, &before, status.preimage()) {
-        (_, Some(before), Some(now)) => diff_known(before, now),
-        (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
-        _ => Vec::new(),
-    };
-    let lines: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    let (word, detail) = super::plan::words(status);
-    if session.terminal.is_json() {
-        let answer = json!({"node": node.id(), "status": word, "reasons": lines, "detail": detail});
-        session.terminal.line(&answer.to_string());
+pub(super) fn why(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<u8, Failure> {
+    let asked = asked(terminal, session, args)?;
+    let pipeline = session.check(&asked.file, &asked.overrides)?;
+    let why = session.why(&pipeline, &args.node, args.against.as_deref(), asked.limit)?;
+    let (node, lines) = (args.node.as_str(), why.reasons.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let (word, detail) = super::plan::words(&why.status);
+    if terminal.is_json() {
+        terminal.line(&json!({"node": node, "status": word, "reasons": lines, "detail": detail}).to_string());
         return Ok(OK);
     }
     let text = match word {
-        "cached" if !detail.is_empty() => format!("{}: cached, {detail}", node.id()),
-        "cached" if lines.is_empty() => format!("{}: cached, nothing changed", node.id()),
-        "decided later" => waiting(node.id(), status),
-        _ => format!("{}: {word}", node.id()),
+        "cached" if !detail.is_empty() => format!("{node}: cached, {detail}"),
+        "cached" if lines.is_empty() => format!("{node}: cached, nothing changed"),
+        "decided later" => waiting(node, &why.status),
+        _ => format!("{node}: {word}"),
     };
-    session.terminal.line(&text);
+    terminal.line(&text);
     for line in lines {
-        session.terminal.line(&format!("  {line}"));
+        terminal.line(&format!("  {line}"));
     }
     Ok(OK)
-}
-
-/// What the key of a node was made of in an earlier run, whatever became of it there.
-fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
-    let run = run_of(store, run)?;
-    let nodes = store.run_nodes(&run);
-    let before = nodes.iter().rfind(|before| before.node == node);
-    let before = before.ok_or_else(|| Failure::usage(format!("run {run} has no node `{node}`")))?;
-    preimage_of(store, before).ok_or_else(|| {
-        let message = format!("run {run} does not say what the key of `{node}` was made of");
-        Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
-    })
 }
 
 fn waiting(node: &str, status: &NodeStatus) -> String {
@@ -73,25 +42,22 @@ fn waiting(node: &str, status: &NodeStatus) -> String {
 /// The run that is asked about.
 struct Asked {
     file: PathBuf,
-    set: Vec<String>,
-    params: Vec<PathBuf>,
+    overrides: Overrides,
     limit: Option<u64>,
 }
 
 /// What was written, or without a file what the last run was given, what was written on top of it.
-fn asked(session: &Session<'_>, args: &WhyArgs, store: &Store) -> Result<Asked, Failure> {
+fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked, Failure> {
     let (set, params) = (args.set.clone(), args.params.clone());
     if let Some(file) = &args.file {
-        return Ok(Asked { file: file.clone(), set, params, limit: None });
+        note_missing_store(terminal, session)?;
+        return Ok(Asked { file: file.clone(), overrides: Overrides { set, params_files: params }, limit: None });
     }
-    let last = last_run(store)?;
-    session.terminal.note(&format!("as in the last run: {}", written(&last)));
-    Ok(Asked {
-        file: PathBuf::from(last.file),
-        set: [last.set, set].concat(),
-        params: [last.params_files, params].concat(),
-        limit: last.limit,
-    })
+    let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
+    let last = session.last_run()?.ok_or_else(missing)?;
+    terminal.note(&format!("as in the last run: {}", written(&last)));
+    let overrides = Overrides { set: [last.set, set].concat(), params_files: [last.params_files, params].concat() };
+    Ok(Asked { file: PathBuf::from(last.file), overrides, limit: last.limit })
 }
 
 /// The pipeline of a run and what changed it, as on the command line.
@@ -101,11 +67,6 @@ fn written(run: &RunRecord) -> String {
     words.extend(run.set.iter().map(|text| format!("--set {}", display::quoted(text))));
     words.extend(run.limit.map(|rows| format!("--limit {rows}")));
     words.join(" ")
-}
-
-fn last_run(store: &Store) -> Result<RunRecord, Failure> {
-    let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
-    store.newest_runs().iter().find_map(|id| store.run(id)).ok_or_else(missing)
 }
 
 #[cfg(test)]

@@ -1,20 +1,15 @@
 //! `worker exec`: runs one node for a run that is going on. Not for people.
 
-use std::sync::Arc;
-
-use searchmill_engine::execute::{WorkerPipes, work};
+use searchmill_engine::{Failure, Session, WorkerPipes};
 
 use crate::args::WorkerArgs;
-use crate::exit::{Failure, OK};
-use crate::pipeline::registry;
+use crate::display::{leave_now, worker_pipe};
+use crate::exit::OK;
 
-pub(super) fn worker(args: &WorkerArgs) -> Result<u8, Failure> {
+pub(super) fn worker(session: &Session, args: &WorkerArgs) -> Result<u8, Failure> {
     let WorkerArgs::Exec { task } = args;
-    let pipes = WorkerPipes {
-        orders: Box::new(std::io::stdin()),
-        told: crate::display::worker_pipe(),
-        leave: Box::new(|| crate::display::leave_now(130)),
-    };
-    work(task, &registry(), Arc::new(crate::secrets::look_up), pipes)?;
+    let pipes =
+        WorkerPipes { orders: Box::new(std::io::stdin()), told: worker_pipe(), leave: Box::new(|| leave_now(130)) };
+    session.work(task, pipes)?;
     Ok(OK)
 }

@@ -1,6 +1,6 @@
 //! The end of a run: what the nodes had to say in short, what was written, and the balance.
 
-use searchmill_engine::report::RunSummary;
+use searchmill_engine::RunSummary;
 
 use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};

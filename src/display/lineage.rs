@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use searchmill_engine::fingerprint::NodeKey;
 use searchmill_engine::lineage::{
     Ancestor, Ancestry, Changed, Descendants, Graph, GraphStep, MetricChange, NodeChange, ParentLink, Place, RunDiff,
 };
-use searchmill_engine::store::ArtifactId;
+use searchmill_engine::{ArtifactId, NodeKey};
 use searchmill_schemas::Metric;
 use serde_json::Value;
 

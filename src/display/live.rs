@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use searchmill_engine::plan::Plan;
-use searchmill_engine::report::{Event, Reporter, RunSummary};
-use searchmill_engine::store::Store;
+use searchmill_engine::{Event, Plan, Reporter, RunSummary};
 
 use super::ending;
 use super::money;
@@ -162,7 +161,7 @@ impl Live {
     }
 
     /// The end of a run: what the nodes had to say, what was written, and the balance.
-    pub(crate) fn finish(&self, summary: &RunSummary, store: &Store) {
+    pub(crate) fn finish(&self, summary: &RunSummary, store: &Path) {
         if self.json {
             return;
         }
@@ -175,7 +174,7 @@ impl Live {
         }
         out(&ending::balance(summary));
         if !self.quiet {
-            let shown = store.root().strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(store.root());
+            let shown = store.strip_prefix(std::env::current_dir().unwrap_or_default()).unwrap_or(store);
             err(&format!("{DIM}run {} in {}{DIM:#}", summary.run, shown.display()));
         }
     }

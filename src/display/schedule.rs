@@ -1,6 +1,6 @@
 //! The log of the daemon: one line for each thing that happens.
 
-use searchmill_engine::spec::Time;
+use searchmill_engine::Time;
 use serde_json::Value;
 
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use anstream::ColorChoice;
 use searchmill_engine::diagnostic::{Diagnostic, SourceMap, Span};
 use searchmill_engine::operator::without_user_info;
-use searchmill_engine::plan::Plan;
-use searchmill_engine::spec::Time;
+use searchmill_engine::{Failure, Plan, Time};
 
 use super::live::Live;
 use super::print::{err, out};
 use super::style::{DIM, ERROR, GOOD, HELP, WARN};
 use super::table::text_table;
 use crate::args::ColorWhen;
-use crate::exit::{Failure, USAGE};
+use crate::exit::USAGE;
 
 /// The terminal, or what stands in its place.
 #[derive(Clone)]
@@ -109,7 +108,7 @@ impl Terminal {
             Failure::Store(problem) => self.error(&problem.to_string(), None),
             Failure::Busy(message) | Failure::Other(message) => self.error(message, None),
         }
-        failure.code()
+        failure.exit_code()
     }
 
     fn error(&self, message: &str, help: Option<&str>) {

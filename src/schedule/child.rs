@@ -8,8 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use searchmill_engine::schedule::{Ending, Process};
-use searchmill_engine::spec::Time;
-use searchmill_engine::store::{LogLock, Store};
+use searchmill_engine::{LogLock, Schedules, Time};
 use serde_json::Value;
 
 use super::process::{find, is_alive};
@@ -64,8 +63,8 @@ impl Launch {
 }
 
 /// How a run ended whose process this daemon waited for.
-pub(super) fn ended(store: &Store, name: &str, ticket: u64, status: std::io::Result<ExitStatus>) -> Ending {
-    let mut ending = read_log(&store.run_log(name, ticket));
+pub(super) fn ended(schedules: &Schedules, name: &str, ticket: u64, status: std::io::Result<ExitStatus>) -> Ending {
+    let mut ending = read_log(&schedules.run_log(name, ticket));
     match status {
         Ok(status) => {
             ending.exit = status.code();
@@ -82,9 +81,9 @@ pub(super) fn ended(store: &Store, name: &str, ticket: u64, status: std::io::Res
 }
 
 /// How a run ended that an earlier daemon had started: its own record in the store says so. `None` when it left none.
-pub(super) fn recorded(store: &Store, name: &str, ticket: u64) -> Option<Ending> {
-    let mut ending = read_log(&store.run_log(name, ticket));
-    ending.exit = store.run(ending.run.as_deref()?)?.exit;
+pub(super) fn recorded(schedules: &Schedules, name: &str, ticket: u64) -> Option<Ending> {
+    let mut ending = read_log(&schedules.run_log(name, ticket));
+    ending.exit = schedules.run(ending.run.as_deref()?)?.exit;
     if ending.exit == Some(0) {
         ending.message = None;
     }
@@ -92,18 +91,18 @@ pub(super) fn recorded(store: &Store, name: &str, ticket: u64) -> Option<Ending>
 }
 
 /// The process of a run whose daemon was killed before it noted it.
-pub(super) fn unnoted(store: &Store, name: &str, ticket: u64) -> Option<Process> {
-    find(LOG, store.run_log(name, ticket).to_str()?)
+pub(super) fn unnoted(schedules: &Schedules, name: &str, ticket: u64) -> Option<Process> {
+    find(LOG, schedules.run_log(name, ticket).to_str()?)
 }
 
 /// Had that run begun, as far as its log says?
-pub(super) fn had_begun(store: &Store, name: &str, ticket: u64) -> bool {
-    std::fs::metadata(store.run_log(name, ticket)).is_ok_and(|log| log.len() > 0)
+pub(super) fn had_begun(schedules: &Schedules, name: &str, ticket: u64) -> bool {
+    std::fs::metadata(schedules.run_log(name, ticket)).is_ok_and(|log| log.len() > 0)
 }
 
 /// Does a run of an earlier daemon still go on?
-pub(super) fn goes_on(store: &Store, name: &str, ticket: u64, process: Option<&Process>) -> bool {
-    match store.run_log_lock(name, ticket) {
+pub(super) fn goes_on(schedules: &Schedules, name: &str, ticket: u64, process: Option<&Process>) -> bool {
+    match schedules.run_log_lock(name, ticket) {
         LogLock::Held => true,
         LogLock::Free | LogLock::Absent => false,
         LogLock::Unknown => process.is_some_and(is_alive),
@@ -111,13 +110,13 @@ pub(super) fn goes_on(store: &Store, name: &str, ticket: u64, process: Option<&P
 }
 
 /// Waits for a run of an earlier daemon.
-pub(super) async fn outlive(store: &Store, name: &str, ticket: u64, process: Option<&Process>) -> Ending {
-    while goes_on(store, name, ticket, process) {
+pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, process: Option<&Process>) -> Ending {
+    while goes_on(schedules, name, ticket, process) {
         tokio::time::sleep(LOOK).await;
     }
-    recorded(store, name, ticket).unwrap_or_else(|| {
+    recorded(schedules, name, ticket).unwrap_or_else(|| {
         let message = Some("its process is gone and left no record of an end".to_owned());
-        Ending { message, ..read_log(&store.run_log(name, ticket)) }
+        Ending { message, ..read_log(&schedules.run_log(name, ticket)) }
     })
 }
 

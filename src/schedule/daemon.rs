@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use searchmill_engine::schedule::{Action, Daemon as Whereabouts, Ending, Event, Notice, Outcome, Running, Ticket};
-use searchmill_engine::spec::Time;
-use searchmill_engine::store::Store;
+use searchmill_engine::{Failure, ScheduleLease, Schedules, Time};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -19,7 +18,6 @@ use super::now;
 use super::process::{self, Signal};
 use super::served::{Scheduled, Served};
 use crate::display::Terminal;
-use crate::exit::Failure;
 
 /// How often switches, questions and files are looked at.
 const LOOK: Duration = Duration::from_millis(300);
@@ -29,26 +27,26 @@ const BREATH: Duration = Duration::from_millis(15);
 const LEASE_WAIT: Duration = Duration::from_secs(1);
 
 /// Reads a pipeline's schedule.
-pub(crate) type Read = Box<dyn Fn(&Path) -> Result<Scheduled, Failure>>;
+pub(crate) type Read<'a> = Box<dyn Fn(&Path) -> Result<Scheduled, Failure> + 'a>;
 
 /// What the command line says.
-pub(crate) struct Settings {
+pub(crate) struct Settings<'a> {
     pub(crate) directory: PathBuf,
-    pub(crate) store: Store,
+    pub(crate) schedules: Schedules,
     pub(crate) set: Vec<String>,
     pub(crate) params: Vec<PathBuf>,
     pub(crate) listen: SocketAddr,
     /// Reads a pipeline's schedule again.
-    pub(crate) read: Read,
+    pub(crate) read: Read<'a>,
 }
 
 /// An end: place of the schedule, ticket, how.
 type End = (usize, u64, Ending);
 
 struct Daemon<'a> {
-    store: Store,
+    schedules: Schedules,
     launch: Launch,
-    read: Read,
+    read: Read<'a>,
     terminal: &'a Terminal,
     served: Vec<Served>,
     ends: UnboundedSender<End>,
@@ -59,43 +57,43 @@ struct Daemon<'a> {
 }
 
 /// Serves schedules until it is told to stop.
-pub(crate) fn serve(settings: Settings, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
+pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let listener = endpoint::bind(settings.listen)?;
     let address = listener.local_addr()?;
     let (ends, ended) = unbounded_channel();
-    let store = settings.store;
+    let schedules = settings.schedules;
     let launch = Launch {
         program: std::env::current_exe()?,
         directory: settings.directory,
-        store: store.address(),
-        cache: store.is_shared().then(|| store.root().to_owned()),
+        store: schedules.store_address(),
+        cache: schedules.store_cache().map(Path::to_owned),
         set: settings.set,
         params: settings.params,
     };
     let mut served = Vec::with_capacity(scheduled.len());
     for scheduled in scheduled {
-        let lease = lease(&store, &scheduled.name)?;
-        served.push(Served::new(scheduled, lease, &store));
+        let lease = lease(&schedules, &scheduled.name)?;
+        served.push(Served::new(scheduled, lease, &schedules));
     }
     let whereabouts = Whereabouts { pid: std::process::id(), address: address.to_string(), since: now() };
     let health = Arc::new(Health::new());
     let read = settings.read;
     let mut daemon =
-        Daemon { store, launch, read, terminal, served, ends, health, whereabouts, signals: 0, trouble: None };
+        Daemon { schedules, launch, read, terminal, served, ends, health, whereabouts, signals: 0, trouble: None };
     let outcome = runtime.block_on(daemon.live(listener, ended));
     runtime.shutdown_background();
     outcome
 }
 
-fn lease(store: &Store, name: &str) -> Result<searchmill_engine::store::ScheduleLease, Failure> {
+fn lease(schedules: &Schedules, name: &str) -> Result<ScheduleLease, Failure> {
     let start = std::time::Instant::now();
     loop {
-        if let Some(lease) = store.try_schedule_lease(name)? {
+        if let Some(lease) = schedules.try_lease(name)? {
             return Ok(lease);
         }
         if start.elapsed() > LEASE_WAIT {
-            let by = store.schedule_state(name).and_then(|state| state.daemon);
+            let by = schedules.state(name).and_then(|state| state.daemon);
             let by = by.map_or_else(String::new, |daemon| format!(" (process {})", daemon.pid));
             return Err(Failure::Busy(format!("another daemon{by} serves the schedule `{name}` in this store")));
         }
@@ -128,10 +126,10 @@ impl Daemon<'_> {
 
     fn boot(&mut self) {
         for place in 0..self.served.len() {
-            let store = self.store.clone();
+            let schedules = self.schedules.clone();
             let served = &mut self.served[place];
             served.state.daemon = Some(self.whereabouts.clone());
-            let found = served.found(&store);
+            let found = served.found(&schedules);
             let resumed = served.switch.since.filter(|_| !served.switch.paused);
             self.feed(place, Event::Boot { found, resumed });
             let adopted: Vec<Running> = self.served[place]
@@ -150,10 +148,10 @@ impl Daemon<'_> {
 
     /// Waits for a run that an earlier daemon started.
     fn adopt(&self, place: usize, running: Running) {
-        let (store, ends, name) = (self.store.clone(), self.ends.clone(), self.served[place].name.clone());
+        let (schedules, ends, name) = (self.schedules.clone(), self.ends.clone(), self.served[place].name.clone());
         tokio::spawn(async move {
             let id = running.ticket.id;
-            let ending = child::outlive(&store, &name, id, running.process.as_ref()).await;
+            let ending = child::outlive(&schedules, &name, id, running.process.as_ref()).await;
             deliver(&ends, (place, id, ending));
         });
     }
@@ -171,7 +169,7 @@ impl Daemon<'_> {
     fn look(&mut self) {
         for place in 0..self.served.len() {
             let served = &mut self.served[place];
-            served.switch = self.store.schedule_switch(&served.name);
+            served.switch = self.schedules.switch(&served.name);
             if served.file_changed() {
                 self.read_again(place);
             }
@@ -184,12 +182,12 @@ impl Daemon<'_> {
         if self.signals > 0 {
             return;
         }
-        for asked in self.store.asked_runs(&self.served[place].name) {
+        for asked in self.schedules.asked_runs(&self.served[place].name) {
             let new = self.served[place].answered.insert(asked.clone());
             if new {
                 self.feed(place, Event::Trigger);
             }
-            match self.store.answer(&asked) {
+            match self.schedules.answer(&asked) {
                 Ok(()) => drop(self.served[place].answered.remove(&asked)),
                 Err(error) => self.trouble = Some(error.to_string()),
             }
@@ -225,7 +223,7 @@ impl Daemon<'_> {
     }
 
     fn save(&mut self, place: usize) {
-        let problem = self.served[place].save(&self.store).err().map(|error| error.to_string());
+        let problem = self.served[place].save(&self.schedules).err().map(|error| error.to_string());
         if let Some(problem) = &problem
             && self.trouble.as_ref() != Some(problem)
         {
@@ -260,16 +258,16 @@ impl Daemon<'_> {
         if let Notice::Ended { id, outcome, .. } = notice
             && *outcome != Outcome::Succeeded
         {
-            line["log"] = self.store.run_log(name, *id).display().to_string().into();
+            line["log"] = self.schedules.run_log(name, *id).display().to_string().into();
         }
         self.say(name, &line);
     }
 
     fn start(&mut self, place: usize, ticket: &Ticket) -> Event {
         let (name, id) = (self.served[place].name.clone(), ticket.id);
-        let log = self.store.open_run_log(&name, id).map_err(|error| error.to_string());
+        let log = self.schedules.open_run_log(&name, id).map_err(|error| error.to_string());
         let started = log.and_then(|log| {
-            let path = self.store.run_log(&name, id);
+            let path = self.schedules.run_log(&name, id);
             let started = self.launch.start(&self.served[place].file, ticket.tick, log, &path);
             started.map_err(|error| format!("cannot start {}: {error}", self.launch.program.display()))
         });
@@ -278,10 +276,10 @@ impl Daemon<'_> {
             Err(message) => return Event::Ended(id, Ending { message: Some(message), ..Ending::default() }),
         };
         let process = process::identify(child.id().unwrap_or_default());
-        let (store, ends) = (self.store.clone(), self.ends.clone());
+        let (schedules, ends) = (self.schedules.clone(), self.ends.clone());
         tokio::spawn(async move {
             let status = child.wait().await;
-            let ending = child::ended(&store, &name, id, status);
+            let ending = child::ended(&schedules, &name, id, status);
             deliver(&ends, (place, id, ending));
         });
         Event::Began(id, process)
@@ -315,7 +313,7 @@ impl Daemon<'_> {
         let schedules: Vec<Value> = self.served.iter().map(Served::status).collect();
         let status = json!({
             "daemon": self.whereabouts,
-            "store": self.store.address(),
+            "store": self.schedules.store_address(),
             "stopping": self.signals > 0,
             "trouble": self.trouble,
             "time": now(),

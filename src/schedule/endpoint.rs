@@ -8,9 +8,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
+use searchmill_engine::Failure;
 use serde_json::{Value, json};
 
-use crate::exit::Failure;
 use crate::serve::door::{self, Door};
 
 /// A daemon whose loop has not come round for so long is not well.

@@ -14,7 +14,7 @@ pub(crate) use served::Scheduled;
 
 use std::time::{Duration, SystemTime};
 
-use searchmill_engine::spec::Time;
+use searchmill_engine::Time;
 
 /// The time, in whole milliseconds.
 pub(crate) fn now() -> Time {

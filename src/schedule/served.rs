@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use searchmill_engine::schedule::{Action, Event, Found, Moment, Running, State, jittered, next_wake, step};
-use searchmill_engine::spec::{Schedule, Time};
-use searchmill_engine::store::{ScheduleLease, Store, StoreError, Switch};
+use searchmill_engine::{Schedule, ScheduleLease, Schedules, StoreError, Switch, Time};
 use serde_json::{Value, json};
 
 use super::child;
@@ -39,12 +38,12 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub(super) fn new(scheduled: Scheduled, lease: ScheduleLease, store: &Store) -> Self {
+    pub(super) fn new(scheduled: Scheduled, lease: ScheduleLease, schedules: &Schedules) -> Self {
         let Scheduled { name, file, schedule } = scheduled;
-        let mut state = store.schedule_state(&name).unwrap_or_else(|| State::new(&name));
+        let mut state = schedules.state(&name).unwrap_or_else(|| State::new(&name));
         state.file = file.display().to_string();
         Self {
-            switch: store.schedule_switch(&name),
+            switch: schedules.switch(&name),
             stamp: stamp(&file),
             answered: BTreeSet::new(),
             pending: VecDeque::new(),
@@ -58,18 +57,18 @@ impl Served {
     }
 
     /// What is still there of the runs that an earlier daemon had begun.
-    pub(super) fn found(&self, store: &Store) -> BTreeMap<u64, Found> {
-        self.state.running.iter().map(|running| (running.ticket.id, self.find(running, store))).collect()
+    pub(super) fn found(&self, schedules: &Schedules) -> BTreeMap<u64, Found> {
+        self.state.running.iter().map(|running| (running.ticket.id, self.find(running, schedules))).collect()
     }
 
-    fn find(&self, running: &Running, store: &Store) -> Found {
+    fn find(&self, running: &Running, schedules: &Schedules) -> Found {
         let (id, process) = (running.ticket.id, running.process.as_ref());
-        if child::goes_on(store, &self.name, id, process) {
-            return Found::Alive(process.cloned().or_else(|| child::unnoted(store, &self.name, id)));
+        if child::goes_on(schedules, &self.name, id, process) {
+            return Found::Alive(process.cloned().or_else(|| child::unnoted(schedules, &self.name, id)));
         }
-        match child::recorded(store, &self.name, id) {
+        match child::recorded(schedules, &self.name, id) {
             Some(ending) => Found::Ended(ending),
-            None if process.is_none() && !child::had_begun(store, &self.name, id) => Found::NeverBegan,
+            None if process.is_none() && !child::had_begun(schedules, &self.name, id) => Found::NeverBegan,
             None => Found::Lost,
         }
     }
@@ -83,9 +82,9 @@ impl Served {
     }
 
     /// Saves the state if it has changed.
-    pub(super) fn save(&mut self, store: &Store) -> Result<(), StoreError> {
+    pub(super) fn save(&mut self, schedules: &Schedules) -> Result<(), StoreError> {
         if self.unsaved {
-            store.keep_schedule(&self.state)?;
+            schedules.keep(&self.state)?;
             self.unsaved = false;
         }
         Ok(())

@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     door: Door,
     until: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
-    let created = searchmill_engine::execute::unix_time() as u64;
+    let created = searchmill_engine::unix_time() as u64;
     let served = Arc::new(Served { model, name, max_tokens, created });
     let listener = tokio::net::TcpListener::from_std(listener)?;
     door::serve(listener, router(served), door, until).await

@@ -169,6 +169,53 @@ fn modules_of_the_engine_use_only_what_stands_above_them() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Modules of the engine that the command line may use: data and pure functions. Everything else goes through `Session`.
+const OPEN: [&str; 5] = ["diagnostic", "lineage", "operator", "report", "schedule"];
+
+/// The names that stand directly behind `searchmill_engine::`, those in braces too.
+fn engine_names(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for after in code.split("searchmill_engine::").skip(1) {
+        let (mut depth, mut name) = (0_usize, String::new());
+        let is_group = after.starts_with('{');
+        for letter in after.chars() {
+            match letter {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                letter if depth <= usize::from(is_group) && (letter.is_alphanumeric() || letter == '_') => {
+                    name.push(letter);
+                    continue;
+                }
+                _ => {}
+            }
+            // What stands behind `::` belongs to the name before it.
+            if !name.is_empty() {
+                found.push(std::mem::take(&mut name));
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_command_line_uses_the_engine_through_its_session() {
+    let closed: Vec<String> = modules().into_iter().filter(|module| !OPEN.contains(&module.as_str())).collect();
+    assert!(closed.len() >= 5 && closed.iter().any(|module| module == "store"), "{closed:?}");
+    let example = "use searchmill_engine::{Plan, store::Store}; searchmill_engine::execute::run(x)";
+    assert_eq!(engine_names(example).iter().filter(|name| closed.contains(name)).count(), 2, "both are found");
+    for folder in ["src", "examples/rust-operator/src"] {
+        let mut wrong = Vec::new();
+        for (path, text) in rust_files(folder) {
+            let names = engine_names(&text).into_iter().filter(|name| closed.contains(name));
+            wrong.extend(names.map(|name| format!("{}: {name}", path.display())));
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+}
+
 /// The crates of the workspace, each with those of the same line or above that it may use.
 const CRATES: [(&str, &[&str]); 10] = [
     ("schemas", &[]),

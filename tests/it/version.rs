@@ -3,16 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
-use searchmill_engine::diagnostic::SourceMap;
-use searchmill_engine::execute::{Machine, RunOptions, Stop, Workers, run};
 use searchmill_engine::operator::{
     BlockingKernel, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs, Ports, Registry,
     entry,
 };
-use searchmill_engine::plan::bind;
-use searchmill_engine::report::{Event, Reporter};
-use searchmill_engine::spec::{Overrides, load_text};
-use searchmill_engine::store::Store;
+use searchmill_engine::{Event, Overrides, Reporter, RunOptions, Session};
 use searchmill_schemas::{Document, RecordKind};
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +48,8 @@ impl BlockingKernel for Greeting {
     }
 }
 
-#[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Reporter for Heard {
     fn event(&self, event: &Event) {
@@ -80,31 +75,12 @@ nodes:
 /// Runs the pipeline with this build of `greet` beside the shipped operators.
 fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String> {
     let entries = [searchmill_operators::all(), vec![entry::<Greet<V, LOUD>>()]].concat();
-    let overrides = Overrides { set: Vec::new(), params_files: Vec::new() };
     let file = folder.join("pipeline.yaml");
-    let spec = load_text(&file, PIPELINE, &overrides, &mut SourceMap::new()).expect("a right pipeline");
-    let plan = bind(spec, &file, folder, &Registry::new(&entries)).expect("a plan");
-    let options = RunOptions {
-        budget: searchmill_engine::operator::BudgetLimits::default(),
-        retry_dropped: false,
-        rebuy: false,
-        deliver_anyway: false,
-        jobs: 1,
-        keep_going: false,
-        force: std::collections::BTreeSet::new(),
-        no_cache: false,
-        limit: None,
-        selected: (0..2).collect(),
-        directory: folder.to_owned(),
-        machine: Machine::detect(),
-        workers: Workers::default(),
-        secrets: Arc::new(|_| None),
-    };
-    let store = Store::open(&folder.join("store")).expect("a store");
-    let heard = Arc::new(Heard::default());
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let reporter: Arc<dyn Reporter> = heard.clone();
-    let summary = runtime.block_on(run(Arc::new(plan), store, options, reporter, Stop::default())).expect("a run");
+    std::fs::write(&file, PIPELINE).expect("a file");
+    let session = Session::open(folder, Registry::new(&entries)).expect("a store");
+    let pipeline = session.check(&file, &Overrides::default()).expect("a right pipeline");
+    let (options, heard) = (RunOptions { jobs: Some(1), ..RunOptions::default() }, Heard::default());
+    let summary = session.run(&pipeline, options, heard.clone()).expect("a run");
     assert_eq!(summary.failed, 0);
     heard.0.lock().expect("the list").clone()
 }

@@ -8,7 +8,6 @@ use indexmap::IndexMap;
 use searchmill_schemas::text_column;
 
 use super::clock::unix_time;
-use super::ending::exit_code;
 use super::recorded::Recorded;
 use super::run_id::{after_all, run_id};
 use crate::fingerprint::{NodeKey, Reason};
@@ -223,7 +222,7 @@ impl Books {
         self.summary.seconds = self.start.elapsed().as_secs_f64();
         self.reporter.event(&Event::RunFinished(self.summary.clone()));
         self.record.finished = Some(unix_time());
-        self.record.exit = Some(exit_code(&self.summary));
+        self.record.exit = Some(i32::from(self.summary.exit_code()));
     }
 
     /// Writes the final record, and shares it.

@@ -10,7 +10,7 @@ use crate::operator::{BudgetLimits, SecretLookup};
 
 /// How to run.
 #[derive(Clone)]
-pub struct RunOptions {
+pub struct Settings {
     /// Nodes at once.
     pub jobs: usize,
     /// After a failure, run what does not depend on it.
@@ -41,7 +41,7 @@ pub struct RunOptions {
     pub deliver_anyway: bool,
 }
 
-impl RunOptions {
+impl Settings {
     pub(super) fn retry(&self) -> Retry {
         if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::endpoints::Endpoints;
 use super::history::History;
-use super::options::RunOptions;
+use super::options::Settings;
 use super::stop::Stop;
 use crate::fingerprint::SourceDigests;
 use crate::plan::{Node, Plan};
@@ -18,7 +18,7 @@ pub(super) struct Run {
     pub(super) started: u64,
     pub(super) plan: Arc<Plan>,
     pub(super) store: Store,
-    pub(super) options: RunOptions,
+    pub(super) options: Settings,
     pub(super) reporter: Arc<dyn Reporter>,
     pub(super) stop: Stop,
     pub(super) http: reqwest::Client,

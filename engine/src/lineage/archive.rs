@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
-    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Store, StoreError, artifact_place,
+    Admission, ArtifactId, Damage, Intake, Makers, NodeResult, RUN_FILES, Store, StoreError, StoreUse, artifact_place,
     memo_place, record_place, run_time,
 };
 
@@ -124,6 +124,8 @@ pub struct Export {
     bodies: Vec<Body>,
     /// Its contents.
     pub census: Census,
+    /// Nothing is collected from under it.
+    _in_use: StoreUse,
 }
 
 impl Export {
@@ -131,11 +133,11 @@ impl Export {
     ///
     /// # Errors
     /// Fails if the root is not in the store or something is damaged.
-    pub fn gather(store: &Store, request: &Request) -> Result<Self, StoreError> {
+    pub fn gather(store: &Store, in_use: StoreUse, request: &Request) -> Result<Self, StoreError> {
         let (root, shallow) = (request.root.clone(), request.shallow);
         let searchmill = env!("CARGO_PKG_VERSION").to_owned();
         let manifest = Manifest { format: ARCHIVE_FORMAT, searchmill, root, shallow, files: Vec::new() };
-        let mut export = Self { manifest, bodies: Vec::new(), census: Census::default() };
+        let mut export = Self { manifest, bodies: Vec::new(), census: Census::default(), _in_use: in_use };
         let mut memos = BTreeSet::new();
         if let Some(root) = &request.root {
             memos = export.lineage(store, root, request.shallow)?;

@@ -1,5 +1,7 @@
 //! Events of a run: one stream for the terminal, for `--json` and for the run's log.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::fingerprint::{NodeKey, Reason};
@@ -43,6 +45,29 @@ pub struct RunSummary {
     pub seconds: f64,
     /// Whether a failure is the machine's (disk, network, lock) and not the pipeline's.
     pub machine_failure: bool,
+}
+
+impl RunSummary {
+    /// Exit code of the run: 0 completed, 1 a node failed, 3 rejected rows or outputs held back, 4 budget used up, 5 a node
+    /// failed because of the machine (disk, network, lock), 130 interrupted.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            _ if self.interrupted => 130,
+            _ if self.machine_failure => 5,
+            _ if self.failed > 0 => 1,
+            _ if self.budget.is_some() => 4,
+            _ if self.dead_letters > 0 || self.held_back > 0 => 3,
+            _ => 0,
+        }
+    }
+}
+
+/// `3 cached, 2 ran, 0 failed`.
+impl fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cached, {} ran, {} failed", self.cached, self.finished, self.failed)
+    }
 }
 
 /// One event.

@@ -1,5 +1,7 @@
 //! Reports about a run, for terminals, logs and other programs.
 
 mod event;
+mod lines;
 
 pub use event::{Event, Reporter, RunSummary};
+pub use lines::Lines;

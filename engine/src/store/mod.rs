@@ -58,6 +58,6 @@ pub use pins::Pin;
 pub use reader::Damage;
 pub use results::RecordState;
 pub use runs::{LedgerDamage, LedgerSeal, NodeOutcome, NodeRun, RUN_FILES, RunRecord, RunWriter, run_time};
-pub use schedules::{LogLock, ScheduleLease, Switch};
+pub use schedules::{LogLock, ScheduleLease, Schedules, Switch};
 pub use tombstones::Collection;
 pub use writer::{StoreSink, Written, as_stored};

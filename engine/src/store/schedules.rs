@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::layout::Store;
+use super::runs::RunRecord;
 use crate::schedule::State;
 use crate::spec::Time;
 
@@ -53,15 +54,45 @@ pub enum LogLock {
     Unknown,
 }
 
-impl Store {
-    fn schedule_folder(&self, name: &str) -> PathBuf {
-        self.root().join("schedule").join(folder_name(name))
+/// The schedules of a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Schedules {
+    store: Store,
+}
+
+impl Schedules {
+    /// The schedules of that store.
+    #[must_use]
+    pub fn of(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// The store as `--store` names it.
+    #[must_use]
+    pub fn store_address(&self) -> String {
+        self.store.address()
+    }
+
+    /// The local copy of a shared store.
+    #[must_use]
+    pub fn store_cache(&self) -> Option<&Path> {
+        self.store.is_shared().then(|| self.store.root())
+    }
+
+    /// The record of a run.
+    #[must_use]
+    pub fn run(&self, id: &str) -> Option<RunRecord> {
+        self.store.run(id)
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.store.root().join("schedule").join(folder_name(name))
     }
 
     /// Returns the names of all schedules that were ever served, sorted.
     #[must_use]
-    pub fn schedule_names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.store.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
         let states = entries.filter_map(|entry| read_json::<State>(&entry.path().join("state.json")));
         let mut names: Vec<String> = states.map(|state| state.name).collect();
         names.sort();
@@ -70,8 +101,8 @@ impl Store {
 
     /// Returns the state of a schedule. A damaged state is discarded with a warning, and the schedule starts over.
     #[must_use]
-    pub fn schedule_state(&self, name: &str) -> Option<State> {
-        let path = self.schedule_folder(name).join("state.json");
+    pub fn state(&self, name: &str) -> Option<State> {
+        let path = self.folder(name).join("state.json");
         let state = read_json::<State>(&path).filter(|state| state.name == name);
         if state.is_none() && path.exists() {
             tracing::warn!("{} is damaged: the schedule starts over", path.display());
@@ -83,8 +114,8 @@ impl Store {
     ///
     /// # Errors
     /// Fails if it cannot be written; nothing that follows from it may then be done.
-    pub fn keep_schedule(&self, state: &State) -> Result<(), StoreError> {
-        self.write_json(&self.schedule_folder(&state.name).join("state.json"), state)
+    pub fn keep(&self, state: &State) -> Result<(), StoreError> {
+        self.write_json(&self.folder(&state.name).join("state.json"), state)
     }
 
     /// Takes the lease on a schedule, or returns `None` while another daemon holds it.
@@ -92,8 +123,8 @@ impl Store {
     /// # Errors
     /// Fails if the lease file cannot be created or the file system has no locks, as two daemons could then not be told
     /// apart.
-    pub fn try_schedule_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
-        let folder = self.schedule_folder(name);
+    pub fn try_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
+        let folder = self.folder(name);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
         let path = folder.join("lease");
         let file = open(&path).map_err(StoreError::io("open", &path))?;
@@ -106,15 +137,15 @@ impl Store {
 
     /// Whether a daemon serves the schedule.
     #[must_use]
-    pub fn schedule_is_served(&self, name: &str) -> bool {
-        lock_of(&self.schedule_folder(name).join("lease")) == LogLock::Held
+    pub fn is_served(&self, name: &str) -> bool {
+        lock_of(&self.folder(name).join("lease")) == LogLock::Held
     }
 
     /// Returns whether the schedule is paused. An unreadable switch counts as paused, so that nothing starts by
     /// mistake.
     #[must_use]
-    pub fn schedule_switch(&self, name: &str) -> Switch {
-        let path = self.schedule_folder(name).join("switch.json");
+    pub fn switch(&self, name: &str) -> Switch {
+        let path = self.folder(name).join("switch.json");
         if !path.exists() {
             return Switch::default();
         }
@@ -128,8 +159,8 @@ impl Store {
     ///
     /// # Errors
     /// Fails if it cannot be written.
-    pub fn set_schedule_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
-        self.write_json(&self.schedule_folder(name).join("switch.json"), switch)
+    pub fn set_switch(&self, name: &str, switch: &Switch) -> Result<(), StoreError> {
+        self.write_json(&self.folder(name).join("switch.json"), switch)
     }
 
     /// Requests a run from the daemon.
@@ -138,13 +169,13 @@ impl Store {
     /// Fails if it cannot be written.
     pub fn ask_for_run(&self, name: &str, now: Time) -> Result<(), StoreError> {
         let file = format!("{}-{}.json", now.format("%Y%m%dT%H%M%S%.9f"), std::process::id());
-        self.write_json(&self.schedule_folder(name).join("asked").join(file), &now)
+        self.write_json(&self.folder(name).join("asked").join(file), &now)
     }
 
     /// Returns open requests, oldest first.
     #[must_use]
     pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.schedule_folder(name).join("asked")).into_iter().flatten();
+        let entries = fs::read_dir(self.folder(name).join("asked")).into_iter().flatten();
         let mut asked: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
         asked.sort();
         asked
@@ -161,7 +192,7 @@ impl Store {
     /// Returns the log file of a scheduled run.
     #[must_use]
     pub fn run_log(&self, name: &str, ticket: u64) -> PathBuf {
-        self.schedule_folder(name).join("runs").join(format!("{ticket:08}.log"))
+        self.folder(name).join("runs").join(format!("{ticket:08}.log"))
     }
 
     /// Creates the locked log of a run, to be used as its output. Removes old logs.
@@ -170,7 +201,7 @@ impl Store {
     /// Fails if it cannot be created or a run of that ticket still holds it.
     pub fn open_run_log(&self, name: &str, ticket: u64) -> Result<File, StoreError> {
         let path = self.run_log(name, ticket);
-        let folder = path.parent().unwrap_or(self.root());
+        let folder = path.parent().unwrap_or(self.store.root());
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
         match file.try_lock() {
@@ -193,7 +224,7 @@ impl Store {
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
         let text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.write_file(path, &text)
+        self.store.write_file(path, &text)
     }
 }
 
@@ -252,30 +283,30 @@ mod tests {
     #[test]
     fn a_state_comes_back_and_a_damaged_one_does_not() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
         let state = State { serial: 7, ..State::new("a/b") };
-        store.keep_schedule(&state).unwrap();
-        assert_eq!((store.schedule_state("a/b"), store.schedule_names()), (Some(state), vec!["a/b".to_owned()]));
-        fs::write(store.schedule_folder("a/b").join("state.json"), "{").unwrap();
-        assert_eq!(store.schedule_state("a/b"), None);
+        store.keep(&state).unwrap();
+        assert_eq!((store.state("a/b"), store.names()), (Some(state), vec!["a/b".to_owned()]));
+        fs::write(store.folder("a/b").join("state.json"), "{").unwrap();
+        assert_eq!(store.state("a/b"), None);
     }
 
     #[test]
     fn one_daemon_a_schedule() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        assert!(!store.schedule_is_served("a"));
-        let lease = store.try_schedule_lease("a").unwrap();
-        assert!(lease.is_some() && store.schedule_is_served("a"));
-        assert!(store.try_schedule_lease("a").unwrap().is_none());
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
+        assert!(!store.is_served("a"));
+        let lease = store.try_lease("a").unwrap();
+        assert!(lease.is_some() && store.is_served("a"));
+        assert!(store.try_lease("a").unwrap().is_none());
         drop(lease);
-        assert!(!store.schedule_is_served("a"));
+        assert!(!store.is_served("a"));
     }
 
     #[test]
     fn a_log_is_locked_as_long_as_the_run_that_writes_it_lives() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = Schedules::of(Store::open(folder.path()).unwrap());
         assert_eq!(store.run_log_lock("a", 1), LogLock::Absent);
         let log = store.open_run_log("a", 1).unwrap();
         let mut run = {

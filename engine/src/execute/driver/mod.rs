@@ -16,7 +16,7 @@ use super::endpoints::Endpoints;
 use super::history::History;
 use super::identity::Known;
 use super::node::NodeDone;
-use super::options::RunOptions;
+use super::options::Settings;
 use super::repeats::Repeats;
 use super::resources::{Demand, Pool};
 use super::run::Run;
@@ -36,7 +36,7 @@ use crate::store::{Store, StoreError, StoreUse};
 pub async fn run(
     plan: Arc<Plan>,
     store: Store,
-    options: RunOptions,
+    options: Settings,
     reporter: Arc<dyn Reporter>,
     stop: Stop,
 ) -> Result<RunSummary, StoreError> {
@@ -77,7 +77,7 @@ impl Driver {
     fn new(
         plan: Arc<Plan>,
         store: Store,
-        options: RunOptions,
+        options: Settings,
         reporter: Arc<dyn Reporter>,
         stop: Stop,
         reports: UnboundedSender<Report>,

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use searchmill_engine::lineage::archive::Root;
-use searchmill_engine::lineage::came_to_nothing;
-use searchmill_engine::store::{ArtifactId, Makers, NodeRun, OutputRecord, Store};
-
-use crate::exit::Failure;
+use super::failure::Failure;
+use crate::lineage::archive::Root;
+use crate::lineage::came_to_nothing;
+use crate::store::{ArtifactId, Makers, NodeRun, OutputRecord, Store};
 
 /// `NODE`, `NODE.PORT` of the newest run that has it (or of `run`), an artifact's id or its beginning, or a pin.
 pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root, Failure> {

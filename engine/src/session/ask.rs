@@ -1,0 +1,85 @@
+//! What a run would do, and why.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::failure::Failure;
+use super::open::Session;
+use super::options::{RunOptions, budget, unknown_node};
+use super::pipeline::Pipeline;
+use crate::execute::{NodeStatus, Request, Survey, diff_known, preimage_of, survey};
+use crate::fingerprint::Reason;
+use crate::lineage::run_of;
+use crate::plan::with_all_before;
+use crate::store::Store;
+
+/// Why a node would run, or why not.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// What would happen to it.
+    pub status: NodeStatus,
+    /// What changed since its last run, or since the run that it is compared with.
+    pub reasons: Vec<Reason>,
+}
+
+impl Session {
+    /// Looks up every node that a run with these options would be about, and computes nothing.
+    ///
+    /// # Errors
+    /// When the options name a node that does not exist, or the store cannot be read.
+    pub fn survey(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
+        let chosen = self.chosen(&pipeline.plan, options)?;
+        Ok(survey(&pipeline.plan, self.look()?, chosen.request(self, options))?)
+    }
+
+    /// Like [`Session::survey`], and refuses what [`Session::run`] refuses before it opens the store.
+    ///
+    /// # Errors
+    /// As [`Session::survey`]; also when the destinations or the budget are wrong.
+    pub fn rehearse(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
+        self.check_destinations(pipeline)?;
+        budget(&pipeline.plan, options)?;
+        self.survey(pipeline, options)
+    }
+
+    /// Why a node would run, with at most `limit` rows of each source; compared with the run `against`, or with its last
+    /// run.
+    ///
+    /// # Errors
+    /// When there is no such node or run, or the store cannot be read.
+    pub fn why(
+        &self,
+        pipeline: &Pipeline,
+        node: &str,
+        against: Option<&str>,
+        limit: Option<u64>,
+    ) -> Result<Why, Failure> {
+        let (plan, store) = (&pipeline.plan, self.look()?);
+        let (place, found) = plan.node(node).ok_or_else(|| unknown_node(plan, node))?;
+        let before = against.map(|run| before(store, run, found.id())).transpose()?;
+        // Nodes that this one does not need are not looked up.
+        let selected = with_all_before(plan, &BTreeSet::from([place]));
+        let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
+        let mut survey = survey(plan, store, request)?;
+        let status = survey.nodes.remove(&place).ok_or_else(|| unknown_node(plan, node))?;
+        let reasons = match (&status, &before, status.preimage()) {
+            (_, Some(before), Some(now)) => diff_known(before, now),
+            (NodeStatus::Run { reasons, .. } | NodeStatus::Unknown { reasons, .. }, None, _) => reasons.clone(),
+            _ => Vec::new(),
+        };
+        Ok(Why { status, reasons })
+    }
+}
+
+/// What the key of a node was made of in an earlier run, whatever became of it there.
+fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
+    let run = run_of(store, run)?;
+    let nodes = store.run_nodes(&run);
+    let before = nodes.iter().rfind(|before| before.node == node);
+    let before = before.ok_or_else(|| Failure::usage(format!("run {run} has no node `{node}`")))?;
+    preimage_of(store, before).ok_or_else(|| {
+        let message = format!("run {run} does not say what the key of `{node}` was made of");
+        Failure::usage(message).with_help("the run ended before the node began, or its records are damaged")
+    })
+}

@@ -1,0 +1,137 @@
+//! Checks that what is recorded is what is there, and that it can be computed again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::failure::Failure;
+use super::open::Session;
+use super::run::runtime;
+use crate::execute::{Machine, ReplayOptions, replay};
+use crate::lineage::{
+    Catalog, NotFound, Report, Roots, Target, note_unfinished, resolve, upstream, verify, verify_ledger,
+};
+use crate::store::{NodeRun, Store, StoreUse};
+
+/// How closely to audit. The default reads and compares everything that is recorded, and computes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AuditOptions {
+    /// Compute the outputs of deterministic nodes again.
+    pub replay: bool,
+    /// Derive again what external nodes recorded.
+    pub rollouts: bool,
+    /// Only this many rows of a node, where rows stand alone (all).
+    pub sample: Option<u64>,
+    /// Which rows (drawn from the clock).
+    pub seed: Option<u64>,
+    /// Compute nodes again that run programs named by their params.
+    pub allow_programs: bool,
+    /// Differences that are otherwise notes make the audit fail.
+    pub strict: bool,
+}
+
+/// What an audit found.
+pub struct Audit {
+    /// What was audited, in words.
+    pub target: String,
+    /// The seed of the sample, if rows were sampled.
+    pub seed: Option<u64>,
+    /// What was checked and what was found.
+    pub report: Report,
+    /// Nothing is collected while it is looked at. A store that cannot be written cannot be collected either.
+    _in_use: Option<StoreUse>,
+}
+
+impl Session {
+    /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it. `checking` gets the name
+    /// of every node before it is computed again. Not for code that already runs on tokio.
+    ///
+    /// # Errors
+    /// When there is nothing of that name, a file of that name was changed, or the work itself cannot be done.
+    pub fn audit(
+        &self,
+        what: &str,
+        run: Option<&str>,
+        options: AuditOptions,
+        checking: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Audit, Failure> {
+        let store = self.existing()?;
+        let in_use = store.enter().ok();
+        let catalog = Catalog::read(store);
+        let target = resolve(store, &catalog, what, run, self.directory()).map_err(changed)?;
+        let roots = Roots::of(store, &catalog, &target);
+        let closure = upstream(&catalog, &roots);
+        let mut report = verify(store, &catalog, &roots, &closure, &ledger(store, &target), options.strict);
+        let mut runs: BTreeSet<String> = closure.steps.iter().map(|step| step.result.run.clone()).collect();
+        runs.extend(run_of(&target));
+        runs.extend(report.replaced.values().cloned());
+        verify_ledger(store, &runs, &mut report);
+        if let Target::Run(run) = &target {
+            note_unfinished(store, run, &mut report);
+        }
+        let seed = options.seed.unwrap_or_else(clock);
+        if options.replay || options.rollouts {
+            let options = self.replay_options(options, seed);
+            let work = replay(store.clone(), self.registry().clone(), Arc::new(closure), options, report, checking);
+            report = runtime()?.block_on(work)?;
+        }
+        Ok(Audit { target: describe(&target), seed: options.sample.map(|_| seed), report, _in_use: in_use })
+    }
+
+    fn replay_options(&self, options: AuditOptions, seed: u64) -> ReplayOptions {
+        ReplayOptions {
+            replay: options.replay,
+            recheck: options.rollouts,
+            sample: options.sample,
+            seed,
+            allow_programs: options.allow_programs,
+            machine: Machine::detect(),
+            directory: self.directory().to_owned(),
+            secrets: Arc::clone(&self.secrets),
+        }
+    }
+}
+
+/// A file that was changed since it was read or written is no mistake of the user: the audit fails.
+fn changed(missing: NotFound) -> Failure {
+    if !missing.changed {
+        return missing.into();
+    }
+    let help = missing.help.map_or_else(String::new, |help| format!(" ({help})"));
+    Failure::Other(format!("{}{help}", missing.message))
+}
+
+/// The run that is meant, if one is.
+fn run_of(target: &Target) -> Option<String> {
+    match target {
+        Target::Run(run) | Target::Node { run, .. } => Some(run.clone()),
+        _ => None,
+    }
+}
+
+/// What the ledger says of the target: all nodes of a run, or the one node.
+fn ledger(store: &Store, target: &Target) -> Vec<NodeRun> {
+    match target {
+        Target::Run(run) => store.run_nodes(run),
+        Target::Node { node, .. } => vec![(**node).clone()],
+        _ => Vec::new(),
+    }
+}
+
+fn describe(target: &Target) -> String {
+    match target {
+        Target::Run(run) => format!("run {run}"),
+        Target::Node { run, node, port: None } => format!("node {} of run {run}", node.node),
+        Target::Node { run, node, port: Some(port) } => format!("output {}.{port} of run {run}", node.node),
+        Target::Artifact(id) => format!("artifact {id}"),
+        Target::Result(key) => format!("result {key}"),
+        Target::Source { name, content } => format!("results made from {name} ({content})"),
+        Target::Delivered { name, id } => format!("file {name} (artifact {id})"),
+    }
+}
+
+/// A seed that could not be foreseen when the rows were recorded.
+fn clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20)
+}

@@ -1,0 +1,108 @@
+//! Why a session does not give what it was asked for.
+
+use std::fmt;
+
+use crate::diagnostic::{Diagnostic, SourceMap};
+use crate::lineage::NotFound;
+use crate::lineage::archive::ArchiveError;
+use crate::operator::{Blame, OperatorError, without_user_info};
+use crate::store::StoreError;
+
+/// Why a session does not give what it was asked for.
+#[derive(Debug)]
+pub enum Failure {
+    /// The pipeline is wrong: every finding, and the texts that the findings point into.
+    Pipeline(Vec<Diagnostic>, Box<SourceMap>),
+    /// The caller asks for something that does not exist or does not fit.
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// How to mend it.
+        help: Option<String>,
+    },
+    /// The store cannot be used.
+    Store(StoreError),
+    /// Another process holds a lock.
+    Busy(String),
+    /// Anything else, for example a file that cannot be written.
+    Other(String),
+}
+
+impl Failure {
+    /// A mistake of the caller.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), help: None }
+    }
+
+    /// Adds advice to a mistake of the caller.
+    #[must_use]
+    pub fn with_help(self, advice: impl Into<String>) -> Self {
+        match self {
+            Self::Usage { message, .. } => Self::Usage { message, help: Some(advice.into()) },
+            other => other,
+        }
+    }
+
+    /// The exit code for a program that ends with it: 2 pipeline or usage, 5 store, 1 anything else.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Pipeline(..) | Self::Usage { .. } => 2,
+            Self::Store(_) | Self::Busy(_) => 5,
+            Self::Other(_) => 1,
+        }
+    }
+}
+
+/// One line a finding (`FILE:LINE:COLUMN: message (help)`), or one line in all.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pipeline(findings, sources) => {
+                let lines: Vec<String> = findings.iter().map(|finding| sources.line(finding)).collect();
+                f.write_str(&without_user_info(&lines.join("\n")))
+            }
+            Self::Usage { message, help: Some(help) } => write!(f, "{message} ({help})"),
+            Self::Usage { message, help: None } | Self::Busy(message) | Self::Other(message) => f.write_str(message),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<NotFound> for Failure {
+    fn from(error: NotFound) -> Self {
+        Self::Usage { message: error.message, help: error.help }
+    }
+}
+
+impl From<OperatorError> for Failure {
+    fn from(error: OperatorError) -> Self {
+        match error.blame {
+            Blame::Machine => Self::Store(StoreError::Location(error.message)),
+            _ => Self::Other(error.message),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Store(error) => Self::Store(error),
+            ArchiveError::Refused(_) => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}

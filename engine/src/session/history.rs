@@ -1,0 +1,94 @@
+//! The runs of the store: their records, what they reported, and what differs between two of them.
+
+use super::failure::Failure;
+use super::open::Session;
+use crate::lineage::{Catalog, RunDiff, diff_runs, run_of};
+use crate::store::{NodeRun, RunRecord, Store};
+
+/// A run of the store.
+#[derive(Clone, Debug)]
+pub struct PastRun {
+    /// Its record; `None` if that is damaged.
+    pub record: Option<RunRecord>,
+    /// Whether it came with an archive.
+    pub imported: bool,
+}
+
+impl Session {
+    /// The ids of all runs, oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn run_ids(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.look()?.run_ids())
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
+        let store = self.look()?;
+        Ok(PastRun { record: store.run(id), imported: store.is_imported(id) })
+    }
+
+    /// What became of the nodes of a run.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn run_nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
+        Ok(self.look()?.run_nodes(id))
+    }
+
+    /// The newest run of this store, imported ones left out.
+    ///
+    /// # Errors
+    /// When there is no store.
+    pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
+        let store = self.existing()?;
+        Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
+    }
+
+    /// The events of the newest run whose id begins with `run`, or of the newest run: one JSON object a line.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
+        let store = self.existing()?;
+        let meant = |id: &&String| run.map_or_else(|| !store.is_imported(id), |prefix| id.starts_with(prefix));
+        let missing = || Failure::usage("there is no such run").with_help("`searchmill runs` lists them");
+        let ids = store.run_ids();
+        Ok(store.run_events(ids.iter().rev().find(meant).ok_or_else(missing)?))
+    }
+
+    /// What differs between two runs. For `one`, `previous` is the run of the same pipeline before `other`.
+    ///
+    /// # Errors
+    /// When there is no such run, or its record is damaged.
+    pub fn diff(&self, one: &str, other: &str) -> Result<RunDiff, Failure> {
+        let store = self.existing()?;
+        let other = record(store, other)?;
+        let one = match one {
+            "previous" => previous(store, &other).ok_or_else(|| no_earlier(&other))?,
+            named => record(store, named)?,
+        };
+        Ok(diff_runs(store, &Catalog::read(store), &one, &other))
+    }
+}
+
+fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
+    let id = run_of(store, text)?;
+    store.run(&id).ok_or_else(|| Failure::Other(format!("the record of run {id} cannot be read")))
+}
+
+/// The newest run of the same pipeline before that one.
+fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
+    let ids = store.run_ids();
+    let earlier = ids.iter().rev().filter(|id| **id < run.id && !store.is_imported(id));
+    earlier.filter_map(|id| store.run(id)).find(|record| record.pipeline == run.pipeline)
+}
+
+fn no_earlier(run: &RunRecord) -> Failure {
+    let message = format!("there is no earlier run of the pipeline `{}` than {}", run.pipeline, run.id);
+    Failure::usage(message).with_help("`searchmill runs` lists runs; name the two to compare")
+}

@@ -1,0 +1,121 @@
+//! What stays in the store, what leaves it and what comes in: pins, garbage collection, archives, attestations.
+
+use std::io::Read;
+
+use super::failure::Failure;
+use super::find::find;
+use super::open::Session;
+use crate::execute::unix_time;
+use crate::lineage::archive::{Export, Imported, Request, import};
+use crate::lineage::attest::{Comparison, Statement, compare, statement};
+use crate::store::{Garbage, KeepPolicy, Pin, StoreError, Swept};
+
+impl Session {
+    /// Pins an artifact, so that it is never collected; with `lineage`, also what it was made from. Without a `name`, the
+    /// pin is called `what`.
+    ///
+    /// # Errors
+    /// When there is no such artifact, it is damaged, or the name is taken or none.
+    pub fn pin(&self, what: &str, run: Option<&str>, name: Option<&str>, lineage: bool) -> Result<Pin, Failure> {
+        let store = self.existing()?;
+        let root = find(store, what, run)?;
+        if store.check(&root.artifact).is_err() {
+            let message = format!("the artifact {} is not whole in the store", root.artifact.digest().short());
+            return Err(Failure::usage(message).with_help("run its pipeline again, then pin it"));
+        }
+        let name = name.unwrap_or(what).to_owned();
+        let pin = Pin { name, artifact: root.artifact, key: root.key, from: root.name, lineage, pinned: unix_time() };
+        store.pin(&pin).map_err(as_usage)?;
+        Ok(pin)
+    }
+
+    /// Removes a pin.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn unpin(&self, name: &str) -> Result<Pin, Failure> {
+        let unknown = || Failure::usage(format!("there is no pin `{name}`")).with_help("`searchmill pin --list`");
+        self.existing()?.unpin(name).map_err(as_usage)?.ok_or_else(unknown)
+    }
+
+    /// All pins, by name.
+    ///
+    /// # Errors
+    /// When there is no store, or a pin cannot be read.
+    pub fn pins(&self) -> Result<Vec<Pin>, Failure> {
+        Ok(self.existing()?.pins()?)
+    }
+
+    /// What [`Session::collect`] would remove.
+    ///
+    /// # Errors
+    /// When there is no store, or it cannot be read as a whole.
+    pub fn garbage(&self, policy: &KeepPolicy) -> Result<Garbage, Failure> {
+        let store = self.existing()?;
+        let garbage = store.garbage(policy, unix_time())?;
+        // A shared store cannot always be asked.
+        store.sound()?;
+        Ok(garbage)
+    }
+
+    /// Removes what the policy does not keep.
+    ///
+    /// # Errors
+    /// When there is no store, or something cannot be read or removed.
+    pub fn collect(&self, policy: &KeepPolicy) -> Result<Swept, Failure> {
+        self.existing()?;
+        // Opening sweeps what killed processes left.
+        let store = self.store()?;
+        let swept = store.collect(policy, unix_time())?;
+        store.sound()?;
+        Ok(swept)
+    }
+
+    /// Gathers an artifact with everything that made it, ready to be written to a file. With `shallow`, only the records
+    /// of what it was made from; with `memo`, also the remembered rows. Without `what`, only remembered rows.
+    ///
+    /// # Errors
+    /// When there is no such artifact, or something is damaged.
+    pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
+        let store = self.existing()?;
+        let in_use = store.enter()?;
+        let root = what.map(|what| find(store, what, run)).transpose()?;
+        Ok(Export::gather(store, in_use, &Request { root, shallow, memo })?)
+    }
+
+    /// Takes an archive into the store, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// When the archive is not what it should be: then nothing of it is taken.
+    pub fn import(&self, archive: impl Read) -> Result<Imported, Failure> {
+        Ok(import(self.store()?, archive)?)
+    }
+
+    /// An artifact's name, and the statement that says what it is and what made it.
+    ///
+    /// # Errors
+    /// When there is no such artifact, or it is damaged.
+    pub fn statement(&self, what: &str, run: Option<&str>) -> Result<(String, Statement), Failure> {
+        let store = self.existing()?;
+        let _in_use = store.enter()?;
+        let root = find(store, what, run)?;
+        let statement = statement(store, &root)?;
+        Ok((root.name, statement))
+    }
+
+    /// Which artifacts of a statement are in the store, by name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn compare(&self, statement: &Statement) -> Result<Vec<(String, Comparison)>, Failure> {
+        Ok(compare(self.look()?, statement))
+    }
+}
+
+/// A name that is taken or is none is a mistake of the user, a disk that refuses is not.
+fn as_usage(error: StoreError) -> Failure {
+    match error {
+        StoreError::Location(message) => Failure::usage(message),
+        other => Failure::Store(other),
+    }
+}

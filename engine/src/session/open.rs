@@ -1,0 +1,157 @@
+//! A session: operators, a working folder and a store.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::failure::Failure;
+use super::place::StorePlace;
+use crate::execute::{WorkerPipes, work};
+use crate::operator::{Registry, SecretLookup};
+use crate::plan::pipeline_schema;
+use crate::store::{Schedules, Store};
+
+/// Operators, a working folder and a store: what every question about pipelines and their results needs.
+///
+/// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats a
+/// store that does not exist as empty, questions about results fail. Calls that write ([`Session::run`],
+/// [`Session::import`], …) create the store.
+pub struct Session {
+    registry: Registry,
+    directory: PathBuf,
+    place: StorePlace,
+    pub(super) secrets: SecretLookup,
+    looked: OnceLock<Store>,
+    opened: OnceLock<Store>,
+    /// Set once all records of a shared store are here.
+    complete: OnceLock<()>,
+}
+
+impl Session {
+    /// Opens the store `.searchmill` in `directory`, and creates it if it does not exist. Relative paths start at
+    /// `directory`; secrets are environment variables.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub fn open(directory: impl AsRef<Path>, registry: Registry) -> Result<Self, Failure> {
+        let directory = std::path::absolute(directory)?;
+        let session = Self::new(StorePlace::Folder(directory.join(".searchmill")), directory, registry);
+        session.store()?;
+        Ok(session)
+    }
+
+    /// A session that opens its store when it is needed.
+    #[must_use]
+    pub fn new(place: StorePlace, directory: impl Into<PathBuf>, registry: Registry) -> Self {
+        let secrets: SecretLookup = Arc::new(|name| std::env::var(name).ok());
+        let (looked, opened, complete) = Default::default();
+        Self { registry, directory: directory.into(), place, secrets, looked, opened, complete }
+    }
+
+    /// Looks secrets up there instead of in the environment.
+    #[must_use]
+    pub fn with_secrets(self, secrets: SecretLookup) -> Self {
+        Self { secrets, ..self }
+    }
+
+    /// The operators.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The folder at which relative paths start.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The JSON Schema of pipelines with these operators.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        pipeline_schema(&self.registry)
+    }
+
+    /// The store's folder relative to the working folder, or its address.
+    #[must_use]
+    pub fn shown_store(&self) -> String {
+        self.place.shown(&self.directory)
+    }
+
+    /// The sentence for a store that does not exist.
+    #[must_use]
+    pub fn no_store(&self) -> String {
+        format!("there is no store at {} yet", self.shown_store())
+    }
+
+    /// Whether the store exists.
+    ///
+    /// # Errors
+    /// When the place cannot be read, or holds a store of another format.
+    pub fn has_store(&self) -> Result<bool, Failure> {
+        Ok(self.look()?.exists())
+    }
+
+    /// Opens the store and writes to it: fails where a run would.
+    ///
+    /// # Errors
+    /// When the store cannot be opened or written.
+    pub fn probe_store(&self) -> Result<(), Failure> {
+        let store = self.store()?;
+        store.drop_task(&store.keep_task(b"")?);
+        Ok(())
+    }
+
+    /// The schedules of the store, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub fn schedules(&self) -> Result<Schedules, Failure> {
+        Ok(Schedules::of(self.store()?.clone()))
+    }
+
+    /// Computes one node for a run in another process, which wrote `task`. For the program that `Workers` names.
+    ///
+    /// # Errors
+    /// When the task cannot be read; failures of the node are told through the pipes.
+    pub fn work(&self, task: &Path, pipes: WorkerPipes) -> Result<(), Failure> {
+        Ok(work(task, &self.registry, Arc::clone(&self.secrets), pipes)?)
+    }
+
+    pub(super) fn place(&self) -> &StorePlace {
+        &self.place
+    }
+
+    /// The store, created if it does not exist.
+    pub(super) fn store(&self) -> Result<&Store, Failure> {
+        once(&self.opened, || self.place.open())
+    }
+
+    /// The store for reading. One that does not exist is empty.
+    pub(super) fn look(&self) -> Result<&Store, Failure> {
+        match self.opened.get() {
+            Some(store) => Ok(store),
+            None => once(&self.looked, || self.place.look()),
+        }
+    }
+
+    /// The store for questions that make no sense without one, with all records of a shared one.
+    pub(super) fn existing(&self) -> Result<&Store, Failure> {
+        let store = self.look()?;
+        if !store.exists() {
+            let help = "`searchmill run FILE` makes it; --store names another one, -C another folder";
+            return Err(Failure::usage(self.no_store()).with_help(help));
+        }
+        once(&self.complete, || store.fetch_records())?;
+        Ok(store)
+    }
+}
+
+/// The value of a cell, made by the first call that succeeds.
+fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => make().map(|value| cell.get_or_init(|| value)).map_err(Into::into),
+    }
+}

@@ -1,0 +1,108 @@
+//! What a run is asked for, and which nodes of a plan that means.
+
+use std::collections::BTreeSet;
+
+use super::failure::Failure;
+use super::open::Session;
+use crate::execute::{Request, Retry, Workers, failed_rows};
+use crate::operator::{BudgetLimits, Source};
+use crate::plan::{Node, Plan, Selection, meant_node, select};
+
+/// What a run is asked for. The default runs every node that has no cached result, as many at a time as the machine has
+/// threads.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The nodes to run; others are only looked up (all).
+    pub selection: Selection,
+    /// Run the nodes with rejected rows, and what depends on them, in place of `selection`.
+    pub retry_rejects: bool,
+    /// Run these nodes even if their result is cached (`*`: all).
+    pub force: Vec<String>,
+    /// Run the nodes that read from other machines even if their result is cached.
+    pub refresh_sources: bool,
+    /// Ignore cached results. New results are still recorded.
+    pub no_cache: bool,
+    /// Read at most this many rows of each source.
+    pub limit: Option<u64>,
+    /// Run at most this many nodes at a time (threads of the machine).
+    pub jobs: Option<usize>,
+    /// After a failure, run what does not depend on it.
+    pub keep_going: bool,
+    /// Limits that replace those of the pipeline's `budget:`.
+    pub budget: BudgetLimits,
+    /// Pay again for remembered answers that are damaged.
+    pub rebuy: bool,
+    /// Deliver outputs also where too many rows were lost before them.
+    pub deliver_anyway: bool,
+    /// Programs for nodes that run in a separate process. The session adds the GPUs of the machine.
+    pub workers: Workers,
+}
+
+/// What options mean for one plan.
+pub(super) struct Chosen {
+    /// Places of the nodes that may run.
+    pub(super) selected: BTreeSet<usize>,
+    /// Nodes that run even if their result is cached.
+    pub(super) force: BTreeSet<String>,
+}
+
+impl Chosen {
+    /// The question that decides which of the nodes run.
+    pub(super) fn request<'a>(&'a self, session: &'a Session, options: &RunOptions) -> Request<'a> {
+        Request {
+            selected: Some(&self.selected),
+            force: Some(&self.force),
+            no_cache: options.no_cache,
+            retry: if options.retry_rejects { Retry::Dropped } else { Retry::Failed },
+            ..Request::new(session.directory()).limited(options.limit)
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {
+        let selected = if options.retry_rejects {
+            select(plan, &self.with_failed_rows(plan, options.limit)?)
+        } else {
+            select(plan, &options.selection)
+        };
+        let selected = selected.map_err(|id| unknown_node(plan, &id))?;
+        if let Some(id) = options.force.iter().find(|id| *id != "*" && plan.node(id).is_none()) {
+            return Err(unknown_node(plan, id));
+        }
+        let mut force: BTreeSet<String> = options.force.iter().cloned().collect();
+        if options.refresh_sources {
+            let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
+            force.extend(plan.nodes().iter().filter(remote).map(|node| node.id().to_owned()));
+        }
+        Ok(Chosen { selected, force })
+    }
+
+    /// The nodes whose last result lacks rows that failed, and all that depends on them.
+    fn with_failed_rows(&self, plan: &Plan, limit: Option<u64>) -> Result<Selection, Failure> {
+        let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
+        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes()[place].id().to_owned()).collect();
+        if from.is_empty() {
+            let help = "`searchmill run FILE` runs whatever is not up to date";
+            return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
+        }
+        Ok(Selection { from, ..Selection::default() })
+    }
+}
+
+/// The failure for a node that the plan does not have.
+pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
+    let nodes: Vec<&str> = plan.nodes().iter().map(Node::id).collect();
+    Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
+}
+
+/// What a run of the plan may spend.
+pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, Failure> {
+    let budget = plan.budget().overlaid(options.budget);
+    if budget.cost.is_some() && plan.currency().is_none() {
+        let help = "give the endpoint `prices: {prompt: …, completion: …}`, or set the budget in calls or tokens";
+        let failure = Failure::usage("a budget of cost needs prices, and no endpoint of the pipeline has any");
+        return Err(failure.with_help(help));
+    }
+    Ok(budget)
+}

@@ -1,0 +1,59 @@
+//! From a file and overrides to a checked pipeline.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use super::open::Session;
+use crate::diagnostic::{Diagnostic, Severity, SourceMap};
+use crate::plan::{Plan, bind, check_store};
+use crate::spec::{Overrides, read};
+
+/// A checked pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    /// Its plan.
+    pub plan: Arc<Plan>,
+    /// The texts that it was read from, for messages that point into them.
+    pub sources: SourceMap,
+}
+
+impl Pipeline {
+    /// Fails if there are findings.
+    pub(super) fn refuse(&self, findings: Vec<Diagnostic>) -> Result<(), Failure> {
+        if findings.is_empty() { Ok(()) } else { Err(Failure::Pipeline(findings, Box::new(self.sources.clone()))) }
+    }
+}
+
+impl Session {
+    /// Reads, binds and checks a pipeline. Needs no store.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
+        let file = file.as_ref();
+        let mut sources = SourceMap::new();
+        let reading = read(file, overrides, &mut sources);
+        let broken = reading.problems.iter().any(|problem| problem.severity == Severity::Error);
+        let mut problems = reading.problems;
+        // A pipeline with errors in its text is bound too: its other faults are reported together with these.
+        let bound = reading.spec.map(|spec| bind(spec, file, self.directory(), self.registry()));
+        match bound {
+            Some(Ok(plan)) if !broken => return Ok(Pipeline { plan: Arc::new(plan), sources }),
+            Some(Err(found)) => problems.extend(found),
+            _ => {}
+        }
+        problems.sort_by_key(|problem| problem.span().map(|span| (span.file, span.start)));
+        problems.dedup();
+        Err(Failure::Pipeline(problems, Box::new(sources)))
+    }
+
+    /// Refuses a pipeline that writes into the store. Needs no store; [`Session::run`] does the same.
+    ///
+    /// # Errors
+    /// Every node that would write there.
+    pub fn check_destinations(&self, pipeline: &Pipeline) -> Result<(), Failure> {
+        let roots = self.place().roots().into_iter();
+        pipeline.refuse(roots.flat_map(|root| check_store(&pipeline.plan, root, self.directory())).collect())
+    }
+}

@@ -1,0 +1,131 @@
+//! Runs a checked pipeline.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use super::open::Session;
+use super::options::{RunOptions, budget};
+use super::pipeline::Pipeline;
+use super::preflight::with_devices;
+use crate::execute::{Machine, Settings, Stop, run};
+use crate::lineage::openlineage::{Emitter, Job, JobInput, Pipeline as Jobs};
+use crate::operator::Source;
+use crate::plan::{Input, Node, Plan};
+use crate::report::{Reporter, RunSummary};
+use crate::store::Store;
+
+/// A run that passed every check and has not begun.
+pub struct PreparedRun {
+    plan: Arc<Plan>,
+    store: Store,
+    settings: Settings,
+}
+
+impl PreparedRun {
+    /// The folder of the store, or of its local copy.
+    #[must_use]
+    pub fn store_root(&self) -> &Path {
+        self.store.root()
+    }
+
+    /// What turns the events of the run into OpenLineage's.
+    #[must_use]
+    pub fn emitter(&self, namespace: String) -> Emitter {
+        let (plan, directory) = (&self.plan, self.settings.directory.clone());
+        let jobs = plan.nodes().iter().map(|node| job(plan, node)).collect();
+        let (name, file) = (plan.name().to_owned(), plan.file().to_owned());
+        Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
+    }
+
+    /// Runs on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When the store cannot be used; failures of nodes are in the summary.
+    pub async fn run(self, reporter: Arc<dyn Reporter>, stop: Stop) -> Result<RunSummary, Failure> {
+        Ok(run(self.plan, self.store, self.settings, reporter, stop).await?)
+    }
+}
+
+impl Session {
+    /// Runs a pipeline to its end on a runtime of its own. Not for code that already runs on tokio: use
+    /// [`Session::prepare`] there.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`]; failures of nodes are in the summary.
+    pub fn run(
+        &self,
+        pipeline: &Pipeline,
+        options: RunOptions,
+        reporter: impl Reporter + 'static,
+    ) -> Result<RunSummary, Failure> {
+        let prepared = self.prepare(pipeline, options)?;
+        runtime()?.block_on(prepared.run(Arc::new(reporter), Stop::default()))
+    }
+
+    /// Checks what can be checked before a run: destinations, budget, chosen nodes, GPUs, secrets.
+    ///
+    /// # Errors
+    /// When something is missing, or the store cannot be used.
+    pub fn prepare(&self, pipeline: &Pipeline, options: RunOptions) -> Result<PreparedRun, Failure> {
+        let plan = &pipeline.plan;
+        self.check_destinations(pipeline)?;
+        let budget = budget(plan, &options)?;
+        let chosen = self.chosen(plan, &options)?;
+        let store = self.store()?.clone();
+        let workers = with_devices(&options.workers, plan)?;
+        self.preflight(pipeline, &workers, &store, &chosen, chosen.request(self, &options))?;
+        let machine = Machine { gpus: workers.devices.len() as u32, ..Machine::detect() };
+        let settings = Settings {
+            jobs: options.jobs.unwrap_or(machine.threads),
+            keep_going: options.keep_going,
+            force: chosen.force,
+            no_cache: options.no_cache,
+            limit: options.limit,
+            selected: chosen.selected,
+            directory: self.directory().to_owned(),
+            machine,
+            workers,
+            secrets: Arc::clone(&self.secrets),
+            budget,
+            retry_dropped: options.retry_rejects,
+            rebuy: options.rebuy,
+            deliver_anyway: options.deliver_anyway,
+        };
+        Ok(PreparedRun { plan: Arc::clone(plan), store, settings })
+    }
+}
+
+/// A runtime for one call.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+fn job(plan: &Plan, node: &Node) -> Job {
+    let input = |input: &Input| JobInput {
+        port: input.port.clone(),
+        node: plan.nodes()[input.node].id().to_owned(),
+        output: input.output.clone(),
+    };
+    Job {
+        node: node.id().to_owned(),
+        operator: node.entry.name.to_owned(),
+        version: node.entry.version,
+        params: node.identity_params.clone(),
+        about: node.entry.about.to_owned(),
+        inputs: node.inputs.iter().map(input).collect(),
+        sources: node.sources.iter().filter_map(path).collect(),
+    }
+}
+
+fn path(source: &Source) -> Option<String> {
+    match source {
+        Source::Path(path) | Source::Argument(path) | Source::Data { path, .. } => Some(path.clone()),
+        Source::Fetched { path, .. } => Some(path.display().to_string()),
+        Source::Optional(_)
+        | Source::Identity(_)
+        | Source::Awaited { .. }
+        | Source::Program(_)
+        | Source::Executable(_) => None,
+    }
+}

@@ -1,0 +1,123 @@
+//! From an artifact or a row to its sources, and from a source to everything that was made from it.
+
+use std::collections::BTreeSet;
+
+use super::failure::Failure;
+use super::open::Session;
+use crate::fingerprint::NodeKey;
+use crate::lineage::{
+    Ancestry, Catalog, Closure, Descendants, Graph, GraphStep, Roots, Target, ancestry, descent, downstream, graph,
+    resolve, upstream,
+};
+use crate::store::{ArtifactId, Store, StoreUse};
+
+/// Which way to trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the sources.
+    Up,
+    /// To what was made from it.
+    Down,
+}
+
+/// Results, what they used and what they made, and the way to their rows.
+pub struct Trace {
+    /// The results.
+    pub graph: Graph,
+    /// Which way they were found.
+    pub direction: Direction,
+    store: Store,
+    closure: Closure,
+    roots: Roots,
+    /// Nothing is collected while it is looked at. A store that cannot be written cannot be collected either.
+    _in_use: Option<StoreUse>,
+}
+
+impl Session {
+    /// Traces a run, a node, a port, an artifact, a result or a file. Without a direction, files are traced down,
+    /// everything else up.
+    ///
+    /// # Errors
+    /// When there is nothing of that name.
+    pub fn trace(&self, what: &str, run: Option<&str>, direction: Option<Direction>) -> Result<Trace, Failure> {
+        let store = self.existing()?.clone();
+        let in_use = store.enter().ok();
+        let catalog = Catalog::read(&store);
+        let target = resolve(&store, &catalog, what, run, self.directory())?;
+        let roots = Roots::of(&store, &catalog, &target);
+        let by_target = if matches!(target, Target::Source { .. }) { Direction::Down } else { Direction::Up };
+        let direction = direction.unwrap_or(by_target);
+        let closure = match direction {
+            Direction::Up => upstream(&catalog, &roots),
+            Direction::Down => downstream(&catalog, &roots),
+        };
+        Ok(Trace { graph: graph(&closure, &roots.artifacts), direction, store, closure, roots, _in_use: in_use })
+    }
+}
+
+impl Trace {
+    /// The rows that one row was made from.
+    ///
+    /// # Errors
+    /// When no table of the trace's root has the row, or several may have it.
+    pub fn ancestry(&self, row: &str) -> Result<Ancestry, Failure> {
+        if self.roots.artifacts.len() > 1 {
+            return self.of_any_output(row);
+        }
+        let start = self.start(row)?;
+        ancestry(&self.store, &self.closure, start, row).map_err(|error| Failure::usage(error.message))
+    }
+
+    /// The rows that were made from one row, by table.
+    ///
+    /// # Errors
+    /// When no table of the trace's root has the row.
+    pub fn descent(&self, row: &str) -> Result<Vec<Descendants>, Failure> {
+        let (artifacts, keys) = (&self.roots.artifacts, &self.roots.keys);
+        // A file that was read stands for the tables that were read from it.
+        let readers = self.closure.steps.iter().filter(|step| artifacts.is_empty() && keys.contains(&step.key));
+        let tables = readers.flat_map(|step| step.result.outputs.values().map(|output| &output.id));
+        let mut tables = artifacts.iter().chain(tables);
+        let found = tables.find_map(|id| descent(&self.store, &self.closure, *id, row).ok());
+        found.ok_or_else(|| {
+            let help = "name the table that holds it: NODE.PORT";
+            Failure::usage(format!("no table of this has a row `{row}`")).with_help(help)
+        })
+    }
+
+    /// The results that rows passed through, and those that made what these used.
+    #[must_use]
+    pub fn involved(&self, found: &Ancestry) -> Vec<&GraphStep> {
+        let places = found.rows.iter().flat_map(|row| &row.places);
+        let mut keys: BTreeSet<NodeKey> = places.filter_map(|place| place.key).collect();
+        let used = self.graph.steps.iter().filter(|step| keys.contains(&step.key)).flat_map(|step| &step.inputs);
+        let makers: Vec<NodeKey> = used.filter_map(|input| input.made_by).collect();
+        keys.extend(makers);
+        self.graph.steps.iter().filter(|step| keys.contains(&step.key)).collect()
+    }
+
+    /// The artifact whose rows are meant, and the result that made it.
+    fn start(&self, row: &str) -> Result<(ArtifactId, Option<NodeKey>), Failure> {
+        let (mut artifacts, key) = (self.roots.artifacts.iter(), self.roots.keys.first().copied());
+        match (artifacts.next(), artifacts.next()) {
+            (Some(id), None) => Ok((*id, key)),
+            (None, _) => Err(Failure::usage("a row stands in a table: name a node or an artifact")),
+            _ => Err(Failure::usage(format!("the row `{row}` may stand in several tables of this"))
+                .with_help("name one output: NODE.PORT")),
+        }
+    }
+
+    /// A node stands for all its outputs: the first one that has the row.
+    fn of_any_output(&self, row: &str) -> Result<Ancestry, Failure> {
+        let key = self.roots.keys.first().copied();
+        let step = key.filter(|_| self.roots.keys.len() == 1).and_then(|key| self.closure.step(&key));
+        let Some(step) = step else { return self.start(row).map(|_| Ancestry::default()) };
+        let mut outputs = step.result.outputs.values().filter(|output| self.roots.artifacts.contains(&output.id));
+        let found = outputs.find_map(|output| ancestry(&self.store, &self.closure, (output.id, key), row).ok());
+        found.ok_or_else(|| {
+            let ports: Vec<&str> = step.result.outputs.keys().map(String::as_str).collect();
+            Failure::usage(format!("no output of `{}` has a row `{row}`", step.name()))
+                .with_help(format!("its outputs: {}", ports.join(", ")))
+        })
+    }
+}
