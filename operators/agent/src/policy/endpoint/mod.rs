@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, FailureKind, KeptCall, OperatorError, Prices, Redactor, RowFailure};
-use searchmill_schemas::{Question, Turn};
+use searchmill_schemas::{Message, Question};
 use serde::{Deserialize, Serialize};
 
 use self::exchange::Exchange;
@@ -62,9 +62,9 @@ struct Caller<'a> {
 }
 
 impl Actor for Caller<'_> {
-    fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let asked = self.conversation.next(turns, offer);
-        let mut chance = crate::chance::stream(turns.len() as u64, self.row, self.sample);
+    fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let asked = self.conversation.next(messages, offer);
+        let mut chance = crate::chance::stream(messages.len() as u64, self.row, self.sample);
         async move {
             let exchange = &self.endpoint.exchange;
             let ask = async {
@@ -97,8 +97,8 @@ struct Kept {
 
 impl Kept {
     fn reply(&self, redactor: &Redactor) -> Result<Reply, String> {
-        let mut turn = self.heard.turn()?;
-        response::clean_turn(&mut turn, redactor);
-        Ok(Reply { turn, model: self.heard.model(), calls: self.calls })
+        let mut message = self.heard.message()?;
+        response::clean_message(&mut message, redactor);
+        Ok(Reply { message, model: self.heard.model(), calls: self.calls })
     }
 }
