@@ -14,7 +14,7 @@ use std::time::Instant;
 use searchmill_engine::fingerprint::{CallPlace, Digest, NodeIdentity, RowKey, RowKeys, call_key, hash_bytes};
 use searchmill_engine::operator::{KeptCall, RowOutput, Usage};
 use searchmill_engine::store::{CallCache, Memo, Store};
-use searchmill_schemas::{Author, Observation, Question, ToolCall, Trajectory, Turn, to_batch};
+use searchmill_schemas::{Message, Observation, Question, Role, ToolCall, Trajectory, to_batch};
 use serde_json::json;
 
 fn main() {
@@ -120,36 +120,36 @@ fn question(number: usize) -> Question {
     }
 }
 
-fn turn_of_model(number: usize, last: bool) -> Turn {
-    let mut turn = Turn::text(Author::Assistant, if last { "So <answer>the Tiber</answer>" } else { "" });
+fn turn_of_model(number: usize, last: bool) -> Message {
+    let mut message = Message::text(Role::Assistant, if last { "So <answer>the Tiber</answer>" } else { "" });
     if !last {
         let arguments = json!({"query": format!("capital of province {number}")}).to_string();
-        turn.tool_calls.push(ToolCall { id: "call_0".to_owned(), name: "search".to_owned(), arguments });
+        message.tool_calls.push(ToolCall { id: "call_0".to_owned(), name: "search".to_owned(), arguments });
     }
-    turn.reasoning = Some("I need the capital first, then its river, and then I can say it. ".repeat(4));
-    (turn.prompt_tokens, turn.completion_tokens) = (Some(900), Some(60));
-    turn
+    message.reasoning = Some("I need the capital first, then its river, and then I can say it. ".repeat(4));
+    (message.prompt_tokens, message.completion_tokens) = (Some(900), Some(60));
+    message
 }
 
-fn turn_of_tool(number: usize) -> Turn {
+fn turn_of_tool(number: usize) -> Message {
     let passage =
         "The river Tiber runs through the town, which has been the seat of the province since 1871. ".repeat(5);
-    let mut turn = Turn::text(Author::Tool, (1..=5).map(|rank| format!("[{rank}] {passage}")).collect::<String>());
-    turn.tool_call_id = Some("call_0".to_owned());
+    let mut message = Message::text(Role::Tool, (1..=5).map(|rank| format!("[{rank}] {passage}")).collect::<String>());
+    message.tool_call_id = Some("call_0".to_owned());
     let seen = |rank: usize| Observation {
         chunk_id: format!("doc-{number:06}#{rank}"),
         document_id: format!("doc-{number:06}"),
         title: Some("Musturdia".to_owned()),
         score: 1.0 / (rank + 1) as f64,
     };
-    turn.observations = (0..5).map(seen).collect();
-    turn
+    message.observations = (0..5).map(seen).collect();
+    message
 }
 
 fn output(number: usize, turns: usize) -> RowOutput {
     let asked = question(number);
     let mut said =
-        vec![Turn::text(Author::System, "Answer with the search tool."), Turn::text(Author::User, &asked.question)];
+        vec![Message::text(Role::System, "Answer with the search tool."), Message::text(Role::User, &asked.question)];
     for turn in 1..turns {
         said.extend([turn_of_model(number + turn, false), turn_of_tool(number)]);
     }
@@ -166,10 +166,10 @@ fn output(number: usize, turns: usize) -> RowOutput {
         model: Some("m".to_owned()),
         protocol: "tool_call".to_owned(),
         tools: "[]".to_owned(),
-        turns: said,
+        messages: said,
         answer: "So <answer>the Tiber</answer>".to_owned(),
         prediction: "the Tiber".to_owned(),
-        rounds: turns as i32,
+        turns: turns as i32,
         tool_calls: turns as i32 - 1,
         prompt_tokens: 900 * turns as i64,
         completion_tokens: 60 * turns as i64,

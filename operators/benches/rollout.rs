@@ -124,7 +124,7 @@ async fn pass(
     let done = tasks.join_all().await;
     let searched = |batch| from_batch::<Trajectory>(batch).expect("a trajectory").remove(0);
     let first = searched(&done[0]);
-    assert_eq!((first.rounds, first.turns[3].observations.len()), (2, 3), "one search, three passages");
+    assert_eq!((first.turns, first.messages[3].observations.len()), (2, 3), "one search, three passages");
     done.len()
 }
 

@@ -102,7 +102,7 @@ mod tests {
     fn text_before_a_call_ends_with_one_newline() {
         for said in ["Let me search.", "Let me search.\n"] {
             let mut row = trajectories(1).remove(0);
-            said.clone_into(&mut row.turns[2].content);
+            said.clone_into(&mut row.messages[2].content);
             let example = one(row, json!({}));
             assert!(
                 example.row.contains(r#"{"role": "assistant", "content": "Let me search.\n"}, {"role": "tool_call""#)
@@ -115,7 +115,7 @@ mod tests {
     fn without_tools_nothing_is_said_about_them() {
         let mut row = trajectories(1).remove(0);
         "[]".clone_into(&mut row.tools);
-        row.turns.drain(2..4);
+        row.messages.drain(2..4);
         let example = one(row, json!({}));
         assert!(example.row.starts_with(r#"{"messages": [{"role": "system""#), "{}", example.row);
         assert!(!example.text.expect("rendered").contains("# Tools"));
@@ -133,10 +133,10 @@ mod tests {
     fn parallel_calls_and_their_results_are_one_turn_each() {
         let mut row = trajectories(1).remove(0);
         let arguments = r#"{"query":"b","k":1.0}"#.to_owned();
-        row.turns[2].tool_calls.push(ToolCall { id: "second".to_owned(), name: "search".to_owned(), arguments });
-        let mut told = row.turns[3].clone();
+        row.messages[2].tool_calls.push(ToolCall { id: "second".to_owned(), name: "search".to_owned(), arguments });
+        let mut told = row.messages[3].clone();
         told.content = "R2".to_owned();
-        row.turns.insert(4, told);
+        row.messages.insert(4, told);
         let text = one(row, json!({})).text.expect("rendered");
         assert!(text.contains("</tool_call>\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"b\", \"k\": 1.0}}\n</tool_call><|im_end|>"));
         assert!(text.contains("stands here.\n</tool_response>\n<tool_response>\nR2\n</tool_response><|im_end|>"));
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn the_unfit_are_rejected_with_their_reason() {
         let mut rows = trajectories(5);
-        rows[0].turns[2].tool_calls[0].arguments = "{\"query\": ".to_owned();
-        rows[1].turns[2].tool_calls[0].arguments = "[1]".to_owned();
-        rows[2].turns.pop();
+        rows[0].messages[2].tool_calls[0].arguments = "{\"query\": ".to_owned();
+        rows[1].messages[2].tool_calls[0].arguments = "[1]".to_owned();
+        rows[2].messages.pop();
         rows[3].tools = "{}".to_owned();
         let outcome = run_in(8192, &rows, json!({}));
         assert_eq!(outcome.read::<schemas::Example>("examples").len(), 1);

@@ -104,7 +104,7 @@ mod tests {
             .cloned()
             .collect();
         assert!(wanted.len() > 2);
-        assert_eq!(kept, wanted, "nested turns, evidence and calls included");
+        assert_eq!(kept, wanted, "nested messages, evidence and calls included");
     }
 
     #[test]
@@ -115,15 +115,22 @@ mod tests {
         assert_eq!(ids(&run(&rows, "question_type <> 'x'").expect("runs")), ["q1@0"]);
         assert_eq!(ids(&run(&rows, "question LIKE '%東京%'").expect("runs")), ["q1@0"]);
         assert_eq!(
-            ids(&run(&rows, "array_length(turns) > 0 AND turns[1]['author'] = 'system'").expect("runs")).len(),
+            ids(&run(&rows, "array_length(messages) > 0 AND messages[1]['role'] = 'system'").expect("runs")).len(),
             3
         );
     }
 
     #[test]
     fn empty_in_empty_out() {
-        assert!(run(&[], "rounds > 1").expect("runs").is_empty());
+        assert!(run(&[], "turns > 1").expect("runs").is_empty());
         assert!(run(&trajectories(4), "false").expect("runs").is_empty());
+    }
+
+    #[test]
+    fn a_renamed_column_is_offered_by_its_new_name() {
+        let error = run(&trajectories(1), "rounds > 1").expect_err("no such column");
+        assert_eq!(error.message, "`where`: there is no column `rounds`");
+        assert!(error.help.expect("help").starts_with("did you mean `turns`? columns: `id`, "));
     }
 
     #[test]
@@ -132,7 +139,7 @@ mod tests {
         assert_eq!(error.message, "`where`: there is no column `tool_call`");
         assert!(error.help.expect("help").starts_with("did you mean `tool_calls`? columns: `id`, "));
         assert_eq!(error.blame, Blame::Pipeline);
-        for wrong in ["rounds >", "random() < 0.5", "now() > '2020-01-01'", "nosuch(id)", "question"] {
+        for wrong in ["turns >", "random() < 0.5", "now() > '2020-01-01'", "nosuch(id)", "question"] {
             let error = run(&trajectories(1), wrong).expect_err(wrong);
             assert!(error.message.contains("where"), "{wrong}: {}", error.message);
             assert_eq!(error.blame, Blame::Pipeline, "{wrong}");

@@ -12,8 +12,8 @@ use searchmill_engine::operator::{
     OperatorError, ParamIssue, Ports, Repeatability, TreeKind,
 };
 use searchmill_models::device::{Compute, Precision};
-use searchmill_models::inference::{Message, ModelSource, Said, Scored, Scorer, parse_tools};
-use searchmill_schemas::{RecordKind, Reject, Trajectory, Turn, from_batch};
+use searchmill_models::inference::{Message as ChatMessage, ModelSource, Said, Scored, Scorer, parse_tools};
+use searchmill_schemas::{Message, RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
 /// Computes how probable a model finds a text after a rollout's conversation: by default the gold answer in place of the
@@ -137,9 +137,9 @@ struct LogprobKernel {
 impl LogprobKernel {
     /// The text scored and its figures, or why there are none.
     fn score(&self, trajectory: &Trajectory) -> Result<(String, Scored), String> {
-        let last = trajectory.turns.iter().rposition(Turn::is_model).ok_or("the model said nothing")?;
+        let last = trajectory.messages.iter().rposition(Message::is_model).ok_or("the model said nothing")?;
         let tools = parse_tools(&trajectory.tools)?;
-        let messages: Vec<Message> = trajectory.turns[..last].iter().map(message).collect();
+        let messages: Vec<ChatMessage> = trajectory.messages[..last].iter().map(message).collect();
         let prompt = self.scorer.template().prompt(&messages, &tools, &self.params.template_options)?;
         let of = |before: &str, text: &str, after: &str| {
             let (mut whole, control) = (prompt.clone(), self.scorer.control());
@@ -151,7 +151,7 @@ impl LogprobKernel {
             Ok::<_, String>((text.to_owned(), scored))
         };
         match self.params.span {
-            ScoredSpan::LastTurn => of("", &trajectory.turns[last].content, ""),
+            ScoredSpan::LastTurn => of("", &trajectory.messages[last].content, ""),
             ScoredSpan::Prediction => of("<answer>", &trajectory.prediction, "</answer>"),
             ScoredSpan::GoldAnswer => {
                 let mut best: Option<(String, Scored)> = None;
@@ -167,18 +167,18 @@ impl LogprobKernel {
     }
 }
 
-pub(crate) fn message(turn: &Turn) -> Message {
+pub(crate) fn message(message: &Message) -> ChatMessage {
     let call = |call: &searchmill_schemas::ToolCall| Said {
         id: call.id.clone(),
         name: call.name.clone(),
         arguments: call.arguments.clone(),
     };
-    Message {
-        role: turn.author.clone(),
-        content: turn.content.clone(),
+    ChatMessage {
+        role: message.role.clone(),
+        content: message.content.clone(),
         reasoning: None,
-        calls: turn.tool_calls.iter().map(call).collect(),
-        call_id: turn.tool_call_id.clone(),
+        calls: message.tool_calls.iter().map(call).collect(),
+        call_id: message.tool_call_id.clone(),
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Rebalance;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct RebalanceParams {
     /// What makes a group: columns' names or SQL expressions, for example
-    /// `[tool_calls, rounds, question_type]` or `["least(tool_calls, 4)"]`. NULL is a group.
+    /// `[tool_calls, turns, question_type]` or `["least(tool_calls, 4)"]`. NULL is a group.
     pub(crate) by: Vec<String>,
     /// What each group gets.
     #[serde(default)]
@@ -71,8 +71,8 @@ impl Operator for Rebalance {
     const ABOUT: &'static str = "Balances rows by group: leaves some out, repeats others.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "As many rollouts of each combination of tool calls, rounds and type; each row at most three times",
-            yaml: "balanced: {op: rebalance, from: good, with: {by: [tool_calls, rounds, question_type], rows: 2000, max_repeats: 3}}",
+            title: "As many rollouts of each combination of tool calls, turns and type; each row at most three times",
+            yaml: "balanced: {op: rebalance, from: good, with: {by: [tool_calls, turns, question_type], rows: 2000, max_repeats: 3}}",
         },
         Example {
             title: "Two comparison questions for each inference question, all others left out",

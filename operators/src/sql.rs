@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn a_declared_kind_keeps_nested_columns() {
         let rows = trajectories(5);
-        let params = json!({"query": "SELECT * FROM t WHERE rounds > 2 ORDER BY id", "as": "trajectory"});
+        let params = json!({"query": "SELECT * FROM t WHERE turns > 2 ORDER BY id", "as": "trajectory"});
         let outcome = run(params, &rows).expect("runs");
-        let wanted: Vec<_> = rows.iter().filter(|row| row.rounds > 2).cloned().collect();
+        let wanted: Vec<_> = rows.iter().filter(|row| row.turns > 2).cloned().collect();
         assert_eq!(outcome.read::<Trajectory>("rows"), wanted);
         let error = run(json!({"query": "SELECT id FROM t", "as": "document"}), &rows).expect_err("no text");
         assert_eq!(error.message, "the result is declared as document rows but lacks `title`, `text`, `metadata`");
@@ -147,8 +147,8 @@ mod tests {
         };
         assert_eq!(message("SELECT * FROM x").0, "`query`: there is no input `x`");
         assert!(message("SELECT * FROM x").1.ends_with("inputs: `t`, `d`"));
-        assert_eq!(message("SELECT round FROM t").0, "`query`: there is no column `round`");
-        assert!(message("SELECT round FROM t").1.starts_with("did you mean `rounds`?"));
+        assert_eq!(message("SELECT turn FROM t").0, "`query`: there is no column `turn`");
+        assert!(message("SELECT turn FROM t").1.starts_with("did you mean `turns`?"));
         assert_eq!(message("SELECT id FROM t, d").0, "`query`: the column `id` is in more than one input");
         assert!(message("SELECT random() FROM t").0.contains("`random()` gives another value"));
         assert!(message("SELECT id FROM t WHERE id IN (SELECT id FROM d WHERE random() > 0.5)").0.contains("random()"));

@@ -56,7 +56,7 @@ fn nested(column: &str) -> Described {
     match column {
         "evidence" => crate::Evidence::DESCRIBED,
         "sources" => crate::HitSource::DESCRIBED,
-        "turns" => crate::Turn::DESCRIBED,
+        "messages" => crate::Message::DESCRIBED,
         "tool_calls" => crate::ToolCall::DESCRIBED,
         "observations" => crate::Observation::DESCRIBED,
         _ => Described { about: "", fields: &[] },
@@ -114,9 +114,9 @@ mod tests {
             check(&kind.columns(), kind.name());
         }
         let trajectory = RecordKind::Trajectory.columns();
-        let turns = trajectory.iter().find(|column| column.name == "turns").expect("turns");
-        assert_eq!((turns.kind.as_str(), turns.required, turns.fields.len()), ("list of objects", true, 10));
-        let calls = turns.fields.iter().find(|column| column.name == "tool_calls").expect("calls");
+        let messages = trajectory.iter().find(|column| column.name == "messages").expect("messages");
+        assert_eq!((messages.kind.as_str(), messages.required, messages.fields.len()), ("list of objects", true, 10));
+        let calls = messages.fields.iter().find(|column| column.name == "tool_calls").expect("calls");
         assert_eq!(
             calls.fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>(),
             ["id", "name", "arguments"]

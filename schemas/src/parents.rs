@@ -19,7 +19,7 @@ const DOCUMENT: ParentColumn = of(&["document_id"], RecordKind::Document);
 const CHUNK: ParentColumn = of(&["chunk_id"], RecordKind::Chunk);
 const QUESTION: ParentColumn = of(&["question_id"], RecordKind::Question);
 const TRAJECTORY: ParentColumn = of(&["trajectory_id"], RecordKind::Trajectory);
-const SHOWN: ParentColumn = of(&["turns", "observations", "chunk_id"], RecordKind::Chunk);
+const SHOWN: ParentColumn = of(&["messages", "observations", "chunk_id"], RecordKind::Chunk);
 
 impl RecordKind {
     /// The columns that name the rows from which a row of this kind was made. Open tables have them by their names. A

@@ -17,7 +17,7 @@ pub enum RecordKind {
     Question,
     /// One retrieved chunk for one query.
     Hit,
-    /// One rollout: every turn, tool call and observation.
+    /// One rollout: every message, tool call and observation.
     Trajectory,
     /// The answer metrics of one trajectory.
     Score,
@@ -84,7 +84,10 @@ impl RecordKind {
     /// Version of the schema: part of every node key, so a changed schema is never read as the old one.
     #[must_use]
     pub fn version(self) -> u32 {
-        1
+        match self {
+            Self::Trajectory => 2,
+            _ => 1,
+        }
     }
 
     /// The column whose values are unique in a table of this kind, if there is one. The other kinds repeat the ids of
@@ -101,6 +104,16 @@ impl RecordKind {
 impl std::fmt::Display for RecordKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The present name of a column (or of a field of a nested one) that an earlier version of its kind had.
+#[must_use]
+pub fn renamed(former: &str) -> Option<&'static str> {
+    match former {
+        "rounds" => Some("turns"),
+        "author" => Some("role"),
+        _ => None,
     }
 }
 

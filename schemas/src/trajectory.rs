@@ -1,4 +1,4 @@
-//! `trajectory`: one rollout with every turn, tool call and observation.
+//! `trajectory`: one rollout with every message, tool call and observation.
 
 use arrow::datatypes::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-    /// One rollout: a question, the turns that followed, and what came of it.
+    /// One rollout: a question, the messages that followed, and what came of it.
     pub struct Trajectory {
         /// `<question_id>@<sample_index>`.
         pub id: String,
@@ -34,22 +34,22 @@ described! {
         /// Tool definitions offered to the model, as a JSON list.
         pub tools: String,
         /// Everything said, in order, the system prompt included.
-        pub turns: Vec<Turn>,
+        pub messages: Vec<Message>,
         /// The last model-authored text.
         pub answer: String,
         /// The answer extracted from it; empty when there is none.
         pub prediction: String,
-        /// Model calls made.
-        pub rounds: i32,
+        /// Turns: model calls made, what `max_turns` counts.
+        pub turns: i32,
         /// Tool calls made.
         pub tool_calls: i32,
-        /// Prompt tokens over all rounds.
+        /// Prompt tokens over all turns.
         pub prompt_tokens: i64,
-        /// Completion tokens over all rounds.
+        /// Completion tokens over all turns.
         pub completion_tokens: i64,
-        /// Prompt tokens of the last round.
+        /// Prompt tokens of the last turn.
         pub last_prompt_tokens: i64,
-        /// Completion tokens of the last round.
+        /// Completion tokens of the last turn.
         pub last_completion_tokens: i64,
         /// Why it ended: `answered`, `no_answer`, `max_turns`, `max_searches`, `length`.
         pub finish_reason: String,
@@ -58,10 +58,10 @@ described! {
     }
 }
 
-/// Who wrote a turn. Text of `Tool` turns comes from the environment and is never parsed as the model's.
+/// Who wrote a message. Text of `Tool` messages comes from the environment and is never parsed as the model's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Author {
+pub enum Role {
     /// The pipeline's instructions.
     System,
     /// The question.
@@ -75,20 +75,20 @@ pub enum Author {
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// One message.
-    pub struct Turn {
+    pub struct Message {
         /// `system`, `user`, `assistant` or `tool`.
-        pub author: String,
+        pub role: String,
         /// Its text.
         pub content: String,
         /// The model's reasoning, where the endpoint returns it apart.
         pub reasoning: Option<String>,
-        /// Tool calls asked for in this turn.
+        /// Tool calls asked for in this message.
         pub tool_calls: Vec<ToolCall>,
-        /// For tool turns: the call answered.
+        /// For tool messages: the call answered.
         pub tool_call_id: Option<String>,
-        /// For tool turns: the chunks that were shown.
+        /// For tool messages: the chunks that were shown.
         pub observations: Vec<Observation>,
-        /// For tool turns: the error that was told to the model.
+        /// For tool messages: the error that was told to the model.
         pub error: Option<String>,
         /// Usage of this model call.
         pub prompt_tokens: Option<i64>,
@@ -99,12 +99,12 @@ described! {
     }
 }
 
-impl Turn {
-    /// A turn of that author with that text and nothing else.
+impl Message {
+    /// A message of that role with that text and nothing else.
     #[must_use]
-    pub fn text(author: Author, content: impl Into<String>) -> Self {
+    pub fn text(role: Role, content: impl Into<String>) -> Self {
         Self {
-            author: author.name().to_owned(),
+            role: role.name().to_owned(),
             content: content.into(),
             reasoning: None,
             tool_calls: Vec::new(),
@@ -120,11 +120,11 @@ impl Turn {
     /// Was it written by the model?
     #[must_use]
     pub fn is_model(&self) -> bool {
-        self.author == Author::Assistant.name()
+        self.role == Role::Assistant.name()
     }
 }
 
-impl Author {
+impl Role {
     /// The name stored in rows.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -169,7 +169,7 @@ impl Record for Trajectory {
     const KIND: RecordKind = RecordKind::Trajectory;
 }
 
-fn turn_type() -> DataType {
+fn message_type() -> DataType {
     let call = struct_of(vec![
         required("id", DataType::Utf8),
         required("name", DataType::Utf8),
@@ -182,7 +182,7 @@ fn turn_type() -> DataType {
         required("score", DataType::Float64),
     ]);
     struct_of(vec![
-        required("author", DataType::Utf8),
+        required("role", DataType::Utf8),
         required("content", DataType::Utf8),
         optional("reasoning", DataType::Utf8),
         required("tool_calls", list_of(call)),
@@ -208,10 +208,10 @@ pub(crate) fn fields() -> Vec<FieldRef> {
         optional("model", DataType::Utf8),
         required("protocol", DataType::Utf8),
         required("tools", DataType::Utf8),
-        required("turns", list_of(turn_type())),
+        required("messages", list_of(message_type())),
         required("answer", DataType::Utf8),
         required("prediction", DataType::Utf8),
-        required("rounds", DataType::Int32),
+        required("turns", DataType::Int32),
         required("tool_calls", DataType::Int32),
         required("prompt_tokens", DataType::Int64),
         required("completion_tokens", DataType::Int64),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use searchmill_schemas::{Trajectory, Turn};
+use searchmill_schemas::{Message, Trajectory};
 
 use super::safe::plain;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
@@ -16,12 +16,12 @@ pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
     let model = plain(trajectory.model.as_deref().unwrap_or("-"));
     writeln!(
         text,
-        "  {DIM}policy {} · model {model} · {} rounds · {} tool calls · {}{DIM:#}",
-        trajectory.policy, trajectory.rounds, trajectory.tool_calls, trajectory.finish_reason
+        "  {DIM}policy {} · model {model} · {} turns · {} tool calls · {}{DIM:#}",
+        trajectory.policy, trajectory.turns, trajectory.tool_calls, trajectory.finish_reason
     )
     .unwrap_or_default();
-    for turn in &trajectory.turns {
-        text.push_str(&render(turn, width));
+    for message in &trajectory.messages {
+        text.push_str(&render(message, width));
     }
     let golden = trajectory.golden_answers.join(" | ");
     let golden = plain(&golden);
@@ -30,29 +30,29 @@ pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
     text
 }
 
-fn render(turn: &Turn, width: usize) -> String {
-    let style = match turn.author.as_str() {
+fn render(message: &Message, width: usize) -> String {
+    let style = match message.role.as_str() {
         "assistant" => GOOD,
         "tool" => WARN,
         "user" => HELP,
         _ => DIM,
     };
-    let mut text = format!("{style}{}{style:#}", turn.author);
-    if let (Some(prompt), Some(completion)) = (turn.prompt_tokens, turn.completion_tokens) {
+    let mut text = format!("{style}{}{style:#}", message.role);
+    if let (Some(prompt), Some(completion)) = (message.prompt_tokens, message.completion_tokens) {
         write!(text, " {DIM}({prompt} + {completion} tokens){DIM:#}").unwrap_or_default();
     }
     text.push('\n');
-    if let Some(reasoning) = &turn.reasoning {
+    if let Some(reasoning) = &message.reasoning {
         writeln!(text, "{DIM}{}{DIM:#}", indent(reasoning, width, usize::MAX)).unwrap_or_default();
     }
-    if !turn.content.is_empty() {
-        let limit = if turn.author == "tool" { TOOL_LINES } else { usize::MAX };
-        writeln!(text, "{}", indent(&turn.content, width, limit)).unwrap_or_default();
+    if !message.content.is_empty() {
+        let limit = if message.role == "tool" { TOOL_LINES } else { usize::MAX };
+        writeln!(text, "{}", indent(&message.content, width, limit)).unwrap_or_default();
     }
-    for call in &turn.tool_calls {
+    for call in &message.tool_calls {
         writeln!(text, "  {STRONG}→ {}{STRONG:#} {}", plain(&call.name), plain(&call.arguments)).unwrap_or_default();
     }
-    if let Some(error) = &turn.error {
+    if let Some(error) = &message.error {
         writeln!(text, "  {ERROR}{}{ERROR:#}", plain(error)).unwrap_or_default();
     }
     text

@@ -145,7 +145,7 @@ fn a_killed_rollout_goes_on_at_its_last_turn() {
     let paid = (&summary["calls"], &summary["prompt_tokens"], &summary["completion_tokens"]);
     assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "what the killed run paid is not counted again");
     let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
-    assert_eq!((&rows[0]["rounds"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
+    assert_eq!((&rows[0]["turns"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn labels_are_those_of_today_and_what_was_said_is_what_was_paid() {
     for (old, new) in before.iter().zip(&after) {
         assert_eq!((&new["golden_answers"], &new["question_type"]), (&json!(["Roma"]), &json!("city")));
         assert!(new["metadata"].to_string().contains("level"), "{new}");
-        assert_eq!((&old["turns"], &old["question"]), (&new["turns"], &new["question"]));
+        assert_eq!((&old["messages"], &old["question"]), (&new["messages"], &new["question"]));
     }
     let fresh = bench.elsewhere();
     fresh.run(&[]).exit(0);

@@ -141,7 +141,7 @@ fn a_training_row_is_traced_to_its_sources() {
     let first = example.id.split('~').next().expect("an id");
     let rollout = rollout.iter().find(|row| row.id == first).expect("its rollout");
     let mut shown: Vec<&str> =
-        rollout.turns.iter().flat_map(|turn| &turn.observations).map(|seen| seen.chunk_id.as_str()).collect();
+        rollout.messages.iter().flat_map(|message| &message.observations).map(|seen| seen.chunk_id.as_str()).collect();
     shown.sort_unstable();
     shown.dedup();
     assert_eq!((kinds("example"), kinds("trajectory"), kinds("question")), (1, 1, 1));
@@ -150,11 +150,11 @@ fn a_training_row_is_traced_to_its_sources() {
     let links = found.iter().flat_map(|row| row["parents"].as_array().expect("parents"));
     assert!(links.clone().count() > 2 && links.clone().all(|link| link["row"].is_u64()), "no parent is missing");
     let trajectory = found.iter().find(|row| row["kind"] == "trajectory").expect("a rollout");
-    let turn = rollout.turns.iter().position(|turn| !turn.observations.is_empty()).expect("a search");
+    let turn = rollout.messages.iter().position(|message| !message.observations.is_empty()).expect("a search");
     let shown = trajectory["parents"].as_array().expect("parents").iter().find(|link| link["at"].is_array());
     let shown = shown.expect("a chunk that was shown");
     assert_eq!(shown["at"][0], serde_json::json!([turn, 0]));
-    assert_eq!(shown["id"], rollout.turns[turn].observations[0].chunk_id.as_str());
+    assert_eq!(shown["id"], rollout.messages[turn].observations[0].chunk_id.as_str());
     let tables: Vec<&str> =
         trajectory["places"].as_array().expect("tables").iter().filter_map(|p| p["node"].as_str()).collect();
     assert_eq!(tables, ["balanced", "kept", "rollouts"]);
@@ -404,14 +404,15 @@ type Forgery = fn(&mut Trajectory, usize);
 fn forged_observations_are_derived_again() {
     let mill = ran();
     let truth = rows::<Trajectory>(&mill, "rollouts", "trajectories");
-    let searched = truth.iter().position(|rollout| rollout.turns.iter().any(|turn| turn.observations.len() > 1));
+    let searched =
+        truth.iter().position(|rollout| rollout.messages.iter().any(|message| message.observations.len() > 1));
     let searched = searched.expect("a rollout that found something");
-    let turn = truth[searched].turns.iter().position(|turn| turn.observations.len() > 1).expect("a tool turn");
+    let turn = truth[searched].messages.iter().position(|message| message.observations.len() > 1).expect("a tool turn");
     let forgeries: [(&str, Forgery); 6] = [
-        ("chunks", |rollout, turn| rollout.turns[turn].observations.swap(0, 1)),
-        ("scores", |rollout, turn| rollout.turns[turn].observations[0].score += 0.5),
-        ("text", |rollout, turn| rollout.turns[turn].content.push_str(" Rome is in Italy.")),
-        ("system prompt", |rollout, _| "Search never.".clone_into(&mut rollout.turns[0].content)),
+        ("chunks", |rollout, turn| rollout.messages[turn].observations.swap(0, 1)),
+        ("scores", |rollout, turn| rollout.messages[turn].observations[0].score += 0.5),
+        ("text", |rollout, turn| rollout.messages[turn].content.push_str(" Rome is in Italy.")),
+        ("system prompt", |rollout, _| "Search never.".clone_into(&mut rollout.messages[0].content)),
         ("prediction", |rollout, _| "Rome".clone_into(&mut rollout.prediction)),
         ("question", |rollout, _| rollout.golden_answers.push("Rome".to_owned())),
     ];

@@ -165,7 +165,7 @@ fn rollouts_that_failed_are_counted_without_being_wired() {
     let result = bench.mill.store().result(&scores.key.expect("a key")).expect("a result");
     assert_eq!(result.figures["failed_rollouts"], 2.0);
     // Through nodes that pass trajectories on.
-    bench.replace("  scores:", "  some: {op: filter, from: answers, with: {where: \"rounds >= 0\"}}\n  scores:");
+    bench.replace("  scores:", "  some: {op: filter, from: answers, with: {where: \"turns >= 0\"}}\n  scores:");
     bench.replace("trajectories: answers", "trajectories: some");
     bench.run(&[]).exit(3);
     let nodes = bench.mill.last_nodes();

@@ -2,11 +2,11 @@
 
 use futures::future::join_all;
 use searchmill_engine::operator::{Context, FailureKind, RowFailure, Usage};
-use searchmill_schemas::{Author, Question, ToolCall, Trajectory, Turn};
+use searchmill_schemas::{Message, Question, Role, ToolCall, Trajectory};
 
 use super::policy::{Actor, Offer, Policy, Reply};
 use super::protocol::ProtocolName;
-use super::protocol::tool_call::{ANSWER_NOW, ToolCallProtocol, extract_answer, searches_used_up, tool_turn};
+use super::protocol::tool_call::{ANSWER_NOW, ToolCallProtocol, extract_answer, searches_used_up, tool_message};
 use super::tool::Searcher;
 
 /// An agent: somebody who answers, what it may use, and how far it may go.
@@ -31,10 +31,10 @@ pub struct Limits {
 /// What came of a question so far.
 #[derive(Default)]
 struct Episode {
-    turns: Vec<Turn>,
+    messages: Vec<Message>,
     usage: Usage,
     model: Option<String>,
-    rounds: u32,
+    turns: u32,
     searches: u32,
     search_refused: bool,
 }
@@ -81,7 +81,7 @@ impl Agent {
             }
             let limit = self.limit(episode);
             let offer = self.offer(episode, limit);
-            let reply = actor.act(&episode.turns, offer).await?;
+            let reply = actor.act(&episode.messages, offer).await?;
             let calls = episode.hear(reply);
             if calls.is_empty() || limit.is_some() {
                 let stopped = self.search.is_some() || !calls.is_empty();
@@ -96,7 +96,7 @@ impl Agent {
         if episode.search_refused && self.limits.ask_for_answer {
             return Some("max_searches");
         }
-        (episode.rounds + 1 >= self.limits.max_turns).then_some("max_turns")
+        (episode.turns + 1 >= self.limits.max_turns).then_some("max_turns")
     }
 
     /// What the model may use in the next call; before the last one it is told that it is the last.
@@ -107,8 +107,8 @@ impl Agent {
         if limit.is_none() || !self.limits.ask_for_answer {
             return Offer::Tools;
         }
-        if episode.rounds > 0 {
-            episode.turns.push(Turn::text(Author::User, ANSWER_NOW));
+        if episode.turns > 0 {
+            episode.messages.push(Message::text(Role::User, ANSWER_NOW));
         }
         Offer::Nothing
     }
@@ -116,16 +116,16 @@ impl Agent {
     /// Runs a turn's tool calls at once; the tool turns keep the order of the calls.
     async fn run_calls(&self, episode: &mut Episode, calls: &[ToolCall]) {
         let requests: Vec<_> = calls.iter().map(|call| self.admit(episode, call)).collect();
-        let turns = calls.iter().zip(requests).map(|(call, request)| async move {
+        let messages = calls.iter().zip(requests).map(|(call, request)| async move {
             let result = match (request, &self.search) {
                 (Ok(query), Some(searcher)) => searcher.search(query).await,
                 (Ok(_), None) => Err("there is nothing to search".to_owned()),
                 (Err(message), _) => Err(message),
             };
-            tool_turn(call, result)
+            tool_message(call, result)
         });
-        let turns = join_all(turns).await;
-        episode.turns.extend(turns);
+        let messages = join_all(messages).await;
+        episode.messages.extend(messages);
     }
 
     /// The query of a call that may be run, or what to tell the model.
@@ -144,11 +144,11 @@ impl Agent {
     }
 
     fn trajectory(&self, episode: Episode, limit: Option<&str>, question: Question, sample: u32) -> Trajectory {
-        let last = episode.turns.iter().rfind(|turn| turn.is_model());
-        let answer = last.map(|turn| turn.content.clone()).unwrap_or_default();
+        let last = episode.messages.iter().rfind(|message| message.is_model());
+        let answer = last.map(|message| message.content.clone()).unwrap_or_default();
         let prediction = extract_answer(&answer).to_owned();
-        let cut_short = last.and_then(|turn| turn.finish_reason.as_deref()) == Some("length");
-        let calls: usize = episode.turns.iter().map(|turn| turn.tool_calls.len()).sum();
+        let cut_short = last.and_then(|message| message.finish_reason.as_deref()) == Some("length");
+        let calls: usize = episode.messages.iter().map(|message| message.tool_calls.len()).sum();
         Trajectory {
             id: format!("{}@{sample}", question.id),
             question_id: question.id,
@@ -164,13 +164,13 @@ impl Agent {
             finish_reason: finish_reason(&prediction, cut_short, limit).to_owned(),
             answer,
             prediction,
-            rounds: episode.rounds as i32,
+            turns: episode.turns as i32,
             tool_calls: calls as i32,
             prompt_tokens: episode.usage.prompt_tokens as i64,
             completion_tokens: episode.usage.completion_tokens as i64,
-            last_prompt_tokens: last.and_then(|turn| turn.prompt_tokens).unwrap_or(0),
-            last_completion_tokens: last.and_then(|turn| turn.completion_tokens).unwrap_or(0),
-            turns: episode.turns,
+            last_prompt_tokens: last.and_then(|message| message.prompt_tokens).unwrap_or(0),
+            last_completion_tokens: last.and_then(|message| message.completion_tokens).unwrap_or(0),
+            messages: episode.messages,
             metadata: question.metadata,
         }
     }
@@ -187,19 +187,19 @@ fn finish_reason<'a>(prediction: &str, cut_short: bool, limit: Option<&'a str>) 
 
 impl Episode {
     fn open(system_prompt: &str, question: &str) -> Self {
-        let turns = vec![Turn::text(Author::System, system_prompt), Turn::text(Author::User, question)];
-        Self { turns, ..Self::default() }
+        let messages = vec![Message::text(Role::System, system_prompt), Message::text(Role::User, question)];
+        Self { messages, ..Self::default() }
     }
 
     /// Takes the model's turn in; the tool calls it asks for.
     fn hear(&mut self, reply: Reply) -> Vec<ToolCall> {
-        self.rounds += 1;
+        self.turns += 1;
         self.usage += reply.usage();
         if self.model.is_none() {
             self.model = reply.model;
         }
-        let calls = reply.turn.tool_calls.clone();
-        self.turns.push(reply.turn);
+        let calls = reply.message.tool_calls.clone();
+        self.messages.push(reply.message);
         calls
     }
 }

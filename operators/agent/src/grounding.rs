@@ -3,7 +3,7 @@
 //! An F1 filter alone keeps lucky guesses: half of all yes/no questions are answered right without a search. A
 //! trajectory is *grounded* when gold evidence or the answer itself stood in a tool's result.
 
-use searchmill_schemas::{Author, Trajectory, Turn};
+use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::answer_metrics::answer_scores;
 use searchmill_text::normalize::{contains_words, normalize_answer};
 use searchmill_text::retrieval_metrics::GoldDocuments;
@@ -38,7 +38,7 @@ const UNINFORMATIVE: [&str; 14] = [
 ///   grounds such an answer can have.
 #[must_use]
 pub fn grounded(trajectory: &Trajectory) -> bool {
-    let results: Vec<&Turn> = tool_results(trajectory).collect();
+    let results: Vec<&Message> = tool_results(trajectory).collect();
     if results.is_empty() {
         return false;
     }
@@ -49,10 +49,10 @@ pub fn grounded(trajectory: &Trajectory) -> bool {
     shows_gold_document(trajectory, &results) || shows_text(&results, &sought)
 }
 
-/// Tool turns that are not errors.
-pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Turn> {
-    let tool = Author::Tool.name();
-    trajectory.turns.iter().filter(move |turn| turn.author == tool && turn.error.is_none())
+/// Tool messages that are not errors.
+pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Message> {
+    let tool = Role::Tool.name();
+    trajectory.messages.iter().filter(move |message| message.role == tool && message.error.is_none())
 }
 
 /// The supporting documents of a trajectory's question.
@@ -75,16 +75,16 @@ fn sought_texts(trajectory: &Trajectory) -> Vec<String> {
     answers.chain(facts).filter(|text| !is_uninformative(text)).collect()
 }
 
-fn shows_gold_document(trajectory: &Trajectory, results: &[&Turn]) -> bool {
+fn shows_gold_document(trajectory: &Trajectory, results: &[&Message]) -> bool {
     let gold = gold_documents(trajectory);
-    let mut observations = results.iter().flat_map(|turn| &turn.observations);
+    let mut observations = results.iter().flat_map(|message| &message.observations);
     !gold.is_empty() && observations.any(|seen| !gold.found_in(&seen.document_id, seen.title.as_deref()).is_empty())
 }
 
-fn shows_text(results: &[&Turn], sought: &[String]) -> bool {
+fn shows_text(results: &[&Message], sought: &[String]) -> bool {
     !sought.is_empty()
-        && results.iter().any(|turn| {
-            let content = normalize_answer(&turn.content);
+        && results.iter().any(|message| {
+            let content = normalize_answer(&message.content);
             sought.iter().any(|text| contains_words(&content, text))
         })
 }
@@ -98,7 +98,7 @@ mod tests {
 
     fn searched(golden: &str, prediction: &str, content: &str) -> Trajectory {
         let mut made = trajectory("q", 0, golden, prediction);
-        made.turns.push(Turn::text(Author::Tool, content));
+        made.messages.push(Message::text(Role::Tool, content));
         made
     }
 
@@ -114,7 +114,7 @@ mod tests {
             score: 1.0,
         };
         for (id, title, expected) in [("d7", "x", true), ("d8", "Paris", true), ("d8", "Lyon", false)] {
-            made.turns.last_mut().unwrap().observations = vec![seen(id, title)];
+            made.messages.last_mut().unwrap().observations = vec![seen(id, title)];
             assert_eq!(grounded(&made), expected, "{id} {title}");
         }
     }
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn errors_and_the_models_own_words_ground_nothing() {
         let mut made = searched("Ada Lovelace", "Ada Lovelace", "error: Ada Lovelace not reachable");
-        made.turns.last_mut().unwrap().error = Some("timeout".into());
-        made.turns.push(Turn::text(Author::Assistant, "I know it: Ada Lovelace"));
+        made.messages.last_mut().unwrap().error = Some("timeout".into());
+        made.messages.push(Message::text(Role::Assistant, "I know it: Ada Lovelace"));
         assert!(!grounded(&made));
     }
 }

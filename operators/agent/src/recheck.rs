@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{OperatorError, Recheck, Rechecked, RowDifference};
 use searchmill_retrieval::{Found, Search};
-use searchmill_schemas::{Author, Observation, Question, ToolCall, Trajectory, Turn, from_batch};
+use searchmill_schemas::{Message, Observation, Question, Role, ToolCall, Trajectory, from_batch};
 use serde_json::json;
 
-use super::protocol::tool_call::{ToolCallProtocol, extract_answer, searches_used_up, tool_turn};
+use super::protocol::tool_call::{ToolCallProtocol, extract_answer, searches_used_up, tool_message};
 
 /// Scores of dense indexes may differ in their last bits between CPUs; relative to the larger of the two.
 const SCORE_TOLERANCE: f64 = 1e-5;
@@ -57,9 +57,10 @@ impl Recheck for RolloutRecheck {
 impl RolloutRecheck {
     /// What a rollout has from its node and its question, and what is read off the model's words.
     fn fixed_parts(&self, rollout: &Trajectory, found: &mut Rechecked) {
-        let turn = |place: usize| rollout.turns.get(place).map_or("", |turn| turn.content.as_str());
-        let answer = rollout.turns.iter().rfind(|turn| turn.is_model()).map_or("", |turn| turn.content.as_str());
-        let calls: usize = rollout.turns.iter().map(|turn| turn.tool_calls.len()).sum();
+        let turn = |place: usize| rollout.messages.get(place).map_or("", |message| message.content.as_str());
+        let answer =
+            rollout.messages.iter().rfind(|message| message.is_model()).map_or("", |message| message.content.as_str());
+        let calls: usize = rollout.messages.iter().map(|message| message.tool_calls.len()).sum();
         let mut parts = vec![
             ("system prompt", turn(0).to_owned(), self.protocol.system_prompt.clone()),
             ("question told to the model", turn(1).to_owned(), rollout.question.clone()),
@@ -87,13 +88,13 @@ impl RolloutRecheck {
         responses: &mut Vec<Response<'a>>,
         found: &mut Rechecked,
     ) {
-        let is_tool = |turn: usize| rollout.turns.get(turn).is_some_and(|turn| turn.author == Author::Tool.name());
+        let is_tool = |turn: usize| rollout.messages.get(turn).is_some_and(|message| message.role == Role::Tool.name());
         let (mut turn, mut searches) = (0, 0);
-        while turn < rollout.turns.len() {
-            let calls = &rollout.turns[turn].tool_calls;
-            let answers = (turn + 1..rollout.turns.len()).take_while(|turn| is_tool(*turn)).count();
+        while turn < rollout.messages.len() {
+            let calls = &rollout.messages[turn].tool_calls;
+            let answers = (turn + 1..rollout.messages.len()).take_while(|turn| is_tool(*turn)).count();
             // The calls of the last turn were not run: a limit ended the rollout.
-            let run = turn + 1 < rollout.turns.len();
+            let run = turn + 1 < rollout.messages.len();
             for (number, call) in calls.iter().enumerate().filter(|_| run) {
                 let answer = turn + 1 + number;
                 if number < answers {
@@ -143,8 +144,8 @@ impl RolloutRecheck {
                 Err(message) => Err(message.clone()),
             };
             let rollout = &rollouts[response.rollout];
-            let recorded = &rollout.turns[response.turn];
-            let derived = tool_turn(response.call, result);
+            let recorded = &rollout.messages[response.turn];
+            let derived = tool_message(response.call, result);
             found.compared += 1;
             let query = response.request.as_deref().map_or_else(|_| String::new(), |query| format!(" to `{query}`"));
             if let Some((what, recorded, derived)) = turn_difference(recorded, &derived) {
@@ -172,16 +173,17 @@ fn fields(asked: &Question) -> serde_json::Value {
     json!([asked.question, asked.golden_answers, asked.question_type, asked.evidence, asked.metadata])
 }
 
-/// In what two tool turns differ first: chunks, scores, the error told, the text.
-fn turn_difference(recorded: &Turn, derived: &Turn) -> Option<(&'static str, String, String)> {
-    let chunks = |turn: &Turn| {
+/// In what two tool messages differ first: chunks, scores, the error told, the text.
+fn turn_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
+    let chunks = |message: &Message| {
         let shown =
             |o: &Observation| format!("{} ({}, {})", o.chunk_id, o.document_id, o.title.as_deref().unwrap_or("-"));
-        turn.observations.iter().map(shown).collect::<Vec<_>>().join("; ")
+        message.observations.iter().map(shown).collect::<Vec<_>>().join("; ")
     };
-    let scores = |turn: &Turn| turn.observations.iter().map(|o| o.score.to_string()).collect::<Vec<_>>().join("; ");
-    let error = |turn: &Turn| turn.error.clone().unwrap_or_else(|| "none".to_owned());
-    let id = |turn: &Turn| turn.tool_call_id.clone().unwrap_or_default();
+    let scores =
+        |message: &Message| message.observations.iter().map(|o| o.score.to_string()).collect::<Vec<_>>().join("; ");
+    let error = |message: &Message| message.error.clone().unwrap_or_else(|| "none".to_owned());
+    let id = |message: &Message| message.tool_call_id.clone().unwrap_or_default();
     let parts = [
         ("chunks", chunks(recorded), chunks(derived)),
         ("error", error(recorded), error(derived)),

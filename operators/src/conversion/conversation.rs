@@ -1,7 +1,7 @@
 //! A rollout as the trainers' formats see it: messages whose tool calls have parsed arguments.
 
 use searchmill_models::inference::parse_tools;
-use searchmill_schemas::{Author, ToolCall, Trajectory, Turn};
+use searchmill_schemas::{Message as Recorded, Role, ToolCall, Trajectory};
 use searchmill_text::json::Json;
 
 /// A rollout's messages and the tools it was offered.
@@ -61,9 +61,9 @@ impl Conversation {
     pub(crate) fn new(trajectory: &Trajectory) -> Result<Self, Unfit> {
         let tools = parse_tools(&trajectory.tools)
             .map_err(|message| Unfit { message, detail: Some(trajectory.tools.clone()) })?;
-        let mut messages = Vec::with_capacity(trajectory.turns.len());
-        for turn in &trajectory.turns {
-            let message = message(turn, &messages)?;
+        let mut messages = Vec::with_capacity(trajectory.messages.len());
+        for said in &trajectory.messages {
+            let message = message(said, &messages)?;
             messages.push(message);
         }
         match messages.last() {
@@ -95,32 +95,32 @@ impl Spoken {
     }
 }
 
-fn message(turn: &Turn, before: &[Message]) -> Result<Message, Unfit> {
-    let content = turn.content.clone();
-    match turn.author.as_str() {
-        name if name == Author::System.name() => Ok(Message::System(content)),
-        name if name == Author::User.name() => Ok(Message::User(content)),
-        name if name == Author::Tool.name() => Ok(Message::Tool(told(turn, before))),
-        name if name == Author::Assistant.name() => {
-            let calls = turn.tool_calls.iter().map(call).collect::<Result<_, _>>()?;
-            Ok(Message::Assistant(Spoken { content, reasoning: turn.reasoning.clone(), calls }))
+fn message(message: &Recorded, before: &[Message]) -> Result<Message, Unfit> {
+    let content = message.content.clone();
+    match message.role.as_str() {
+        name if name == Role::System.name() => Ok(Message::System(content)),
+        name if name == Role::User.name() => Ok(Message::User(content)),
+        name if name == Role::Tool.name() => Ok(Message::Tool(told(message, before))),
+        name if name == Role::Assistant.name() => {
+            let calls = message.tool_calls.iter().map(call).collect::<Result<_, _>>()?;
+            Ok(Message::Assistant(Spoken { content, reasoning: message.reasoning.clone(), calls }))
         }
-        other => Err(Unfit::new(format!("a turn has the unknown author `{other}`"))),
+        other => Err(Unfit::new(format!("a message has the unknown role `{other}`"))),
     }
 }
 
-fn told(turn: &Turn, before: &[Message]) -> Told {
+fn told(message: &Recorded, before: &[Message]) -> Told {
     let asked = before.iter().rev().find_map(|message| match message {
         Message::Assistant(spoken) => Some(&spoken.calls),
         _ => None,
     });
-    let answered = asked.and_then(|calls| match &turn.tool_call_id {
+    let answered = asked.and_then(|calls| match &message.tool_call_id {
         Some(id) => calls.iter().find(|call| &call.id == id),
         None => calls.first(),
     });
     Told {
-        content: turn.content.clone(),
-        call_id: turn.tool_call_id.clone(),
+        content: message.content.clone(),
+        call_id: message.tool_call_id.clone(),
         name: answered.map(|call| call.name.clone()),
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn batches_change_nothing(operator: &OperatorEntry) {
 /// A call whose arguments are no JSON object does not get into a training set.
 pub(crate) fn rejects_broken_arguments(operator: &OperatorEntry) {
     let mut rollouts = trajectories(2);
-    rollouts[1].turns[2].tool_calls[0].arguments = "{'query': 1}".to_owned();
+    rollouts[1].messages[2].tool_calls[0].arguments = "{'query': 1}".to_owned();
     let outcome = run(operator, 8192, &rollouts, json!({}));
     assert_eq!(outcome.read::<Example>("examples").len(), 1);
     assert_eq!(outcome.rejects()[0].id, "q1@0");

@@ -3,7 +3,7 @@
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
 use searchmill_fixtures::trajectories::{searched, trajectory};
-use searchmill_schemas::{Author, Evidence, Metric, Observation, Record, Score, Turn};
+use searchmill_schemas::{Evidence, Message, Metric, Observation, Record, Role, Score};
 use serde_json::{Value, json};
 
 use super::*;
@@ -70,7 +70,7 @@ fn question(row: &Value) -> Question {
 fn answer(question: &Question, sample: i32, prediction: &str, seen: usize) -> Trajectory {
     let mut made = trajectory(&question.id, sample, "", prediction);
     made.question.clone_from(&question.question);
-    made.turns[1] = Turn::text(Author::User, question.question.clone());
+    made.messages[1] = Message::text(Role::User, question.question.clone());
     made.golden_answers.clone_from(&question.golden_answers);
     made.question_type.clone_from(&question.question_type);
     made.evidence.clone_from(&question.evidence);
@@ -78,7 +78,7 @@ fn answer(question: &Question, sample: i32, prediction: &str, seen: usize) -> Tr
     let show = |made: Trajectory, gold: &Evidence| {
         let title = gold.title.clone().unwrap_or_default();
         let mut made = searched(made, &title, &format!("{title}\n{}", gold.fact.clone().unwrap_or_default()));
-        let observed = made.turns.iter_mut().rev().find(|turn| !turn.observations.is_empty()).unwrap();
+        let observed = made.messages.iter_mut().rev().find(|message| !message.observations.is_empty()).unwrap();
         observed.observations[0] =
             Observation { chunk_id: "c".into(), document_id: "unknown".into(), title: Some(title), score: 0.5 };
         made
@@ -140,7 +140,7 @@ fn scores_rows_and_tables_of_real_questions() {
         "Conversation Dynamics",
         "Token Usage (Last Turn)",
         "Token Usage (All Turns - Cumulative)",
-        "Round Distribution",
+        "Turn Distribution",
         "Tool Calls Distribution",
         "F1 by question_type",
         "F1 by tool_calls",
@@ -150,7 +150,7 @@ fn scores_rows_and_tables_of_real_questions() {
     assert_eq!(
         html(&outcome).matches("<svg").count(),
         7,
-        "scores, two groupings, histogram, rounds, tool calls, tokens"
+        "scores, two groupings, histogram, turns, tool calls, tokens"
     );
 }
 
@@ -335,7 +335,7 @@ fn params_are_checked_at_their_path() {
         (json!({"confidence": 95}), "confidence"),
         (json!({"ks": [2, 0]}), "ks.1"),
         (json!({"pass_at": [0]}), "pass_at.0"),
-        (json!({"group_by": ["rounds", "rounds"]}), "group_by.1"),
+        (json!({"group_by": ["turns", "turns"]}), "group_by.1"),
         (json!({"resamples": 2_000_000}), "resamples"),
         (json!({"group_by": ["round"]}), "group_by"),
     ] {

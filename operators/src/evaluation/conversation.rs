@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use searchmill_agent::grounding::{gold_documents, is_uninformative};
-use searchmill_schemas::{Author, Trajectory, Turn};
+use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::normalize::normalize_answer;
 use searchmill_text::retrieval_metrics::GoldDocuments;
 
@@ -19,12 +19,12 @@ pub(crate) fn render(shown: &Shown) -> String {
     let gold = Gold::of(trajectory);
     let verdict = if scored.success { "good" } else { "bad" };
     let mut out = format!(
-        r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">F1 {:.3}</b> · EM {:.0} · {} · {} rounds · {} tool calls · {} · <code>{}</code></p>"#,
+        r#"<article class="conversation"><header><h4>{}</h4><p class="facts"><b class="{verdict}">F1 {:.3}</b> · EM {:.0} · {} · {} turns · {} tool calls · {} · <code>{}</code></p>"#,
         escape(&cut(&trajectory.question)),
         scored.scores.f1,
         scored.scores.em,
         if scored.grounded { "grounded" } else { "not grounded" },
-        trajectory.rounds,
+        trajectory.turns,
         trajectory.tool_calls,
         escape(&trajectory.finish_reason),
         escape(&trajectory.id),
@@ -36,8 +36,8 @@ pub(crate) fn render(shown: &Shown) -> String {
     write!(out, r#"<p>Golden: <mark>{golden}</mark> · Predicted: <b class="{verdict}">{prediction}</b></p>"#).ok();
     out.push_str(&evidence(trajectory));
     out.push_str("</header>");
-    for turn in trajectory.turns.iter().filter(|turn| turn.author != Author::User.name()) {
-        out.push_str(&render_turn(turn, &gold));
+    for message in trajectory.messages.iter().filter(|message| message.role != Role::User.name()) {
+        out.push_str(&render_message(message, &gold));
     }
     out.push_str("</article>");
     out
@@ -102,39 +102,39 @@ fn evidence(trajectory: &Trajectory) -> String {
     out + "</ul></details>"
 }
 
-fn render_turn(turn: &Turn, gold: &Gold) -> String {
-    let (author, class) = (escape(&turn.author), author_class(&turn.author));
+fn render_message(message: &Message, gold: &Gold) -> String {
+    let (role, class) = (escape(&message.role), role_class(&message.role));
     let mut body = String::new();
-    if let Some(reasoning) = turn.reasoning.as_deref().filter(|text| !text.is_empty()) {
+    if let Some(reasoning) = message.reasoning.as_deref().filter(|text| !text.is_empty()) {
         let text = escape(&cut(reasoning));
         write!(body, "<details><summary>Reasoning</summary><pre>{text}</pre></details>").ok();
     }
-    if let Some(error) = &turn.error {
+    if let Some(error) = &message.error {
         write!(body, r#"<p class="bad">Error told to the model: {}</p>"#, escape(error)).ok();
     }
-    if !turn.content.is_empty() {
-        write!(body, "<pre>{}</pre>", gold.highlight(&cut(&turn.content))).ok();
+    if !message.content.is_empty() {
+        write!(body, "<pre>{}</pre>", gold.highlight(&cut(&message.content))).ok();
     }
-    for call in &turn.tool_calls {
+    for call in &message.tool_calls {
         write!(body, r#"<p class="call">{}({})</p>"#, escape(&call.name), escape(&cut(&call.arguments))).ok();
     }
-    body.push_str(&observations(turn, gold));
+    body.push_str(&observations(message, gold));
     if class == "system" {
         body = format!("<details><summary>Instructions</summary>{body}</details>");
     }
-    format!(r#"<section class="turn {class}"><h5>{author}</h5>{body}</section>"#)
+    format!(r#"<section class="turn {class}"><h5>{role}</h5>{body}</section>"#)
 }
 
-fn author_class(author: &str) -> &'static str {
-    match author {
+fn role_class(role: &str) -> &'static str {
+    match role {
         "assistant" => "assistant",
         "tool" => "tool",
         _ => "system",
     }
 }
 
-fn observations(turn: &Turn, gold: &Gold) -> String {
-    if turn.observations.is_empty() {
+fn observations(message: &Message, gold: &Gold) -> String {
+    if message.observations.is_empty() {
         return String::new();
     }
     let chip = |seen: &searchmill_schemas::Observation| {
@@ -144,7 +144,7 @@ fn observations(turn: &Turn, gold: &Gold) -> String {
         let (id, score) = (escape(&seen.chunk_id), seen.score);
         format!(r#"<span class="{class}" title="{id}, score {score:.4}">{title}</span>"#)
     };
-    format!(r#"<p class="chips">{}</p>"#, turn.observations.iter().map(chip).collect::<String>())
+    format!(r#"<p class="chips">{}</p>"#, message.observations.iter().map(chip).collect::<String>())
 }
 
 fn cut(text: &str) -> String {

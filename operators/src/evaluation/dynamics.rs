@@ -1,4 +1,4 @@
-//! Conversation dynamics by outcome: rounds, tool calls, tokens and reasoning of all, successful and failed rows.
+//! Conversation dynamics by outcome: turns, tool calls, tokens and reasoning of all, successful and failed rows.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Tokens {
     }
 }
 
-/// Rows by a count (rounds, tool calls).
+/// Rows by a count (turns, tool calls).
 pub(crate) type Distribution = BTreeMap<i32, usize>;
 
 /// How conversations went.
@@ -55,8 +55,8 @@ pub(crate) struct Dynamics {
     pub(crate) exact: usize,
     /// The five answer metrics.
     pub(crate) metrics: Vec<ByOutcome<Spread>>,
-    pub(crate) rounds: ByOutcome<Spread>,
-    pub(crate) round_distribution: ByOutcome<Distribution>,
+    pub(crate) turns: ByOutcome<Spread>,
+    pub(crate) turn_distribution: ByOutcome<Distribution>,
     pub(crate) tool_calls: ByOutcome<Spread>,
     pub(crate) tool_call_total: ByOutcome<i64>,
     pub(crate) tool_call_distribution: ByOutcome<Distribution>,
@@ -91,8 +91,8 @@ impl Dynamics {
             total: ByOutcome::of(rows, |part| part.len()),
             exact: rows.iter().filter(|row| row.scores.em == 1.0).count(),
             metrics: (0..5).map(|metric| spreads(rows, |row| row.scores.values()[metric])).collect(),
-            rounds: spreads(rows, |row| f64::from(row.rounds)),
-            round_distribution: distribution(rows, |row| row.rounds),
+            turns: spreads(rows, |row| f64::from(row.turns)),
+            turn_distribution: distribution(rows, |row| row.turns),
             tool_calls: spreads(rows, |row| f64::from(row.tool_calls)),
             tool_call_total: ByOutcome::of(rows, |part| part.iter().map(|row| i64::from(row.tool_calls)).sum()),
             tool_call_distribution: distribution(rows, |row| row.tool_calls),
@@ -129,11 +129,11 @@ mod tests {
         let lost = Scored::of(&trajectory("b", 0, "x", "y"), 0.8);
         let dynamics = Dynamics::of(&[won, lost]);
         assert_eq!(dynamics.total, ByOutcome { all: 2, success: 1, failure: 1 });
-        assert_eq!(dynamics.rounds.all.mean, Some(1.5));
-        assert!((dynamics.rounds.all.stdev.unwrap() - 0.5_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(dynamics.rounds.success, Spread { mean: Some(2.0), stdev: Some(0.0) });
+        assert_eq!(dynamics.turns.all.mean, Some(1.5));
+        assert!((dynamics.turns.all.stdev.unwrap() - 0.5_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(dynamics.turns.success, Spread { mean: Some(2.0), stdev: Some(0.0) });
         assert_eq!(dynamics.tool_call_total.all, 1);
-        assert_eq!(dynamics.round_distribution.failure, Distribution::from([(1, 1)]));
+        assert_eq!(dynamics.turn_distribution.failure, Distribution::from([(1, 1)]));
         assert_eq!(dynamics.all_tokens.total.all.mean, Some(120.0));
         assert_eq!((dynamics.f1_histogram[0], dynamics.f1_histogram[9]), (1, 1));
         assert_eq!(dynamics.reasoning_rows.all, 0);

@@ -115,7 +115,7 @@ impl Evaluation {
             "failure_count": dynamics.total.failure,
             "success_em": dynamics.exact,
             "metrics": metrics,
-            "rounds": counted_json(&dynamics.rounds, &dynamics.round_distribution),
+            "rounds": counted_json(&dynamics.turns, &dynamics.turn_distribution),
             "tool_calls": tool_calls,
             "tokens_last_turn": tokens_json(&dynamics.last_tokens),
             "tokens_all_turns": tokens_json(&dynamics.all_tokens),

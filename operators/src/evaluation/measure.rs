@@ -49,7 +49,7 @@ const FURTHER: [&str; 9] = [
     "grounded",
     "f1_over_best_constant",
     "f1_over_majority_by_type",
-    "rounds",
+    "turns",
     "tool_calls",
     "total_tokens",
     "seen_document_recall",
@@ -70,7 +70,7 @@ fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
         flag(row.grounded),
         over(0),
         over(1),
-        Some(f64::from(row.rounds)),
+        Some(f64::from(row.turns)),
         Some(f64::from(row.tool_calls)),
         Some(row.all_tokens.iter().sum::<i64>() as f64),
         row.seen_recall,
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn groups_and_passes() {
-        let groups = measure_groups(&rows(), &[GroupBy::Rounds], &[], &Baselines::default(), &BOOTSTRAP);
+        let groups = measure_groups(&rows(), &[GroupBy::Turns], &[], &Baselines::default(), &BOOTSTRAP);
         let names: Vec<_> = groups.iter().map(|group| group.name.as_str()).collect();
-        assert_eq!(names, ["all", "rounds=1"]);
+        assert_eq!(names, ["all", "turns=1"]);
         let all = &groups[0];
         assert_eq!((all.rows, all.questions), (4, 2));
         assert_eq!(all.measure("em").unwrap().value, 0.75);

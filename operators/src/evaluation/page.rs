@@ -127,7 +127,7 @@ fn plots(evaluation: &Evaluation) -> String {
     if evaluation.dynamics.total.all > 0 {
         let dynamics = &evaluation.dynamics;
         figures.push(histogram_plot(evaluation));
-        figures.push(distribution_plot("Rounds", "model calls", &dynamics.round_distribution));
+        figures.push(distribution_plot("Turns", "model calls", &dynamics.turn_distribution));
         figures.push(distribution_plot("Tool calls", "tool calls", &dynamics.tool_call_distribution));
         figures.push(token_plot(evaluation));
     }

@@ -15,7 +15,7 @@ pub enum GroupBy {
     /// Number of tool calls.
     ToolCalls,
     /// Number of model calls.
-    Rounds,
+    Turns,
     /// Why the rollout ended.
     FinishReason,
     /// Who answered.
@@ -34,7 +34,7 @@ impl GroupBy {
         match self {
             Self::QuestionType => "question_type",
             Self::ToolCalls => "tool_calls",
-            Self::Rounds => "rounds",
+            Self::Turns => "turns",
             Self::FinishReason => "finish_reason",
             Self::Policy => "policy",
             Self::Model => "model",
@@ -59,11 +59,11 @@ pub(crate) struct Scored {
     pub(crate) grounded: bool,
     /// Share of gold documents among all observations; none without gold documents.
     pub(crate) seen_recall: Option<f64>,
-    pub(crate) rounds: i32,
+    pub(crate) turns: i32,
     pub(crate) tool_calls: i32,
     pub(crate) last_tokens: [i64; 2],
     pub(crate) all_tokens: [i64; 2],
-    /// Characters of reasoning over all turns; none where no turn has any.
+    /// Characters of reasoning over all messages; none where no message has any.
     pub(crate) reasoning: Option<usize>,
     pub(crate) finish_reason: String,
     pub(crate) policy: String,
@@ -84,7 +84,7 @@ impl Scored {
             success: scores.f1 >= threshold,
             grounded: grounded(trajectory),
             seen_recall: seen_recall(trajectory),
-            rounds: trajectory.rounds,
+            turns: trajectory.turns,
             tool_calls: trajectory.tool_calls,
             last_tokens: [trajectory.last_prompt_tokens, trajectory.last_completion_tokens],
             all_tokens: [trajectory.prompt_tokens, trajectory.completion_tokens],
@@ -121,7 +121,7 @@ impl Scored {
         match by {
             GroupBy::QuestionType => (0, self.question_type.clone()),
             GroupBy::ToolCalls => (self.tool_calls, self.tool_calls.to_string()),
-            GroupBy::Rounds => (self.rounds, self.rounds.to_string()),
+            GroupBy::Turns => (self.turns, self.turns.to_string()),
             GroupBy::FinishReason => (0, self.finish_reason.clone()),
             GroupBy::Policy => (0, self.policy.clone()),
             GroupBy::Model => (0, self.model.clone()),
@@ -138,13 +138,13 @@ pub(crate) fn type_name(question_type: Option<&str>) -> String {
 
 fn seen_recall(trajectory: &Trajectory) -> Option<f64> {
     let gold = gold_documents(trajectory);
-    let observations = tool_results(trajectory).flat_map(|turn| &turn.observations);
+    let observations = tool_results(trajectory).flat_map(|message| &message.observations);
     let found: Vec<_> = observations.map(|seen| gold.found_in(&seen.document_id, seen.title.as_deref())).collect();
     (!gold.is_empty()).then(|| gold.recall(&found, usize::MAX).recall)
 }
 
 fn reasoning_characters(trajectory: &Trajectory) -> Option<usize> {
-    let written = trajectory.turns.iter().filter_map(|turn| turn.reasoning.as_deref());
+    let written = trajectory.messages.iter().filter_map(|message| message.reasoning.as_deref());
     let characters: usize = written.map(|text| text.chars().count()).sum();
     (characters > 0).then_some(characters)
 }
@@ -161,7 +161,7 @@ mod tests {
         let mut made = searched(trajectory("q", 1, "Ada Lovelace", "Lovelace"), "d1", "about Ada Lovelace");
         made.evidence = ["d1", "d2"].map(|id| Evidence { document_id: Some(id.into()), ..Evidence::default() }).into();
         made.question_type = None;
-        made.turns[2].reasoning = Some("schön".into());
+        made.messages[2].reasoning = Some("schön".into());
         let scored = Scored::of(&made, 0.8);
         assert_eq!((scored.success, scored.grounded, scored.seen_recall), (false, true, Some(0.5)));
         assert_eq!((scored.reasoning, scored.question_type.as_str()), (Some(5), "unknown"));

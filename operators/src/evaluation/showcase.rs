@@ -51,13 +51,13 @@ impl Showcase {
     /// `size` trajectories on each shelf.
     pub(crate) fn new(size: usize) -> Self {
         let best = |row: &Scored| {
-            (row.success && row.grounded).then(|| [-row.scores.f1, -f64::from(row.tool_calls), f64::from(row.rounds)])
+            (row.success && row.grounded).then(|| [-row.scores.f1, -f64::from(row.tool_calls), f64::from(row.turns)])
         };
-        let lucky = |row: &Scored| (row.success && !row.grounded).then(|| [-row.scores.f1, f64::from(row.rounds), 0.0]);
+        let lucky = |row: &Scored| (row.success && !row.grounded).then(|| [-row.scores.f1, f64::from(row.turns), 0.0]);
         let near = |row: &Scored| (!row.success && row.scores.f1 > 0.0).then(|| [-row.scores.f1, 0.0, 0.0]);
         let worst = |row: &Scored| {
             (!row.success && row.scores.f1 == 0.0)
-                .then(|| [f64::from(u8::from(!row.grounded)), -f64::from(row.rounds), 0.0])
+                .then(|| [f64::from(u8::from(!row.grounded)), -f64::from(row.turns), 0.0])
         };
         let shelves = [
             Shelf::new("Best: right, and supported by what was retrieved", best),

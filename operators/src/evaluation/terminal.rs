@@ -242,7 +242,7 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
     let dynamics = &evaluation.dynamics;
     let header = ["Mean ± std", "All", "Success", "Failure"];
     let mut flow = Table::new("Conversation Dynamics", &header);
-    flow.row(spread_row("Avg rounds", &dynamics.rounds, 2));
+    flow.row(spread_row("Avg turns", &dynamics.turns, 2));
     flow.row(spread_row("Avg tool calls", &dynamics.tool_calls, 2));
     if dynamics.reasoning_rows.all > 0 {
         flow.row(spread_row("Avg reasoning length (characters)", &dynamics.reasoning, 0));
@@ -266,7 +266,7 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
         flow,
         tokens("Token Usage (Last Turn)", &dynamics.last_tokens),
         tokens("Token Usage (All Turns - Cumulative)", &dynamics.all_tokens),
-        distribution("Round Distribution", "Rounds", &dynamics.round_distribution),
+        distribution("Turn Distribution", "Turns", &dynamics.turn_distribution),
         distribution("Tool Calls Distribution", "Tool calls", &dynamics.tool_call_distribution),
     ]
 }

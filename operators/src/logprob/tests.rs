@@ -43,7 +43,7 @@ fn figures_are_those_of_the_whole_text_and_do_not_depend_on_batches() {
     let scorer = Scorer::open(folder.path(), None, None, None, &Compute::cpu()).unwrap();
     let decoder = Decoder::load(folder.path(), &Device::Cpu, DType::F32).unwrap();
     let row = 2;
-    let messages: Vec<Message> = rows[row].turns[..rows[row].turns.len() - 1].iter().map(message).collect();
+    let messages: Vec<ChatMessage> = rows[row].messages[..rows[row].messages.len() - 1].iter().map(message).collect();
     let prompt =
         scorer.template().prompt(&messages, &parse_tools(&rows[row].tools).unwrap(), &BTreeMap::new()).unwrap().text;
     assert!(prompt.contains("<tool_response>\n") && prompt.ends_with("<|im_start|>assistant\n"), "{prompt}");
@@ -95,7 +95,7 @@ fn what_cannot_be_scored_is_rejected_with_the_reason() {
     assert_eq!(rejects.len(), 2);
     assert!(rejects[0].message.contains("tokens, the model's context 64"), "{}", rejects[0].message);
     rows[0].golden_answers.clear();
-    rows[1].turns.truncate(2);
+    rows[1].messages.truncate(2);
     let rejects = run(&wide, &rows, 8192, json!({})).rejects();
     let told: Vec<_> = rejects.iter().map(|reject| reject.message.as_str()).collect();
     assert_eq!(told, ["there is no golden answer", "the model said nothing"]);

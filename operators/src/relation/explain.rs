@@ -3,6 +3,7 @@
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use searchmill_engine::operator::OperatorError;
+use searchmill_schemas::renamed;
 
 /// A planning error of the SQL given in `param`, as the user should read it.
 pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
@@ -58,9 +59,13 @@ fn choices(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// The name nearest to what was written, if any is near; the first of equals.
+/// The column's new name where it was renamed, else the name nearest to what was written, if any is near; the first of
+/// equals.
 fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
+    if let Some(name) = names.iter().find(|name| renamed(&wrong) == Some(**name)) {
+        return Some(name);
+    }
     let farthest = (wrong.chars().count() / 3).max(2);
     names
         .iter()
@@ -77,7 +82,9 @@ mod tests {
     #[test]
     fn the_nearest_name_is_offered_and_far_ones_are_not() {
         assert_eq!(nearest("tool_call", &["id", "tool_calls", "tools"]), Some("tool_calls"));
-        assert_eq!(nearest("Rounds", &["rounds"]), Some("rounds"));
+        assert_eq!(nearest("Turns", &["turns"]), Some("turns"));
+        assert_eq!(nearest("rounds", &["id", "turns"]), Some("turns"));
+        assert_eq!(nearest("rounds", &["id", "grounded"]), None);
         assert_eq!(nearest("difficulty", &["id", "tool_calls"]), None);
     }
 }

@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn sql_that_does_not_parse_is_named_with_its_param() {
-        assert_eq!(check_expression("where", "f1 >= 0.8 AND rounds > 1"), None);
-        for wrong in ["", "  ", "f1 >=", "f1 > 1; DROP TABLE x", "f1 > 1 rounds > 2 3", "(f1", "'"] {
+        assert_eq!(check_expression("where", "f1 >= 0.8 AND turns > 1"), None);
+        for wrong in ["", "  ", "f1 >=", "f1 > 1; DROP TABLE x", "f1 > 1 turns > 2 3", "(f1", "'"] {
             assert!(check_expression("where", wrong).is_some_and(|issue| issue.path == "where"), "{wrong:?}");
         }
         assert_eq!(check_key("by.0", "Question Type"), None);

@@ -1,8 +1,8 @@
 //! Rows for the tests of the relational operators and converters.
 
-use searchmill_schemas::{Author, Evidence, Observation, ToolCall, Trajectory, Turn};
+use searchmill_schemas::{Evidence, Message, Observation, Role, ToolCall, Trajectory};
 
-/// `count` rollouts `q0@0`, `q1@0`, … that differ in type, rounds and tool calls, with every nested column filled.
+/// `count` rollouts `q0@0`, `q1@0`, … that differ in type, turns and tool calls, with every nested column filled.
 pub(crate) fn trajectories(count: usize) -> Vec<Trajectory> {
     (0..count).map(trajectory).collect()
 }
@@ -14,14 +14,14 @@ pub(crate) fn ids(rows: &[Trajectory]) -> Vec<&str> {
 
 fn trajectory(place: usize) -> Trajectory {
     let calls = 1 + place % 3;
-    let mut turns = vec![
-        Turn::text(Author::System, "Use the search tool."),
-        Turn::text(Author::User, format!("Question {place}, naïve?")),
+    let mut messages = vec![
+        Message::text(Role::System, "Use the search tool."),
+        Message::text(Role::User, format!("Question {place}, naïve?")),
     ];
     for call in 0..calls {
-        turns.extend(exchange(place, call));
+        messages.extend(exchange(place, call));
     }
-    turns.push(Turn::text(Author::Assistant, format!("<answer>Answer {place}</answer>")));
+    messages.push(Message::text(Role::Assistant, format!("<answer>Answer {place}</answer>")));
     Trajectory {
         id: format!("q{place}@0"),
         question_id: format!("q{place}"),
@@ -34,10 +34,10 @@ fn trajectory(place: usize) -> Trajectory {
         model: None,
         protocol: "tool_call".to_owned(),
         tools: TOOLS.to_owned(),
-        turns,
+        messages,
         answer: format!("<answer>Answer {place}</answer>"),
         prediction: format!("Answer {place}"),
-        rounds: calls as i32 + 1,
+        turns: calls as i32 + 1,
         tool_calls: calls as i32,
         prompt_tokens: 10,
         completion_tokens: 5,
@@ -51,16 +51,16 @@ fn trajectory(place: usize) -> Trajectory {
 /// The tool that the rows offer.
 pub(crate) const TOOLS: &str = r#"[{"type":"function","function":{"name":"search","description":"Searches the corpus.","parameters":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}}]"#;
 
-fn exchange(place: usize, call: usize) -> [Turn; 2] {
+fn exchange(place: usize, call: usize) -> [Message; 2] {
     let id = format!("call_{call}");
-    let mut asked = Turn::text(Author::Assistant, "");
+    let mut asked = Message::text(Role::Assistant, "");
     asked.reasoning = Some("I should search.".to_owned());
     asked.tool_calls = vec![ToolCall {
         id: id.clone(),
         name: "search".to_owned(),
         arguments: format!("{{\"query\":\"title {place} é\"}}"),
     }];
-    let mut told = Turn::text(Author::Tool, format!("Title {place}\nAnswer {place} stands here."));
+    let mut told = Message::text(Role::Tool, format!("Title {place}\nAnswer {place} stands here."));
     told.tool_call_id = Some(id);
     told.observations = vec![Observation {
         chunk_id: format!("d{place}#0"),

@@ -40,12 +40,12 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
 }
 
-/// What came from the endpoint in recorded rollouts, by id: the model's name and turns.
+/// What came from the endpoint in recorded rollouts, by id: the model's name and messages.
 pub(super) fn said(rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
     let rollouts: Vec<Trajectory> = from_batch(rows)?;
     let said = |rollout: Trajectory| {
-        let turns: Vec<_> = rollout.turns.iter().filter(|turn| turn.is_model()).collect();
-        let said = json!([rollout.policy, rollout.model, turns]).to_string();
+        let messages: Vec<_> = rollout.messages.iter().filter(|message| message.is_model()).collect();
+        let said = json!([rollout.policy, rollout.model, messages]).to_string();
         (rollout.id, said)
     };
     Ok(rollouts.into_iter().map(said).collect())

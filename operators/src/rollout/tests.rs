@@ -123,7 +123,7 @@ fn rejects(outcome: &Outcome) -> BTreeMap<String, (String, i32, Option<String>)>
 }
 
 fn authors(trajectory: &Trajectory) -> Vec<&str> {
-    trajectory.turns.iter().map(|turn| turn.author.as_str()).collect()
+    trajectory.messages.iter().map(|message| message.role.as_str()).collect()
 }
 
 #[test]

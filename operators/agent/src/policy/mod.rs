@@ -2,7 +2,7 @@
 
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, Prices, RowFailure, Usage};
-use searchmill_schemas::{Question, Turn};
+use searchmill_schemas::{Message, Question};
 
 pub mod endpoint;
 pub mod evidence;
@@ -26,8 +26,8 @@ pub trait Policy: Send + Sync {
 
 /// A policy at work on one question.
 pub trait Actor: Send {
-    /// The next model turn after `turns`, which only ever grow from call to call.
-    fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>>;
+    /// The model's next message after `messages`, which only ever grow from call to call.
+    fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>>;
 }
 
 /// What the model may use in this call.
@@ -42,8 +42,8 @@ pub enum Offer {
 /// What the model said.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its turn.
-    pub turn: Turn,
+    /// Its message.
+    pub message: Message,
     /// Its name, as the endpoint reports it.
     pub model: Option<String>,
     /// Calls made to get it, failed ones included.
@@ -56,8 +56,8 @@ impl Reply {
         let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Usage {
             calls: self.calls,
-            prompt_tokens: count(self.turn.prompt_tokens),
-            completion_tokens: count(self.turn.completion_tokens),
+            prompt_tokens: count(self.message.prompt_tokens),
+            completion_tokens: count(self.message.completion_tokens),
             ..Usage::default()
         }
     }

@@ -12,9 +12,9 @@ use searchmill_engine::operator::{
 };
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{
-    Completion, Finish, Message, ModelSource, Opening, Request, Said, Sampling, TextModel, parse_calls,
+    Completion, Finish, Message as ChatMessage, ModelSource, Opening, Request, Said, Sampling, TextModel, parse_calls,
 };
-use searchmill_schemas::{Author, Question, ToolCall, Turn};
+use searchmill_schemas::{Message, Question, Role, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, Offer, Policy, Reply};
@@ -48,7 +48,7 @@ pub struct ModelParams {
     pub seed: u64,
     /// Further variables of the chat template (`enable_thinking`).
     pub template_options: BTreeMap<String, serde_json::Value>,
-    /// Show the model its reasoning of earlier turns, where its chat template has a place for it.
+    /// Show the model its reasoning of earlier messages, where its chat template has a place for it.
     pub resend_reasoning: bool,
     /// Longest conversation in tokens, answer included; `null`: what the model has positions for.
     pub context: Option<usize>,
@@ -138,29 +138,29 @@ impl LocalModel {
         Ok(Self { model, name, params, tools: tools.to_owned(), tool_name: tool_name.to_owned() })
     }
 
-    fn message(&self, turn: &Turn) -> Message {
-        let reasoning = turn.reasoning.clone().filter(|_| self.params.resend_reasoning);
+    fn message(&self, message: &Message) -> ChatMessage {
+        let reasoning = message.reasoning.clone().filter(|_| self.params.resend_reasoning);
         let call =
             |call: &ToolCall| Said { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
-        Message {
-            role: turn.author.clone(),
-            content: turn.content.clone(),
+        ChatMessage {
+            role: message.role.clone(),
+            content: message.content.clone(),
             reasoning,
-            calls: turn.tool_calls.iter().map(call).collect(),
-            call_id: turn.tool_call_id.clone(),
+            calls: message.tool_calls.iter().map(call).collect(),
+            call_id: message.tool_call_id.clone(),
         }
     }
 
     /// The tokens of a conversation. Tools stay in the prompt when the model may not use them any more: it was trained
     /// so, and what it has read stays read.
-    fn prompt(&self, turns: &[Turn]) -> Result<Vec<u32>, String> {
-        let messages: Vec<Message> = turns.iter().map(|turn| self.message(turn)).collect();
+    fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, String> {
+        let messages: Vec<ChatMessage> = messages.iter().map(|message| self.message(message)).collect();
         self.model.chat_tokens(&messages, &self.tools, &self.params.template_options)
     }
 
-    async fn say(&self, turns: &[Turn], seed: u64) -> Result<Reply, RowFailure> {
+    async fn say(&self, messages: &[Message], seed: u64) -> Result<Reply, RowFailure> {
         let unusable = |message: String| RowFailure::new(FailureKind::Data, message);
-        let prompt = self.prompt(turns).map_err(unusable)?;
+        let prompt = self.prompt(messages).map_err(unusable)?;
         let thinks = self.model.begins_in_thought(&prompt);
         let request = Request {
             prompt,
@@ -177,30 +177,30 @@ impl LocalModel {
             stream: false,
         };
         let said = self.model.complete(request).await;
-        said.map(|said| self.reply(&said, thinks, turns))
+        said.map(|said| self.reply(&said, thinks, messages))
             .map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
     }
 
-    /// What was said as a turn. `thinks`: the chat template has begun the thought that it starts with.
-    fn reply(&self, said: &Completion, thinks: bool, turns: &[Turn]) -> Reply {
+    /// What was said as a message. `thinks`: the chat template has begun the thought that it starts with.
+    fn reply(&self, said: &Completion, thinks: bool, messages: &[Message]) -> Reply {
         let opening = if thinks { "<think>" } else { "" };
         let speech = parse_calls(&format!("{opening}{}", said.text), &self.tool_name);
-        let number = turns.iter().filter(|turn| turn.is_model()).count();
-        let mut turn = Turn::text(Author::Assistant, speech.content);
-        turn.reasoning = speech.reasoning;
+        let number = messages.iter().filter(|message| message.is_model()).count();
+        let mut message = Message::text(Role::Assistant, speech.content);
+        message.reasoning = speech.reasoning;
         let calls = speech.calls.into_iter().enumerate();
-        turn.tool_calls = calls
+        message.tool_calls = calls
             .map(|(call, (name, arguments))| ToolCall { id: format!("call_{number}_{call}"), name, arguments })
             .collect();
-        turn.prompt_tokens = i64::try_from(said.prompt_tokens).ok();
-        turn.completion_tokens = i64::try_from(said.drawn).ok();
+        message.prompt_tokens = i64::try_from(said.prompt_tokens).ok();
+        message.completion_tokens = i64::try_from(said.drawn).ok();
         let reason = match said.finish {
             Finish::Length => "length",
-            Finish::Stop if turn.tool_calls.is_empty() => "stop",
+            Finish::Stop if message.tool_calls.is_empty() => "stop",
             Finish::Stop => "tool_calls",
         };
-        turn.finish_reason = Some(reason.to_owned());
-        Reply { turn, model: Some(self.name.clone()), calls: 1 }
+        message.finish_reason = Some(reason.to_owned());
+        Reply { message, model: Some(self.name.clone()), calls: 1 }
     }
 }
 
@@ -228,10 +228,10 @@ struct Speaker<'a> {
 }
 
 impl Actor for Speaker<'_> {
-    fn act<'a>(&'a mut self, turns: &'a [Turn], _offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+    fn act<'a>(&'a mut self, messages: &'a [Message], _offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
         let mut chance = crate::chance::stream(self.model.params.seed, &self.question.id, self.sample);
-        chance.set_stream(turns.len() as u64);
+        chance.set_stream(messages.len() as u64);
         let seed = chance.random();
-        async move { self.model.say(turns, seed).await }.boxed()
+        async move { self.model.say(messages, seed).await }.boxed()
     }
 }

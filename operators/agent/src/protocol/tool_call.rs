@@ -2,7 +2,7 @@
 //! stands between `<answer>` and `</answer>` in the model's last message.
 
 use searchmill_retrieval::Found;
-use searchmill_schemas::{Author, Observation, ToolCall, Turn};
+use searchmill_schemas::{Message, Observation, Role, ToolCall};
 use searchmill_text::thoughts;
 use serde_json::{Value, json};
 
@@ -103,21 +103,21 @@ fn definition(name: &str) -> Value {
     }})
 }
 
-/// The tool's turn for what was found (or for the error, which is told as one).
-pub(crate) fn tool_turn(call: &ToolCall, result: Result<Vec<Found>, String>) -> Turn {
-    let mut turn = Turn::text(Author::Tool, "");
-    turn.tool_call_id = Some(call.id.clone());
+/// The tool's message for what was found (or for the error, which is told as one).
+pub(crate) fn tool_message(call: &ToolCall, result: Result<Vec<Found>, String>) -> Message {
+    let mut message = Message::text(Role::Tool, "");
+    message.tool_call_id = Some(call.id.clone());
     match result {
         Ok(found) => {
-            turn.content = passages(&found);
-            turn.observations = found.into_iter().map(observation).collect();
+            message.content = passages(&found);
+            message.observations = found.into_iter().map(observation).collect();
         }
-        Err(message) => {
-            turn.content = format!("Error: {message}.");
-            turn.error = Some(message);
+        Err(error) => {
+            message.content = format!("Error: {error}.");
+            message.error = Some(error);
         }
     }
-    turn
+    message
 }
 
 fn observation(found: Found) -> Observation {
@@ -205,11 +205,11 @@ mod tests {
     #[test]
     fn errors_and_empty_results_read_differently() {
         let call = call("search", "{}");
-        let error = tool_turn(&call, Err("the search failed: disk".to_owned()));
+        let error = tool_message(&call, Err("the search failed: disk".to_owned()));
         assert_eq!((error.content.as_str(), error.error.is_some()), ("Error: the search failed: disk.", true));
-        let empty = tool_turn(&call, Ok(Vec::new()));
+        let empty = tool_message(&call, Ok(Vec::new()));
         assert_eq!((empty.content.as_str(), empty.error), ("No passages were found.", None));
-        let two = tool_turn(&call, Ok(vec![found("Rome\nA city."), found("No title here")]));
+        let two = tool_message(&call, Ok(vec![found("Rome\nA city."), found("No title here")]));
         assert_eq!(two.content, "[1] Rome\nA city.\n\n[2] No title here");
         assert_eq!((two.observations.len(), two.observations[0].score), (2, 1.5));
     }

@@ -13,15 +13,15 @@ fn a_search_and_an_answer_are_recorded_turn_by_turn() {
     assert_eq!((got.prediction.as_str(), got.finish_reason.as_str()), ("Rome", "answered"));
     assert_eq!((got.policy.as_str(), got.protocol.as_str()), ("endpoint", "tool_call"));
     assert_eq!(got.model.as_deref(), Some("scripted-2026"), "as reported, not as asked for");
-    assert_eq!((got.rounds, got.tool_calls), (2, 1));
+    assert_eq!((got.turns, got.tool_calls), (2, 1));
     assert_eq!((got.prompt_tokens, got.completion_tokens), (200, 20));
     assert_eq!((got.last_prompt_tokens, got.last_completion_tokens), (100, 10));
-    let tool = &got.turns[3];
+    let tool = &got.messages[3];
     assert_eq!(tool.tool_call_id.as_deref(), Some("call_0"));
     assert_eq!((tool.observations[0].chunk_id.as_str(), tool.observations[0].document_id.as_str()), ("it#0", "it"));
     assert!(tool.observations[0].score > tool.observations[1].score && tool.observations[1].score > 0.0);
     assert!(tool.content.starts_with("[1] Italy\nItaly is a country in Europe. Its capital is Rome.\n\n[2] France\n"));
-    assert_eq!(got.turns[4].finish_reason.as_deref(), Some("stop"));
+    assert_eq!(got.messages[4].finish_reason.as_deref(), Some("stop"));
     assert_eq!((got.question_type.as_deref(), got.metadata.as_deref()), (Some("bridge"), Some("{\"level\":\"easy\"}")));
 }
 
@@ -62,11 +62,12 @@ fn parallel_calls_are_answered_in_their_order() {
     let script = vec![search(&["Tiber river", "capital France", "nonsenseword"]), answer("Rome")];
     let got = Bench::new(&[("Q", script)]).one("Q");
     assert_eq!(authors(&got), ["system", "user", "assistant", "tool", "tool", "tool", "assistant"]);
-    let ids: Vec<_> = got.turns[3..6].iter().map(|turn| turn.tool_call_id.as_deref().unwrap_or_default()).collect();
+    let ids: Vec<_> =
+        got.messages[3..6].iter().map(|message| message.tool_call_id.as_deref().unwrap_or_default()).collect();
     assert_eq!(ids, ["call_0", "call_1", "call_2"]);
-    assert_eq!(got.turns[3].observations[0].document_id, "tiber");
-    assert_eq!(got.turns[4].observations[0].document_id, "fr");
-    assert_eq!((got.turns[5].content.as_str(), &got.turns[5].error), ("No passages were found.", &None));
+    assert_eq!(got.messages[3].observations[0].document_id, "tiber");
+    assert_eq!(got.messages[4].observations[0].document_id, "fr");
+    assert_eq!((got.messages[5].content.as_str(), &got.messages[5].error), ("No passages were found.", &None));
     assert_eq!(got.tool_calls, 3);
 }
 
@@ -80,19 +81,19 @@ fn mistakes_in_calls_are_told_as_errors_and_may_be_mended() {
         answer("Rome"),
     ];
     let got = Bench::new(&[("Q", script)]).one("Q");
-    let told: Vec<_> = got.turns.iter().filter_map(|turn| turn.error.clone()).collect();
+    let told: Vec<_> = got.messages.iter().filter_map(|message| message.error.clone()).collect();
     assert_eq!(told.len(), 3);
     assert!(told[0].contains("no tool `lookup`") && told[1].contains("not valid JSON") && told[2].contains("`query`"));
-    let shown: Vec<_> = got.turns.iter().filter(|turn| turn.error.is_some()).collect();
-    assert!(shown.iter().all(|turn| turn.content.starts_with("Error: ") && turn.observations.is_empty()));
-    assert_eq!((got.prediction.as_str(), got.tool_calls, got.rounds), ("Rome", 4, 5));
+    let shown: Vec<_> = got.messages.iter().filter(|message| message.error.is_some()).collect();
+    assert!(shown.iter().all(|message| message.content.starts_with("Error: ") && message.observations.is_empty()));
+    assert_eq!((got.prediction.as_str(), got.tool_calls, got.turns), ("Rome", 4, 5));
 }
 
 #[test]
 fn turns_end_at_their_limit_with_a_request_to_answer() {
     let bench = Bench::new(&[("Q", vec![search(&["Italy"])])]).with(json!({"max_turns": 3}));
     let got = bench.one("Q");
-    assert_eq!((got.finish_reason.as_str(), got.rounds, got.prediction.as_str()), ("max_turns", 3, ""));
+    assert_eq!((got.finish_reason.as_str(), got.turns, got.prediction.as_str()), ("max_turns", 3, ""));
     let requests = bench.server.requests("Q");
     let offered: Vec<_> = requests.iter().map(|request| request.body["tools"].is_array()).collect();
     assert_eq!(offered, [true, true, false]);
@@ -102,7 +103,7 @@ fn turns_end_at_their_limit_with_a_request_to_answer() {
 
     let unasked = Bench::new(&[("Q", vec![search(&["Italy"])])]).with(json!({"max_turns": 3, "ask_for_answer": false}));
     let got = unasked.one("Q");
-    assert_eq!((got.finish_reason.as_str(), got.rounds), ("max_turns", 3));
+    assert_eq!((got.finish_reason.as_str(), got.turns), ("max_turns", 3));
     assert!(unasked.server.requests("Q").iter().all(|request| request.body["tools"].is_array()));
 }
 
@@ -111,16 +112,16 @@ fn searches_end_at_their_limit_in_code() {
     let script = vec![search(&["Italy", "France"]), search(&["Tiber", "Rome"]), answer("Rome")];
     let bench = Bench::new(&[("Q", script)]).with(json!({"max_searches": 3}));
     let got = bench.one("Q");
-    let errors: Vec<_> = got.turns.iter().map(|turn| turn.error.is_some()).collect();
+    let errors: Vec<_> = got.messages.iter().map(|message| message.error.is_some()).collect();
     assert_eq!(errors, [false, false, false, false, false, false, false, true, false, false]);
-    assert!(got.turns[7].content.contains("all 3 searches are used up"));
+    assert!(got.messages[7].content.contains("all 3 searches are used up"));
     assert_eq!((got.finish_reason.as_str(), got.prediction.as_str()), ("answered", "Rome"));
-    assert!(got.turns[0].content.contains("at most 3 times"));
+    assert!(got.messages[0].content.contains("at most 3 times"));
     assert!(!bench.server.requests("Q")[2].body["tools"].is_array(), "the last call is made without tools");
 
     let stubborn = Bench::new(&[("Q", vec![search(&["Italy"])])]).with(json!({"max_searches": 1}));
     let got = stubborn.one("Q");
-    assert_eq!((got.finish_reason.as_str(), got.rounds), ("max_searches", 3));
+    assert_eq!((got.finish_reason.as_str(), got.turns), ("max_searches", 3));
 }
 
 #[test]
@@ -135,10 +136,10 @@ fn only_the_models_last_words_are_searched_for_an_answer() {
     ]);
     let outcome = bench.run_with(&["trap", "early"], Some(bm25(&bench.harness, &corpus)));
     let rows = outcome.read::<Trajectory>("trajectories");
-    assert!(rows[0].turns[3].content.contains("Berlin"), "the trap was shown");
+    assert!(rows[0].messages[3].content.contains("Berlin"), "the trap was shown");
     for row in rows {
         assert_eq!((row.prediction.as_str(), row.finish_reason.as_str()), ("", "no_answer"), "{}", row.question);
-        assert_eq!(row.answer, row.turns.last().expect("turns").content);
+        assert_eq!(row.answer, row.messages.last().expect("messages").content);
     }
 }
 
@@ -153,8 +154,11 @@ fn reasoning_missing_usage_and_cut_answers_are_kept_as_they_are() {
         ("cut", vec![Step::Body(cut)]),
     ]);
     let rows = bench.run(&["thinking", "uncounted", "cut"]).read::<Trajectory>("trajectories");
-    assert_eq!(rows[0].turns[2].reasoning.as_deref(), Some("Italy, so Rome."));
-    assert_eq!((rows[1].turns[2].prompt_tokens, rows[1].prompt_tokens, rows[1].prediction.as_str()), (None, 0, "Rome"));
+    assert_eq!(rows[0].messages[2].reasoning.as_deref(), Some("Italy, so Rome."));
+    assert_eq!(
+        (rows[1].messages[2].prompt_tokens, rows[1].prompt_tokens, rows[1].prediction.as_str()),
+        (None, 0, "Rome")
+    );
     assert_eq!((rows[2].finish_reason.as_str(), rows[2].model.as_deref()), ("length", None));
 }
 
@@ -172,7 +176,7 @@ fn without_indexes_there_is_no_tool() {
     let outcome = bench.run_with(&["Q", "hopeful"], None);
     let rows = outcome.read::<Trajectory>("trajectories");
     assert!(bench.server.requests("Q").iter().all(|request| request.body.get("tools").is_none()));
-    assert_eq!((rows[0].tools.as_str(), rows[0].rounds, rows[0].prediction.as_str()), ("[]", 1, "Rome"));
-    assert!(!rows[0].turns[0].content.contains("search"));
-    assert!(rows[1].turns[3].error.as_deref().is_some_and(|error| error.contains("no tools are available")));
+    assert_eq!((rows[0].tools.as_str(), rows[0].turns, rows[0].prediction.as_str()), ("[]", 1, "Rome"));
+    assert!(!rows[0].messages[0].content.contains("search"));
+    assert!(rows[1].messages[3].error.as_deref().is_some_and(|error| error.contains("no tools are available")));
 }

@@ -120,18 +120,18 @@ fn share_answered(name: &str, questions: &[Question], chunks: &[Chunk], rows: &[
     }
     let mean =
         |count: fn(&Trajectory) -> i32| rows.iter().map(|r| f64::from(count(r))).sum::<f64>() / rows.len() as f64;
-    let (rounds, calls) = (mean(|row| row.rounds), mean(|row| row.tool_calls));
+    let (turns, calls) = (mean(|row| row.turns), mean(|row| row.tool_calls));
     println!(
-        "{name}: answered {answered} of {possible} possible of {}, rounds {rounds:.2}, calls {calls:.2}",
+        "{name}: answered {answered} of {possible} possible of {}, turns {turns:.2}, calls {calls:.2}",
         rows.len()
     );
     f64::from(answered) / f64::from(possible)
 }
 
 fn was_shown(row: &Trajectory, piece: &Evidence) -> bool {
-    row.turns.iter().filter(|turn| turn.author == "tool").any(|turn| {
-        let by_title = turn.observations.iter().any(|seen| seen.title == piece.title);
-        by_title || piece.fact.as_ref().is_some_and(|fact| turn.content.contains(fact))
+    row.messages.iter().filter(|message| message.role == "tool").any(|message| {
+        let by_title = message.observations.iter().any(|seen| seen.title == piece.title);
+        by_title || piece.fact.as_ref().is_some_and(|fact| message.content.contains(fact))
     })
 }
 
@@ -140,15 +140,15 @@ fn queries_that_tell(rows: &[Trajectory]) -> Vec<String> {
     let mut telling = Vec::new();
     for row in rows {
         let mut read = normalize_answer(&row.question);
-        for turn in &row.turns {
-            for call in &turn.tool_calls {
+        for message in &row.messages {
+            for call in &message.tool_calls {
                 let query = normalize_answer(&call.arguments);
                 let answers = row.golden_answers.iter().map(|answer| normalize_answer(answer));
                 let told = |answer: &String| contains_words(&query, answer) && !contains_words(&read, answer);
                 telling.extend(answers.filter(told).map(|answer| format!("{}: {answer}: {}", row.id, call.arguments)));
             }
-            if turn.author == "tool" {
-                read = format!("{read}\n{}", normalize_answer(&turn.content));
+            if message.role == "tool" {
+                read = format!("{read}\n{}", normalize_answer(&message.content));
             }
         }
     }
@@ -176,7 +176,7 @@ fn two_wiki_is_mostly_answered_from_its_corpus() {
     let got = roll(&by_fact, &chunks, json!({"policy": {"evidence": {"parallel": true}}}));
     assert_eq!(queries_that_tell(&got), Vec::<String>::new());
     assert!(share_answered("2wiki by fact, parallel", &by_fact, &chunks, &got) > 0.9);
-    assert!(got.iter().any(|row| row.turns.iter().any(|turn| turn.tool_calls.len() > 1)));
+    assert!(got.iter().any(|row| row.messages.iter().any(|message| message.tool_calls.len() > 1)));
 }
 
 #[test]

@@ -36,13 +36,13 @@ fn a_model_searches_and_answers_the_same_however_many_rows_are_in_flight() {
     let searched = rows.iter().filter(|row| row.tool_calls > 0).count();
     assert!(answered >= 6 && (2..=10).contains(&searched), "{answered} answered, {searched} searched");
     let row = rows.iter().find(|row| row.tool_calls > 0 && row.finish_reason == "answered").expect("one search");
-    let authors: Vec<_> = row.turns.iter().map(|turn| turn.author.as_str()).collect();
+    let authors: Vec<_> = row.messages.iter().map(|message| message.role.as_str()).collect();
     assert_eq!(authors[..4], ["system", "user", "assistant", "tool"]);
     assert_eq!(authors.last(), Some(&"assistant"));
-    let asked = &row.turns[2];
+    let asked = &row.messages[2];
     assert_eq!((asked.content.as_str(), asked.finish_reason.as_deref()), ("I search.", Some("tool_calls")));
     assert_eq!(asked.tool_calls[0].arguments, "{\"query\": \"capital of Italy\"}");
-    assert_eq!(row.turns[3].observations[0].document_id, "it");
+    assert_eq!(row.messages[3].observations[0].document_id, "it");
     assert_eq!((row.prediction.as_str(), row.policy.as_str()), ("Rome", "model"));
     assert_eq!(asked.completion_tokens, Some(2), "the search and the end of the turn");
     assert!(outcome.usage.completion_tokens >= 24 && outcome.usage.prompt_tokens > 12 * 500);
@@ -57,7 +57,7 @@ fn greedy_rollouts_of_one_question_are_alike() {
         json!({"policy": {"model": {"temperature": 0}}, "samples": 2, "max_turns": 3, "system_prompt": "Search."}),
     );
     let rows = rows.read::<Trajectory>("trajectories");
-    assert!(rows.iter().all(|row| row.turns == rows[0].turns));
+    assert!(rows.iter().all(|row| row.messages == rows[0].messages));
 }
 
 #[test]

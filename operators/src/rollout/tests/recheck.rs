@@ -75,21 +75,21 @@ fn what_was_not_changed_is_derived_alike() {
 #[test]
 fn every_forged_part_is_named() {
     let recorded = Recorded::new(true);
-    let swapped = recorded.changed("parallel", |row| row.turns.swap(3, 4));
+    let swapped = recorded.changed("parallel", |row| row.messages.swap(3, 4));
     assert_eq!(swapped.len(), 2, "both responses answer another call: {swapped:?}");
     assert!(swapped[0].starts_with("turn 3, chunks of the tool response to `Tiber river`: "), "{swapped:?}");
-    let dropped = recorded.changed("parallel", |row| drop(row.turns.remove(5)));
+    let dropped = recorded.changed("parallel", |row| drop(row.messages.remove(5)));
     assert!(dropped.len() == 1 && dropped[0].starts_with("turn 5, answer to the call `search`: none"), "{dropped:?}");
     let added = recorded.changed("from memory", |row| {
-        let mut turn = row.turns[0].clone();
-        "tool".clone_into(&mut turn.author);
-        row.turns.push(turn);
+        let mut message = row.messages[0].clone();
+        "tool".clone_into(&mut message.role);
+        row.messages.push(message);
     });
     assert!(added.iter().any(|line| line.contains("no call asks for it")), "{added:?}");
-    let forgiven = recorded.changed("mistakes", |row| row.turns[3].error = None);
+    let forgiven = recorded.changed("mistakes", |row| row.messages[3].error = None);
     assert!(forgiven.len() == 1 && forgiven[0].starts_with("turn 3, error of the tool response: none"), "{forgiven:?}");
     let query = recorded.changed("mistakes", |row| {
-        row.turns.iter_mut().flat_map(|turn| &mut turn.tool_calls).for_each(|call| {
+        row.messages.iter_mut().flat_map(|message| &mut message.tool_calls).for_each(|call| {
             call.arguments = call.arguments.replace("Italy", "France");
         });
     });

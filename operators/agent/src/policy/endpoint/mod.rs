@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use searchmill_engine::operator::{
     Attempt, Call, CallFailure, Context, FailureKind, OperatorError, Prices, Redactor, RowFailure, Usage,
 };
-use searchmill_schemas::{Question, Turn};
+use searchmill_schemas::{Message, Question};
 use serde::{Deserialize, Serialize};
 
 use self::exchange::Exchange;
@@ -62,8 +62,8 @@ struct Caller<'a> {
 }
 
 impl Actor for Caller<'_> {
-    fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let asked = self.conversation.next(turns, offer);
+    fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let asked = self.conversation.next(messages, offer);
         let asking = Asking { exchange: &self.endpoint.exchange, asked, context: self.context };
         async move { asking.context.call(&asking).await }.boxed()
     }
@@ -115,8 +115,8 @@ struct Kept {
 
 impl Kept {
     fn reply(&self, redactor: &Redactor) -> Result<Reply, String> {
-        let mut turn = self.heard.turn()?;
-        response::clean_turn(&mut turn, redactor);
-        Ok(Reply { turn, model: self.heard.model(), calls: self.calls })
+        let mut message = self.heard.message()?;
+        response::clean_message(&mut message, redactor);
+        Ok(Reply { message, model: self.heard.model(), calls: self.calls })
     }
 }

@@ -1,7 +1,7 @@
-//! Request bodies. What never changes is serialised once a node, and each turn once a conversation.
+//! Request bodies. What never changes is serialised once a node, and each message once a conversation.
 
 use bytes::Bytes;
-use searchmill_schemas::{ToolCall, Turn};
+use searchmill_schemas::{Message, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -55,15 +55,15 @@ impl<'a> Conversation<'a> {
         Self { frame, seed, messages: Vec::with_capacity(4096), taken: 0 }
     }
 
-    /// The next request. `turns` are all turns so far; those of earlier calls are not looked at again.
-    pub(super) fn next(&mut self, turns: &[Turn], offer: Offer) -> Asked {
-        for turn in turns.iter().skip(self.taken) {
+    /// The next request. `messages` are all messages so far; those of earlier calls are not looked at again.
+    pub(super) fn next(&mut self, messages: &[Message], offer: Offer) -> Asked {
+        for message in messages.iter().skip(self.taken) {
             if !self.messages.is_empty() {
                 self.messages.push(b',');
             }
-            self.messages.extend(message(turn, self.frame.resend_reasoning));
+            self.messages.extend(wire_message(message, self.frame.resend_reasoning));
         }
-        self.taken = turns.len();
+        self.taken = messages.len();
         let identity = self.body("", offer);
         let transport = self.frame.transport;
         let body = if transport.is_empty() { identity.clone() } else { self.body(transport, offer) };
@@ -90,9 +90,9 @@ pub(super) struct Asked {
     pub(super) identity: Bytes,
 }
 
-/// A turn in the API's form.
+/// A message in the API's form.
 #[derive(Serialize)]
-struct Message<'a> {
+struct WireMessage<'a> {
     role: &'a str,
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,14 +116,14 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
-fn message(turn: &Turn, resend_reasoning: bool) -> Vec<u8> {
-    let silent = turn.content.is_empty() && !turn.tool_calls.is_empty();
-    let message = Message {
-        role: &turn.author,
-        content: (!silent).then_some(turn.content.as_str()),
-        reasoning_content: turn.reasoning.as_deref().filter(|_| resend_reasoning),
-        tool_calls: turn.tool_calls.iter().map(call).collect(),
-        tool_call_id: turn.tool_call_id.as_deref(),
+fn wire_message(message: &Message, resend_reasoning: bool) -> Vec<u8> {
+    let silent = message.content.is_empty() && !message.tool_calls.is_empty();
+    let message = WireMessage {
+        role: &message.role,
+        content: (!silent).then_some(message.content.as_str()),
+        reasoning_content: message.reasoning.as_deref().filter(|_| resend_reasoning),
+        tool_calls: message.tool_calls.iter().map(call).collect(),
+        tool_call_id: message.tool_call_id.as_deref(),
     };
     serde_json::to_vec(&message).unwrap_or_default()
 }
@@ -134,7 +134,7 @@ fn call(call: &ToolCall) -> Call<'_> {
 
 #[cfg(test)]
 mod tests {
-    use searchmill_schemas::Author;
+    use searchmill_schemas::Role;
 
     use super::*;
 
@@ -142,12 +142,12 @@ mod tests {
         serde_json::from_value(value).expect("params")
     }
 
-    fn asked() -> Turn {
+    fn asked() -> Message {
         let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: "{\"query\":\"a \\\"b\\\"\"}".into() };
-        let mut turn = Turn::text(Author::Assistant, "");
-        turn.reasoning = Some("hm".into());
-        turn.tool_calls.push(call);
-        turn
+        let mut message = Message::text(Role::Assistant, "");
+        message.reasoning = Some("hm".into());
+        message.tool_calls.push(call);
+        message
     }
 
     fn parse(body: &Bytes) -> Value {
@@ -160,13 +160,13 @@ mod tests {
             "extra": {"top_k": 20, "chat_template_kwargs": {"enable_thinking": false}}}));
         let frame = RequestFrame::new(&params, "[{\"type\":\"function\"}]");
         let mut conversation = Conversation::new(&frame, 2);
-        let mut turns = vec![Turn::text(Author::System, "S"), Turn::text(Author::User, "line\n\"Q\" é")];
-        let first = parse(&conversation.next(&turns, Offer::Tools).body);
+        let mut messages = vec![Message::text(Role::System, "S"), Message::text(Role::User, "line\n\"Q\" é")];
+        let first = parse(&conversation.next(&messages, Offer::Tools).body);
         assert_eq!(first["messages"].as_array().map(Vec::len), Some(2));
-        let mut tool = Turn::text(Author::Tool, "[1] T");
+        let mut tool = Message::text(Role::Tool, "[1] T");
         tool.tool_call_id = Some("c1".into());
-        turns.extend([asked(), tool]);
-        let second = parse(&conversation.next(&turns, Offer::Nothing).body);
+        messages.extend([asked(), tool]);
+        let second = parse(&conversation.next(&messages, Offer::Nothing).body);
         let wanted = json!({"model": "m", "temperature": 0.7, "top_p": 0.9, "max_tokens": 4096, "seed": 42, "top_k": 20,
             "chat_template_kwargs": {"enable_thinking": false},
             "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "line\n\"Q\" é"},

@@ -1,10 +1,10 @@
-//! Answers of the chat-completions API, and the model turn made of them. Lenient where servers differ: content as text
+//! Answers of the chat-completions API, and the message made of them. Lenient where servers differ: content as text
 //! or parts, reasoning under two names, arguments as text or object, usage or ids missing.
 
 use std::borrow::Cow;
 
 use searchmill_engine::operator::{Redactor, Usage};
-use searchmill_schemas::{Author, ToolCall, Turn};
+use searchmill_schemas::{Message, Role, ToolCall};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -25,16 +25,16 @@ pub(super) struct Completion {
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Choice {
-    /// Whole answers: a [`Message`].
+    /// Whole answers: a [`WireMessage`].
     pub(super) message: Option<Value>,
     /// Streamed pieces.
-    pub(super) delta: Option<Message>,
+    pub(super) delta: Option<WireMessage>,
     #[serde(default, deserialize_with = "words")]
     pub(super) finish_reason: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Message {
+pub(super) struct WireMessage {
     pub(super) content: Option<Value>,
     pub(super) refusal: Option<String>,
     pub(super) reasoning_content: Option<String>,
@@ -114,7 +114,7 @@ impl Heard {
         finish_reason: Option<String>,
     ) -> Result<Self, String> {
         let heard = Self { model, message, usage: usage.unwrap_or_default(), finish_reason };
-        heard.turn().map(|_| heard)
+        heard.message().map(|_| heard)
     }
 
     /// The model's name, as the endpoint reports it.
@@ -122,21 +122,21 @@ impl Heard {
         self.model.clone()
     }
 
-    /// The model turn.
+    /// The model's message.
     ///
     /// # Errors
     /// In words, when there is no message in it.
-    pub(super) fn turn(&self) -> Result<Turn, String> {
-        let message = Message::deserialize(&self.message);
-        let message = message.map_err(|error| format!("the response is not a chat completion: {error}"))?;
-        let content = message.content.as_ref().map(text).filter(|text| !text.is_empty()).or(message.refusal);
-        let mut turn = Turn::text(Author::Assistant, content.unwrap_or_default());
-        turn.reasoning = message.reasoning_content.or(message.reasoning).filter(|text| !text.is_empty());
-        turn.tool_calls = message.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
-        turn.prompt_tokens = self.usage.prompt_tokens;
-        turn.completion_tokens = self.usage.completion_tokens;
-        turn.finish_reason.clone_from(&self.finish_reason);
-        Ok(turn)
+    pub(super) fn message(&self) -> Result<Message, String> {
+        let said = WireMessage::deserialize(&self.message);
+        let said = said.map_err(|error| format!("the response is not a chat completion: {error}"))?;
+        let content = said.content.as_ref().map(text).filter(|text| !text.is_empty()).or(said.refusal);
+        let mut message = Message::text(Role::Assistant, content.unwrap_or_default());
+        message.reasoning = said.reasoning_content.or(said.reasoning).filter(|text| !text.is_empty());
+        message.tool_calls = said.tool_calls.unwrap_or_default().into_iter().enumerate().map(tool_call).collect();
+        message.prompt_tokens = self.usage.prompt_tokens;
+        message.completion_tokens = self.usage.completion_tokens;
+        message.finish_reason.clone_from(&self.finish_reason);
+        Ok(message)
     }
 
     /// What it cost, attempts aside.
@@ -182,13 +182,15 @@ fn clean(value: &mut Value, redactor: &Redactor) {
     }
 }
 
-/// Strikes secrets out of the texts of a turn: put together from an answer, they may hold what its parts did not.
-pub(super) fn clean_turn(turn: &mut Turn, redactor: &Redactor) {
+/// Strikes secrets out of the texts of a message: put together from an answer, they may hold what its parts did not.
+pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     if !redactor.is_empty() {
-        redactor
-            .clean_all(std::iter::once(&mut turn.content).chain(&mut turn.reasoning).chain(&mut turn.finish_reason));
-        redactor
-            .clean_all(turn.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]));
+        redactor.clean_all(
+            std::iter::once(&mut message.content).chain(&mut message.reasoning).chain(&mut message.finish_reason),
+        );
+        redactor.clean_all(
+            message.tool_calls.iter_mut().flat_map(|call| [&mut call.id, &mut call.name, &mut call.arguments]),
+        );
     }
 }
 
@@ -247,25 +249,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn turn(message: Value) -> Turn {
+    fn said(message: Value) -> Message {
         let body = json!({"model": "m-1", "choices": [{"message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
-        let heard = read(body.to_string().as_bytes()).expect("a turn");
+        let heard = read(body.to_string().as_bytes()).expect("a message");
         assert_eq!(heard.model().as_deref(), Some("m-1"));
         let kept = serde_json::to_vec(&heard).expect("JSON");
         let again: Heard = serde_json::from_slice(&kept).expect("what was kept");
-        assert_eq!(again.turn(), heard.turn());
-        heard.turn().expect("a turn")
+        assert_eq!(again.message(), heard.message());
+        heard.message().expect("a message")
     }
 
     #[test]
     fn content_reasoning_and_calls_are_taken_in_every_form() {
-        let parts = turn(json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}));
+        let parts = said(json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}));
         assert_eq!((parts.content.as_str(), parts.prompt_tokens, parts.completion_tokens), ("ab", Some(7), Some(3)));
-        assert_eq!(turn(json!({"content": "x", "reasoning": "r"})).reasoning.as_deref(), Some("r"));
-        assert_eq!(turn(json!({"content": "x", "reasoning_content": "r"})).reasoning.as_deref(), Some("r"));
-        assert_eq!(turn(json!({"content": null, "refusal": "no"})).content, "no");
-        let called = turn(json!({"content": null, "tool_calls": [
+        assert_eq!(said(json!({"content": "x", "reasoning": "r"})).reasoning.as_deref(), Some("r"));
+        assert_eq!(said(json!({"content": "x", "reasoning_content": "r"})).reasoning.as_deref(), Some("r"));
+        assert_eq!(said(json!({"content": null, "refusal": "no"})).content, "no");
+        let called = said(json!({"content": null, "tool_calls": [
             {"id": "a", "function": {"name": "search", "arguments": "{\"query\":\"q\"}"}},
             {"function": {"name": "search", "arguments": {"query": "p"}}}]}));
         let shown: Vec<_> = called.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
@@ -290,7 +292,7 @@ mod tests {
             let heard = heard(usage.clone());
             assert_eq!((heard.usage().prompt_tokens, heard.usage().completion_tokens), wanted, "{usage}");
             assert_eq!(
-                (heard.model().as_deref(), heard.turn().expect("a turn").tool_calls[0].id.as_str()),
+                (heard.model().as_deref(), heard.message().expect("a message").tool_calls[0].id.as_str()),
                 (Some("3"), "7")
             );
         }
@@ -304,16 +306,16 @@ mod tests {
         let message = json!({"content": [{"text": "by sk-live"}, {"text": "-5f3a."}], "tool_calls": [{"function": {
             "name": "search", "arguments": {"sk-live-5f3a": {"sk-live-5f3a": ["sk-live-5f3a"]}, "pin": 20_260_101}}}]});
         let body = json!({"choices": [{"message": message}]});
-        let mut heard = read(body.to_string().as_bytes()).expect("a turn");
+        let mut heard = read(body.to_string().as_bytes()).expect("a message");
         heard.clean(&redactor);
         let kept = serde_json::to_string(&heard).expect("JSON");
         assert!(!kept.contains("5f3a") && !kept.contains("20260101"), "{kept}");
-        let mut turn = heard.turn().expect("a turn");
-        assert_eq!(turn.content, "by [secret KEY].");
-        assert!(turn.tool_calls[0].arguments.contains("{\"[secret KEY]\":[\"[secret KEY]\"]}"), "{turn:?}");
-        turn.tool_calls[0].arguments = "{\"sk-live-5f3a\":1}".to_owned();
-        clean_turn(&mut turn, &redactor);
-        assert_eq!(turn.tool_calls[0].arguments, "{\"[secret KEY]\":1}");
+        let mut message = heard.message().expect("a message");
+        assert_eq!(message.content, "by [secret KEY].");
+        assert!(message.tool_calls[0].arguments.contains("{\"[secret KEY]\":[\"[secret KEY]\"]}"), "{message:?}");
+        message.tool_calls[0].arguments = "{\"sk-live-5f3a\":1}".to_owned();
+        clean_message(&mut message, &redactor);
+        assert_eq!(message.tool_calls[0].arguments, "{\"[secret KEY]\":1}");
     }
 
     #[test]

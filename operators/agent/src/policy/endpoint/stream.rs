@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::response::{Completion, Heard, MOST_BYTES, Message, TokenUsage, WireCall, arguments, error_message, text};
+use super::response::{
+    Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, arguments, error_message, text,
+};
 
 /// Longest line of a stream.
 const MOST_LINE_BYTES: usize = 4 << 20;
@@ -70,11 +72,11 @@ impl StreamReader {
             return Err("the stream ended before the answer did".to_owned());
         }
         let calls = self.calls.into_iter().map(CallPieces::whole).collect();
-        let message = Message {
+        let message = WireMessage {
             content: Some(Value::String(self.content)),
             reasoning_content: Some(self.reasoning),
             tool_calls: Some(calls),
-            ..Message::default()
+            ..WireMessage::default()
         };
         let message = serde_json::to_value(message).map_err(|error| error.to_string())?;
         Heard::new(message, self.model, self.usage, self.finish_reason)
@@ -114,7 +116,7 @@ impl StreamReader {
         Ok(())
     }
 
-    fn delta(&mut self, delta: Message) {
+    fn delta(&mut self, delta: WireMessage) {
         self.content.push_str(&delta.content.as_ref().map(text).unwrap_or_default());
         self.content.push_str(&delta.refusal.unwrap_or_default());
         self.reasoning.push_str(&delta.reasoning_content.or(delta.reasoning).unwrap_or_default());
@@ -170,12 +172,12 @@ mod tests {
     fn a_stream_cut_anywhere_gives_the_same_message() {
         for step in [1, 2, 3, 7, 64, 4096] {
             let heard = read(EVENTS.as_bytes(), step).expect("a message");
-            let turn = heard.turn().expect("a turn");
-            assert_eq!((turn.content.as_str(), turn.reasoning.as_deref()), ("Let me löok.", Some("hm")));
-            let calls: Vec<_> = turn.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
+            let message = heard.message().expect("a message");
+            assert_eq!((message.content.as_str(), message.reasoning.as_deref()), ("Let me löok.", Some("hm")));
+            let calls: Vec<_> = message.tool_calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
             assert_eq!(calls, [("a", "{\"query\":\"x\"}"), ("b", "{}")]);
-            assert_eq!((turn.prompt_tokens, turn.completion_tokens), (Some(5), Some(9)));
-            assert_eq!((turn.finish_reason.as_deref(), heard.model().as_deref()), (Some("tool_calls"), Some("m")));
+            assert_eq!((message.prompt_tokens, message.completion_tokens), (Some(5), Some(9)));
+            assert_eq!((message.finish_reason.as_deref(), heard.model().as_deref()), (Some("tool_calls"), Some("m")));
         }
     }
 
@@ -207,7 +209,7 @@ mod tests {
         let events = b"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"s\",\"arguments\":\"{}\"}}]}}]}\n\
             data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"id\":\"b\",\"function\":{\"name\":\"s\",\"arguments\":\"{\"}}]}}]}\n\
             data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n";
-        let calls = read(events, 100).and_then(|heard| heard.turn()).expect("a message").tool_calls;
+        let calls = read(events, 100).and_then(|heard| heard.message()).expect("a message").tool_calls;
         let shown: Vec<_> = calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
         assert_eq!(shown, [("a", "{}"), ("b", "{}")]);
     }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_engine::operator::{Context, RowFailure};
-use searchmill_schemas::{Author, Question, ToolCall, Turn};
+use searchmill_schemas::{Message, Question, Role, ToolCall};
 use searchmill_text::normalize::{contains_words, normalize_answer};
 use serde_json::json;
 
@@ -62,13 +62,14 @@ struct Teacher<'a> {
 }
 
 impl Actor for Teacher<'_> {
-    fn act<'a>(&'a mut self, turns: &'a [Turn], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
-        let remark = self.take_in(turns);
+    fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+        let remark = self.take_in(messages);
         let queries = if offer == Offer::Tools { self.next_queries() } else { Vec::new() };
-        let mut turn = if queries.is_empty() { self.conclude(&remark, turns) } else { self.search(&remark, &queries) };
-        turn.prompt_tokens = Some(turns.iter().map(words).sum());
-        turn.completion_tokens = Some(words(&turn));
-        async move { Ok(Reply { turn, model: None, calls: 1 }) }.boxed()
+        let mut message =
+            if queries.is_empty() { self.conclude(&remark, messages) } else { self.search(&remark, &queries) };
+        message.prompt_tokens = Some(messages.iter().map(words).sum());
+        message.completion_tokens = Some(words(&message));
+        async move { Ok(Reply { message, model: None, calls: 1 }) }.boxed()
     }
 }
 
@@ -77,19 +78,19 @@ impl Teacher<'_> {
         Wording { chance: &mut self.chance, style: self.settings.params.wording }
     }
 
-    /// Reads the tool turns that are new; what there is to say about them.
-    fn take_in(&mut self, turns: &[Turn]) -> String {
-        let new = turns.get(self.read..).unwrap_or_default();
-        self.read = turns.len();
-        let tool_turns: Vec<&Turn> = new.iter().filter(|turn| turn.author == Author::Tool.name()).collect();
-        for turn in tool_turns.iter().filter(|turn| turn.error.is_none()) {
-            self.hidden.show(&turn.content);
+    /// Reads the tool messages that are new; what there is to say about them.
+    fn take_in(&mut self, messages: &[Message]) -> String {
+        let new = messages.get(self.read..).unwrap_or_default();
+        self.read = messages.len();
+        let results: Vec<&Message> = new.iter().filter(|message| message.role == Role::Tool.name()).collect();
+        for message in results.iter().filter(|message| message.error.is_none()) {
+            self.hidden.show(&message.content);
         }
         let mut found = Vec::new();
         for piece in self.pieces.iter_mut().filter(|piece| !piece.found) {
-            for turn in &tool_turns {
-                piece.notice(&turn.content);
-                piece.found |= sighting::shows(turn, piece.evidence, self.settings.params.matches);
+            for message in &results {
+                piece.notice(&message.content);
+                piece.found |= sighting::shows(message, piece.evidence, self.settings.params.matches);
             }
             if piece.found {
                 found.push(piece.evidence);
@@ -97,9 +98,9 @@ impl Teacher<'_> {
         }
         let open = self.pieces.iter().filter(|piece| !piece.found).count();
         let mut wording = self.wording();
-        match tool_turns.as_slice() {
+        match results.as_slice() {
             [] => String::new(),
-            turns if turns.iter().all(|turn| turn.error.is_some()) => wording.failed(),
+            new if new.iter().all(|message| message.error.is_some()) => wording.failed(),
             _ => wording.remark(&found, open),
         }
     }
@@ -143,14 +144,14 @@ impl Teacher<'_> {
         }
     }
 
-    fn search(&mut self, remark: &str, queries: &[String]) -> Turn {
+    fn search(&mut self, remark: &str, queries: &[String]) -> Message {
         let mut wording = self.wording();
         let lead = if remark.is_empty() { wording.opening(queries) } else { wording.onward(queries) };
-        let mut turn = Turn::text(Author::Assistant, joined(remark, &lead));
+        let mut message = Message::text(Role::Assistant, joined(remark, &lead));
         let name = &self.settings.tool_name;
-        turn.tool_calls = queries.iter().enumerate().map(|(i, query)| self.call(name, query, i)).collect();
-        turn.finish_reason = Some("tool_calls".to_owned());
-        turn
+        message.tool_calls = queries.iter().enumerate().map(|(i, query)| self.call(name, query, i)).collect();
+        message.finish_reason = Some("tool_calls".to_owned());
+        message
     }
 
     fn call(&self, name: &str, query: &str, place: usize) -> ToolCall {
@@ -159,25 +160,25 @@ impl Teacher<'_> {
     }
 
     /// The gold answer if all evidence was seen, else that it was not.
-    fn conclude(&mut self, remark: &str, turns: &[Turn]) -> Turn {
+    fn conclude(&mut self, remark: &str, messages: &[Message]) -> Message {
         let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
-        let gold = readable(&self.question.golden_answers, turns).filter(|_| seen);
+        let gold = readable(&self.question.golden_answers, messages).filter(|_| seen);
         let mut wording = self.wording();
         let close = match gold {
             Some(answer) => wording.answer(answer),
             None => wording.insufficient(INSUFFICIENT),
         };
-        let mut turn = Turn::text(Author::Assistant, joined(remark, &close));
-        turn.finish_reason = Some("stop".to_owned());
-        turn
+        let mut message = Message::text(Role::Assistant, joined(remark, &close));
+        message.finish_reason = Some("stop".to_owned());
+        message
     }
 }
 
 /// The golden answer that a passage shows, since a model learns to answer with what it can read; the first one where no
 /// passage shows any (yes and no, figures worked out).
-fn readable<'g>(golden: &'g [String], turns: &[Turn]) -> Option<&'g String> {
-    let results = turns.iter().filter(|turn| turn.author == Author::Tool.name() && turn.error.is_none());
-    let shown: Vec<String> = results.map(|turn| normalize_answer(&turn.content)).collect();
+fn readable<'g>(golden: &'g [String], messages: &[Message]) -> Option<&'g String> {
+    let results = messages.iter().filter(|message| message.role == Role::Tool.name() && message.error.is_none());
+    let shown: Vec<String> = results.map(|message| normalize_answer(&message.content)).collect();
     let is_shown = |answer: &&String| {
         let answer = normalize_answer(answer);
         shown.iter().any(|text| contains_words(text, &answer))
@@ -185,10 +186,10 @@ fn readable<'g>(golden: &'g [String], turns: &[Turn]) -> Option<&'g String> {
     golden.iter().find(is_shown).or(golden.first())
 }
 
-/// Words of a turn: what stands for its tokens.
-fn words(turn: &Turn) -> i64 {
+/// Words of a message: what stands for its tokens.
+fn words(message: &Message) -> i64 {
     let count = |text: &str| text.split_whitespace().count() as i64;
-    count(&turn.content) + turn.tool_calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
+    count(&message.content) + message.tool_calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
 }
 
 #[cfg(test)]
@@ -200,9 +201,9 @@ mod tests {
     #[test]
     fn the_answer_is_the_alias_that_a_passage_shows() {
         let golden = ["Testa o croce".to_owned(), "Heads I Win, Tails You Lose".to_owned()];
-        let passage = Turn::text(Author::Tool, "[1] Heads I Win, Tails You Lose\nA film of 1982.");
+        let passage = Message::text(Role::Tool, "[1] Heads I Win, Tails You Lose\nA film of 1982.");
         assert_eq!(readable(&golden, &[passage]), Some(&golden[1]));
-        assert_eq!(readable(&golden, &[Turn::text(Author::Assistant, &golden[1])]), Some(&golden[0]));
+        assert_eq!(readable(&golden, &[Message::text(Role::Assistant, &golden[1])]), Some(&golden[0]));
     }
 
     fn piece(title: &str, fact: &str) -> Evidence {
@@ -228,69 +229,70 @@ mod tests {
     }
 
     /// Answers each call with the evidence whose title stands in the query, as an index would.
-    fn play(question: &Question, sample: u32, params: EvidenceParams, shown: bool) -> Vec<Turn> {
+    fn play(question: &Question, sample: u32, params: EvidenceParams, shown: bool) -> Vec<Message> {
         let teacher = EvidenceTeacher::new(params, "search");
         let harness = searchmill_engine::operator::testing::Harness::new();
         let context = harness.context();
         let mut actor = teacher.begin(question, sample, &context);
-        let mut turns = vec![Turn::text(Author::System, "S"), Turn::text(Author::User, &question.question)];
+        let mut messages = vec![Message::text(Role::System, "S"), Message::text(Role::User, &question.question)];
         for _ in 0..12 {
-            let reply = futures::executor::block_on(actor.act(&turns, Offer::Tools)).expect("a reply");
-            let calls = reply.turn.tool_calls.clone();
-            turns.push(reply.turn);
+            let reply = futures::executor::block_on(actor.act(&messages, Offer::Tools)).expect("a reply");
+            let calls = reply.message.tool_calls.clone();
+            messages.push(reply.message);
             if calls.is_empty() {
-                return turns;
+                return messages;
             }
-            turns.extend(calls.iter().map(|call| answer(question, call, shown)));
+            messages.extend(calls.iter().map(|call| answer(question, call, shown)));
         }
-        panic!("it never answered: {turns:?}");
+        panic!("it never answered: {messages:?}");
     }
 
-    fn answer(question: &Question, call: &ToolCall, shown: bool) -> Turn {
-        let mut turn = Turn::text(Author::Tool, "No passages were found.");
-        turn.tool_call_id = Some(call.id.clone());
+    fn answer(question: &Question, call: &ToolCall, shown: bool) -> Message {
+        let mut message = Message::text(Role::Tool, "No passages were found.");
+        message.tool_call_id = Some(call.id.clone());
         for piece in question.evidence.iter().filter(|_| shown) {
             let (title, fact) = (piece.title.clone().unwrap_or_default(), piece.fact.clone().unwrap_or_default());
             if call.arguments.contains(&title) {
-                turn.content = format!("[1] {title}\n{fact} More.");
+                message.content = format!("[1] {title}\n{fact} More.");
                 let observation = Observation {
                     chunk_id: "d#0".into(),
                     document_id: "d".into(),
                     title: piece.title.clone(),
                     score: 1.0,
                 };
-                turn.observations.push(observation);
+                message.observations.push(observation);
             }
         }
-        turn
+        message
     }
 
     #[test]
     fn it_follows_the_hops_and_answers_from_what_it_saw() {
-        let turns = play(&two_hops(), 0, EvidenceParams::default(), true);
-        let queries: Vec<_> = turns.iter().flat_map(|t| &t.tool_calls).map(|call| call.arguments.clone()).collect();
+        let messages = play(&two_hops(), 0, EvidenceParams::default(), true);
+        let queries: Vec<_> = messages.iter().flat_map(|t| &t.tool_calls).map(|call| call.arguments.clone()).collect();
         assert!(queries[0].contains("Polish-Russian War"), "the hop named in the question first: {queries:?}");
         assert!(queries.iter().any(|query| query.contains("Xawery Żuławski")), "{queries:?}");
-        let last = turns.last().expect("turns");
+        let last = messages.last().expect("messages");
         assert!(last.content.ends_with("<answer>Małgorzata Braunek</answer>"), "{}", last.content);
         assert_eq!(last.completion_tokens, Some(words(last)));
     }
 
     #[test]
     fn it_claims_nothing_that_was_not_shown() {
-        let turns = play(&two_hops(), 0, EvidenceParams { attempts: 2, ..EvidenceParams::default() }, false);
-        assert!(turns.last().expect("turns").content.ends_with("<answer>Insufficient Information</answer>"));
-        let searches: usize = turns.iter().map(|turn| turn.tool_calls.len()).sum();
+        let messages = play(&two_hops(), 0, EvidenceParams { attempts: 2, ..EvidenceParams::default() }, false);
+        assert!(messages.last().expect("messages").content.ends_with("<answer>Insufficient Information</answer>"));
+        let searches: usize = messages.iter().map(|message| message.tool_calls.len()).sum();
         assert_eq!(searches, 4, "two attempts for each of two pieces");
-        let said: String = turns.iter().filter(|turn| turn.is_model()).map(|turn| turn.content.clone()).collect();
+        let said: String =
+            messages.iter().filter(|message| message.is_model()).map(|message| message.content.clone()).collect();
         assert!(!said.contains("Braunek"), "{said}");
     }
 
     #[test]
     fn a_question_without_evidence_is_searched_twice() {
-        let turns = play(&question(Vec::new()), 0, EvidenceParams::default(), true);
-        assert_eq!(turns.iter().map(|turn| turn.tool_calls.len()).sum::<usize>(), 2);
-        assert!(turns.last().expect("turns").content.ends_with("<answer>Insufficient Information</answer>"));
+        let messages = play(&question(Vec::new()), 0, EvidenceParams::default(), true);
+        assert_eq!(messages.iter().map(|message| message.tool_calls.len()).sum::<usize>(), 2);
+        assert!(messages.last().expect("messages").content.ends_with("<answer>Insufficient Information</answer>"));
     }
 
     #[test]
@@ -307,16 +309,22 @@ mod tests {
         let params = EvidenceParams { wording: super::super::EvidenceWording::Plain, ..EvidenceParams::default() };
         let mut one = question(vec![piece("Polish-Russian War", "It was directed by Xawery Żuławski.")]);
         one.golden_answers = vec!["Xawery Żuławski".to_owned()];
-        let turns = play(&one, 0, params.clone(), true);
-        let said: Vec<&str> =
-            turns.iter().filter(|turn| turn.author == "assistant").map(|turn| turn.content.as_str()).collect();
+        let messages = play(&one, 0, params.clone(), true);
+        let said: Vec<&str> = messages
+            .iter()
+            .filter(|message| message.role == "assistant")
+            .map(|message| message.content.as_str())
+            .collect();
         let wanted = [
             "Let me search for \"mother director Polish-Russian War\".",
             "It was directed by Xawery Żuławski. <answer>Xawery Żuławski</answer>",
         ];
         assert_eq!(said, wanted);
-        let turns = play(&two_hops(), 0, params, false);
-        assert_eq!(turns.last().map(|turn| turn.content.as_str()), Some("<answer>Insufficient Information</answer>"));
+        let messages = play(&two_hops(), 0, params, false);
+        assert_eq!(
+            messages.last().map(|message| message.content.as_str()),
+            Some("<answer>Insufficient Information</answer>")
+        );
     }
 
     #[test]
@@ -326,7 +334,7 @@ mod tests {
         let widest = |question: &Question, parallel| {
             let params = EvidenceParams { parallel, ..EvidenceParams::default() };
             let played = (0..8).flat_map(|sample| play(question, sample, params.clone(), true));
-            played.map(|turn| turn.tool_calls.len()).max()
+            played.map(|message| message.tool_calls.len()).max()
         };
         assert_eq!((widest(&both_named, false), widest(&both_named, true)), (Some(1), Some(2)));
         assert_eq!(widest(&two_hops(), true), Some(1), "the second hop is learnt from the first");

@@ -1,42 +1,42 @@
-//! Was a piece of evidence shown in a tool turn?
+//! Was a piece of evidence shown in a tool's message?
 
-use searchmill_schemas::{Author, Evidence, Turn};
+use searchmill_schemas::{Evidence, Message, Role};
 
 use super::super::EvidenceMatch;
 
 /// A shorter sentence ("Teen Titans Go!") may stand anywhere, so it counts only where its document is shown too.
 const TELLING_WORDS: usize = 5;
 
-/// Does that turn show it? Only tool turns show anything.
-pub(super) fn shows(turn: &Turn, evidence: &Evidence, matches: EvidenceMatch) -> bool {
-    if turn.author != Author::Tool.name() || turn.observations.is_empty() {
+/// Does that message show it? Only a tool's messages show anything.
+pub(super) fn shows(message: &Message, evidence: &Evidence, matches: EvidenceMatch) -> bool {
+    if message.role != Role::Tool.name() || message.observations.is_empty() {
         return false;
     }
     let has_document = evidence.document_id.is_some() || evidence.title.is_some();
     match (&evidence.fact, matches) {
         (Some(fact), EvidenceMatch::Fact) => {
             let telling = !has_document || fact.split_whitespace().count() >= TELLING_WORDS;
-            shows_fact(turn, fact) && (telling || shows_document(turn, evidence))
+            shows_fact(message, fact) && (telling || shows_document(message, evidence))
         }
-        (Some(fact), EvidenceMatch::Document) if !has_document => shows_fact(turn, fact),
-        _ => shows_document(turn, evidence),
+        (Some(fact), EvidenceMatch::Document) if !has_document => shows_fact(message, fact),
+        _ => shows_document(message, evidence),
     }
 }
 
 /// Its sentence stands in the text, case and white space aside (MultiHop-RAG's rule, which minds the case).
-fn shows_fact(turn: &Turn, fact: &str) -> bool {
+fn shows_fact(message: &Message, fact: &str) -> bool {
     let fact = compact(fact);
-    !fact.is_empty() && compact(&turn.content).contains(&fact)
+    !fact.is_empty() && compact(&message.content).contains(&fact)
 }
 
 /// One of its passages was shown: by id where both have one, else by title.
-fn shows_document(turn: &Turn, evidence: &Evidence) -> bool {
+fn shows_document(message: &Message, evidence: &Evidence) -> bool {
     let same_title = |title: &Option<String>| match (title, &evidence.title) {
         (Some(shown), Some(wanted)) => compact(shown) == compact(wanted),
         _ => false,
     };
     let same_id = |id: &str| evidence.document_id.as_deref() == Some(id);
-    turn.observations.iter().any(|seen| same_id(&seen.document_id) || same_title(&seen.title))
+    message.observations.iter().any(|seen| same_id(&seen.document_id) || same_title(&seen.title))
 }
 
 fn compact(text: &str) -> String {
@@ -49,15 +49,15 @@ mod tests {
 
     use super::*;
 
-    fn seen(author: Author) -> Turn {
-        let mut turn = Turn::text(author, "[1] Blind Shaft\nBlind Shaft is a\n2003 film about  brutality.");
-        turn.observations = vec![Observation {
+    fn seen(role: Role) -> Message {
+        let mut message = Message::text(role, "[1] Blind Shaft\nBlind Shaft is a\n2003 film about  brutality.");
+        message.observations = vec![Observation {
             chunk_id: "7#0".to_owned(),
             document_id: "7".to_owned(),
             title: Some("Blind Shaft".to_owned()),
             score: 3.0,
         }];
-        turn
+        message
     }
 
     fn evidence(id: Option<&str>, title: Option<&str>, fact: Option<&str>) -> Evidence {
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn facts_count_by_sentence_and_documents_by_id_or_title() {
-        let turn = seen(Author::Tool);
+        let message = seen(Role::Tool);
         let by = |evidence: &Evidence| {
-            [EvidenceMatch::Fact, EvidenceMatch::Document].map(|matches| shows(&turn, evidence, matches))
+            [EvidenceMatch::Fact, EvidenceMatch::Document].map(|matches| shows(&message, evidence, matches))
         };
         assert_eq!(by(&evidence(None, None, Some("blind shaft is a 2003 film"))), [true, true]);
         assert_eq!(by(&evidence(None, Some("Blind Shaft"), Some("another sentence"))), [false, true]);
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_the_model_says_shows_nothing() {
         let evidence = evidence(Some("7"), Some("Blind Shaft"), None);
-        assert!(!shows(&seen(Author::Assistant), &evidence, EvidenceMatch::Document));
-        assert!(shows(&seen(Author::Tool), &evidence, EvidenceMatch::Document));
+        assert!(!shows(&seen(Role::Assistant), &evidence, EvidenceMatch::Document));
+        assert!(shows(&seen(Role::Tool), &evidence, EvidenceMatch::Document));
     }
 }
