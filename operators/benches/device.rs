@@ -14,7 +14,7 @@ use searchmill_engine::operator::testing::{Harness, Outcome, inputs, tree_input}
 use searchmill_engine::operator::{InputArtifact, RowsInput, TreeKind};
 use searchmill_models::device::{Compute, Precision};
 use searchmill_models::inference::{Completion, Opening, Request, Sampling, TextModel};
-use searchmill_models::probe::{generation, tuning};
+use searchmill_models::throughput::{generation, tuning};
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 

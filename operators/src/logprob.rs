@@ -1,4 +1,4 @@
-//! `logprob`: how probable a model finds given texts after rollouts.
+//! `logprob`: log-probabilities of given texts after rollouts, under a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,32 +16,31 @@ use searchmill_models::inference::{Message as ChatMessage, ModelSource, Said, Sc
 use searchmill_schemas::{Message, RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
-/// Computes how probable a model finds a text after a rollout's conversation: by default the gold answer in place of the
-/// model's last turn, the weight by which likelihood-trained search models rate what was retrieved. The rollouts come out
-/// with the columns `logprob` (the sum over the text's tokens, natural logarithm), `logprob_mean` (a token's on average),
-/// `logprob_tokens` (each token's) and `logprob_text` (what was scored).
+/// Computes the log-probability of a text after a rollout's conversation. By default the text is the gold answer instead of the
+/// model's last turn; likelihood-trained search models use it to rate what was retrieved. Adds the columns `logprob` (natural
+/// logarithm, sum over the text's tokens), `logprob_mean` (mean per token), `logprob_tokens` (one per token) and
+/// `logprob_text` (the scored text).
 pub(crate) struct Logprob;
 
 /// Parameters of `logprob`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct LogprobParams {
-    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
-    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
-    /// given: the model comes from another node, by the input `model`.
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model. Weights of a
+    /// `.gguf` file are dequantised to 32-bit numbers. Without it, the model comes from the input `model`.
     pub(crate) model: Option<String>,
-    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes.
     #[serde(default = "main_branch")]
     pub(crate) revision: String,
-    /// The folder of a PEFT LoRA adapter for the model.
+    /// Folder of a PEFT LoRA adapter for the model.
     pub(crate) adapter: Option<String>,
-    /// What is scored.
+    /// The scored text.
     pub(crate) span: ScoredSpan,
-    /// Further variables of the chat template (`enable_thinking`).
+    /// Additional variables of the chat template (`enable_thinking`).
     pub(crate) template_options: BTreeMap<String, serde_json::Value>,
-    /// Longest conversation in tokens; longer ones are rejected. `null`: what the model has positions for.
+    /// Maximum length of a conversation in tokens; longer ones are rejected (`null`: the number of the model's positions).
     pub(crate) context: Option<usize>,
-    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at.
+    /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`).
     pub(crate) dtype: Precision,
 }
 
@@ -49,17 +48,17 @@ fn main_branch() -> String {
     "main".to_owned()
 }
 
-/// What is scored.
+/// The scored text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScoredSpan {
-    /// The gold answer, between `<answer>` and `</answer>` in place of the model's last turn. Of several, the one with the
-    /// highest mean.
+    /// The gold answer, between `<answer>` and `</answer>`, instead of the model's last turn. Of several answers, the one with
+    /// the highest mean.
     #[default]
     GoldAnswer,
     /// The rollout's prediction, in the same place.
     Prediction,
-    /// The text of the model's last turn, as it stands.
+    /// The text of the model's last turn, unchanged.
     LastTurn,
 }
 
@@ -73,15 +72,14 @@ impl Operator for Logprob {
     type Params = LogprobParams;
     const NAME: &'static str = "logprob";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str =
-        "Computes how probable a model finds the gold answer, or another text, after each rollout.";
+    const ABOUT: &'static str = "Computes the log-probability of the gold answer, or another text, after each rollout.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "How probable a student finds the gold answer after what was retrieved",
+            title: "Log-probability of the gold answer after the retrieved documents, under a student",
             yaml: "scored: {op: logprob, from: {trajectories: rollouts, model: student}}",
         },
         Example {
-            title: "The rollouts' own predictions, under a model from the hub",
+            title: "Log-probability of the rollouts' predictions, under a model of the Hub",
             yaml: "scored: {op: logprob, from: rollouts, with: {model: Qwen/Qwen3-0.6B, span: prediction}}",
         },
     ];
@@ -99,7 +97,7 @@ impl Operator for Logprob {
     fn open(params: &LogprobParams, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         let (folder, adapter) = params.source().folders(&inputs.trees("model"), context)?;
         let compute = Compute::leased(context, params.dtype)?;
-        context.progress().log(&format!("the model computes on {}", compute.name()));
+        context.progress().log(&format!("device: {}", compute.name()));
         let scorer = Scorer::open(&folder, adapter.as_deref(), params.context, context.memory(), &compute)?;
         Ok(Kernel::Map(Arc::new(LogprobKernel { scorer, params: params.clone() })))
     }
@@ -113,7 +111,7 @@ fn ports(params: &LogprobParams) -> Ports {
             "model",
             Accept::Tree(TreeKind::Model),
             arity,
-            "The model, and an adapter for it if there is one, in any order.",
+            "The model and optionally an adapter for it, in any order.",
         )
         .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the columns of the log-probabilities.")
 }
@@ -135,7 +133,7 @@ struct LogprobKernel {
 }
 
 impl LogprobKernel {
-    /// The text scored and its figures, or why there are none.
+    /// Returns the scored text and its score, or the reason why it has none.
     fn score(&self, trajectory: &Trajectory) -> Result<(String, Scored), String> {
         let last = trajectory.messages.iter().rposition(Message::is_model).ok_or("the model said nothing")?;
         let tools = parse_tools(&trajectory.tools)?;
@@ -206,7 +204,7 @@ impl MapKernel for LogprobKernel {
     }
 }
 
-/// The rows with the columns of what was found.
+/// Adds the columns of the scores to the rows.
 fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
     let item = Arc::new(Field::new("item", DataType::Float32, false));
     let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(Arc::clone(&item));
@@ -226,7 +224,7 @@ fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<Recor
     let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
     let mut arrays = batch.columns().to_vec();
     for (name, kind, array) in columns {
-        // Figures of an earlier scoring are replaced.
+        // Replace the columns of an earlier scoring.
         if let Some(old) = fields.iter().position(|field| field.name() == name) {
             fields.remove(old);
             arrays.remove(old);

@@ -1,8 +1,7 @@
-//! `train`: teaches a model what converted examples show.
+//! `train`: trains a model on converted examples.
 
 mod backend;
 mod check;
-mod fit;
 mod held_out;
 mod outside;
 mod page;
@@ -21,31 +20,32 @@ use searchmill_models::decoder::{Decoder, DecoderConfig};
 use searchmill_models::device::Compute;
 use searchmill_models::inference::ControlTokens;
 use searchmill_models::training::example::{self, Read, Reader};
-use searchmill_models::training::gradient;
+use searchmill_models::training::fit::{Fit, Fitted};
+use searchmill_models::training::memory::TrainingNeed;
+use searchmill_models::training::objective::Sft;
 use searchmill_models::training::student::Student;
 use searchmill_schemas::{RecordKind, Reject};
 use tokenizers::Tokenizer;
 
-use self::fit::{Fit, Fitted};
 use self::held_out::held_out_questions;
-use self::params::{TrainParams, trained_parameters};
+use self::params::{Method, TrainParams};
 
-/// Teaches a model what converted examples show: all its weights, or a LoRA adapter. Loss is on what the model wrote
-/// alone (`loss_spans` of `convert-to-swift`), examples are packed without seeing each other, and the loss of a step is
-/// the mean over all its learnt tokens. On the CPU the same inputs, params and seed give the same bytes whatever the
-/// number of threads; a GPU (`resources: {gpus: 1}`) gives others, and the report says where it was computed. A killed
-/// training goes on from its last saved state, to the same bits.
+/// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have loss
+/// (`loss_spans` of `convert-to-swift`). Packed examples do not see each other. The loss of a step is the mean over
+/// all its learnt tokens. On the CPU the same inputs, params and seed give the same bytes for any number of threads. A GPU
+/// (`resources: {gpus: 1}`) gives other bytes; the report names the device. A killed training resumes from its last
+/// saved state with the same result, bit for bit.
 ///
-/// With `backend: swift` or `backend: exec` a program of others trains in its own way: its lines go to the node's log, what
-/// it measures becomes the rows of `steps`, its checkpoint the model. Such a training starts over when it was killed, and
-/// `audit` does not repeat it: another run may give other bytes.
+/// With `backend: swift` or `backend: exec` an external program trains. Its output goes to the node's log, its metrics become
+/// the rows of `steps`, and its checkpoint becomes the model. If killed, it starts over. `audit` does not repeat
+/// it, because another run may give other bytes.
 pub(crate) struct Train;
 
 impl Operator for Train {
     type Params = TrainParams;
     const NAME: &'static str = "train";
     const VERSION: u32 = 4;
-    const ABOUT: &'static str = "Teaches a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
+    const ABOUT: &'static str = "Trains a language model by supervised fine-tuning: all weights, or a LoRA adapter.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "All weights of a small model",
@@ -56,7 +56,7 @@ impl Operator for Train {
             yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128, dropout: 0.05, target_modules: [all-linear]}}\n    epochs: 2\n    batch_size: 8\n    learning_rate: 1e-4\n    eval_share: 0.05\n    early_stopping: 3\n",
         },
         Example {
-            title: "An adapter of the attention alone, examples that count differently, held-out ones of their own",
+            title: "An adapter of attention only, with weighted examples and a separate held-out set",
             yaml: "student:\n  op: train\n  from: {examples: weighted, model: base, eval: validation}\n  with: {tuning: {lora: {target_modules: [q_proj]}}, weight_column: weight, schedule: linear, max_steps: 200, checkpointing: true, optimizer: {weight_decay: 0}}\n",
         },
         Example {
@@ -64,7 +64,7 @@ impl Operator for Train {
             yaml: "adapter:\n  op: train\n  from: {examples: swift, model: base}\n  with:\n    tuning: {lora: {rank: 64, alpha: 128}}\n    epochs: 2\n    batch_size: 8\n    max_length: 32768\n    eval_share: 0.05\n    backend:\n      swift:\n        version: 3.8.3\n        attn_impl: flash_attn\n        packing: true\n        use_liger_kernel: true\n        dataloader_num_workers: 4\n        dataset_num_proc: 16\n        report_to: tensorboard\n        model_type: qwen3_nothinking\n        template: qwen3_nothinking\n        flags: {loss_scale: default}\n        environment: [HF_HOME]\n  resources: {gpus: 1}\n",
         },
         Example {
-            title: "By a script of your own",
+            title: "By your own script",
             yaml: "student:\n  op: train\n  from: {examples: trl, model: base}\n  with:\n    epochs: 1\n    backend:\n      exec:\n        program: [python3]\n        version: trl 0.20\n        arguments: [train.py, --data, \"{examples}\", --model, \"{model}\", --out, \"{output}\", --log, \"{metrics}\"]\n        files: [my_trainer]\n        params: {loss: dft}\n        environment: [HF_HOME]\n",
         },
     ];
@@ -89,14 +89,14 @@ impl Operator for Train {
 fn ports() -> Ports {
     let examples = || Accept::Rows(vec![RecordKind::Example]);
     Ports::new()
-        .rows_in("examples", &[RecordKind::Example], "What is learnt, with `text` and `loss_spans`.")
-        .input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The model to begin with: a Hugging Face folder.")
-        .input_of("eval", examples(), Arity::Optional, "What is held out, in place of a share of the examples.")
+        .rows_in("examples", &[RecordKind::Example], "The examples, with `text` and `loss_spans`.")
+        .input_of("model", Accept::Tree(TreeKind::Model), Arity::One, "The base model: a Hugging Face folder.")
+        .input_of("eval", examples(), Arity::Optional, "Held-out examples, instead of a share of `examples`.")
         .tree_out("model", TreeKind::Model, "The trained model, or the PEFT adapter.")
         .rows_out(
             "steps",
             RecordKind::Table,
-            "One row a step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
+            "One row per step: step, epoch, loss, learning_rate, grad_norm, tokens, targets, token_accuracy, eval_loss, eval_token_accuracy.",
         )
         .tree_out("report", TreeKind::Report, "`report.html` with the curves (one page, no scripts) and `report.json`.")
 }
@@ -124,17 +124,15 @@ impl BlockingKernel for Training {
         if examples.is_empty() {
             return Err(nothing_left(&rejects));
         }
-        for example in &mut examples {
-            example.context = self.0.context_weight as f32;
-        }
         let longest = examples.iter().chain(&held_out).map(|example| example.tokens.len()).max().unwrap_or(0);
         let compute = Compute::leased(context, self.0.dtype)?;
-        need(&self.0, &config, longest, &compute).check(available(context, &compute))?;
-        context.progress().log(&format!("computes on {}", compute.name()));
-        let mut student = Student::load(&folder, &self.0.tuning, context.seed(), &compute)?;
+        let tokens = self.0.pass_tokens.max(longest);
+        TrainingNeed::of(&config, &self.0.tuning, tokens, self.0.checkpointing, &compute)
+            .check(available(context, &compute))?;
+        context.progress().log(&format!("device: {}", compute.name()));
+        let student = Student::load(&folder, &self.0.tuning, context.seed(), &compute)?;
         let counts = (examples.len(), held_out.len());
-        let mut fit = Fit { params: &self.0, student: &mut student, examples: &examples, held_out: &held_out, context };
-        let fitted = fit.run()?;
+        let fitted = self.fit(&student, &examples, &held_out, context)?;
         self.publish(&student, &folder, &fitted, counts, outputs)?;
         outputs.write_rows("rejects", &rejects)
     }
@@ -156,7 +154,20 @@ impl Training {
         self.reader(&tokenizer(folder)?, config).read(inputs.rows("examples")?)
     }
 
-    /// Holds examples out, all those of a question together.
+    fn fit(
+        &self,
+        student: &Student,
+        examples: &[example::Example],
+        held_out: &[example::Example],
+        context: &Context,
+    ) -> Result<Fitted, OperatorError> {
+        let Method::Sft = self.0.method;
+        let objective = &Sft { context_weight: self.0.context_weight as f32 };
+        let evaluation = &Sft::default();
+        Fit { settings: self.0.fit_settings(), objective, evaluation, student, examples, held_out, context }.run()
+    }
+
+    /// Splits off the held-out examples. All examples of a question stay together.
     fn split(
         &self,
         examples: Vec<example::Example>,
@@ -197,7 +208,7 @@ impl Training {
         for (name, value) in report.figures() {
             outputs.figure(name, value);
         }
-        // How fast it went differs from run to run: it stands in the node's record and in no artifact.
+        // The speed differs between runs, so it goes to the node's record and not into an artifact.
         if fitted.tokens > 0 {
             outputs.figure("tokens_per_second", fitted.tokens as f64 / fitted.time.as_secs_f64().max(1e-9));
         }
@@ -216,68 +227,16 @@ fn tokenizer(folder: &Path) -> Result<Tokenizer, OperatorError> {
 
 fn nothing_left(rejects: &[Reject]) -> OperatorError {
     let first = rejects.first().map_or_else(String::new, |reject| format!(": `{}`: {}", reject.id, reject.message));
-    OperatorError::data(format!("there is no example to train on ({} cannot be used{first})", rejects.len()))
+    OperatorError::data(format!("no example to train on ({} rejected{first})", rejects.len()))
 }
 
-/// What a training takes in memory, in bytes.
-struct Need {
-    weights: u64,
-    optimizer: u64,
-    activations: u64,
-}
-
-fn need(params: &TrainParams, config: &DecoderConfig, longest: usize, compute: &Compute) -> Need {
-    let all = config.parameter_count() as u64;
-    let layers = config.num_hidden_layers as u64;
-    let trained = trained_parameters(params, config);
-    let tokens = params.pass_tokens.max(longest) as u64;
-    let heads = (config.num_attention_heads + 2 * config.key_value_heads()) * config.head_dimensions();
-    // What a layer keeps for the way back: its inputs, norms and sums, queries to values twice, and the feed-forward.
-    let layer = (6 * config.hidden_size + 3 * heads + 4 * config.intermediate_size) as u64;
-    let kept = if params.checkpointing { config.hidden_size as u64 * layers + 2 * layer } else { layers * layer };
-    let number = compute.dtype.size_in_bytes() as u64;
-    let chunk = (gradient::logits_at_once(&compute.device) as u64).max(16 * config.vocab_size as u64);
-    let scores = if compute.is_plain() { 0 } else { 5 * tokens * tokens * config.num_attention_heads as u64 };
-    let scores = scores.min(5 * SCORES);
-    Need {
-        // What learns is kept in f32.
-        weights: if params.lora().is_some() { number * all } else { 4 * all },
-        optimizer: 4 * 4 * trained,
-        activations: number * tokens * kept + 4 * (3 * chunk + scores),
-    }
-}
-
-/// Attention scores that lie in memory at once, where it is made of tensor operations.
-const SCORES: u64 = 1 << 27;
-
-impl Need {
-    fn check(&self, available: Option<u64>) -> Result<(), OperatorError> {
-        let total = self.weights + self.optimizer + self.activations;
-        match available {
-            Some(available) if total > available => {
-                let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-                Err(OperatorError::machine(format!(
-                    "the training needs about {} MiB (weights {}, gradients and optimiser {}, activations {}), but {} MiB are available",
-                    mib(total),
-                    mib(self.weights),
-                    mib(self.optimizer),
-                    mib(self.activations),
-                    mib(available)
-                ))
-                .with_help("set `checkpointing: true`, lower `pass_tokens` or `max_length`, or train a `lora` adapter"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What the node may use, or what the machine has left.
+/// Returns the memory limit of the node, or what the machine has available.
 fn available(context: &Context, compute: &Compute) -> Option<u64> {
     let on_host = || context.memory().or_else(|| status_bytes("/proc/meminfo", "MemAvailable:"));
     if compute.device.is_cpu() { on_host() } else { compute.memory(None) }
 }
 
-/// A line `name   123 kB` of a file of the system.
+/// Reads a line `name   123 kB` of a system file, in bytes.
 fn status_bytes(path: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -59,7 +59,7 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
         assert_eq!(saved(&mill), 1, "the state outlives the process");
     }
     let told = mill.run(&[]).exit(0);
-    assert!(told.stdout.contains("goes on after step"), "{}", told.stdout);
+    assert!(told.stdout.contains("resumes after step"), "{}", told.stdout);
     assert_eq!(mill.artifacts(), expected);
     assert_eq!(saved(&mill), 0, "the state goes once the result is there");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");

@@ -1,13 +1,13 @@
-//! One step of AdamW over a block of numbers (Loshchilov and Hutter 2019, arXiv:1711.05101).
+//! An AdamW step over a block of numbers (Loshchilov and Hutter 2019, arXiv:1711.05101).
 
-/// One step's factors.
+/// Factors of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Factors {
-    /// What the number is multiplied by first: 1 − learning rate × weight decay.
+    /// Factor of the weights: 1 − learning rate × weight decay.
     pub keep: f32,
-    /// Decay of the mean of gradients.
+    /// Decay rate of the mean of gradients.
     pub beta1: f32,
-    /// Decay of the mean of squared gradients.
+    /// Decay rate of the mean of squared gradients.
     pub beta2: f32,
     /// Learning rate / (1 − beta1ᵗ).
     pub step: f32,
@@ -15,7 +15,7 @@ pub struct Factors {
     pub root: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// What the gradient is multiplied by (clipping).
+    /// Factor of the gradients (clipping).
     pub scale: f32,
 }
 
@@ -32,7 +32,7 @@ pub fn update(numbers: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &
     });
 }
 
-/// The sum of the squares of a block of numbers.
+/// Returns the sum of squares of a block of numbers.
 pub fn sum_of_squares(numbers: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
     let (chunks, rest) = numbers.as_chunks::<8>();

@@ -1,5 +1,5 @@
-//! Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over runs of keys, without ever holding all scores:
-//! they are made block by block, and made again on the way back.
+//! Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over ranges of keys. Scores are
+//! computed block by block and recomputed in the backward pass, so they are never all in memory.
 
 use rayon::prelude::*;
 
@@ -7,55 +7,55 @@ use crate::loops;
 pub use crate::loops::Span;
 use crate::matrix::{View, multiply};
 
-/// Queries whose scores are held at once.
+/// Queries whose scores are held at a time.
 const BLOCK: usize = 64;
 
-/// Sizes of an attention: `rows` texts of `columns` queries and `keys` keys.
+/// Shape of an attention: `rows` texts of `columns` queries and `keys` keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
     pub rows: usize,
-    /// Queries of a row.
+    /// Queries per row.
     pub columns: usize,
-    /// Heads of queries.
+    /// Query heads.
     pub heads: usize,
-    /// Numbers of a head.
+    /// Size of a head.
     pub size: usize,
-    /// Keys of a row.
+    /// Keys per row.
     pub keys: usize,
-    /// Heads of keys and values.
+    /// Key/value heads.
     pub shared: usize,
 }
 
 impl Heads {
-    /// Query heads that share a head of keys.
+    /// Returns the number of query heads per key head.
     pub fn group(&self) -> usize {
         self.heads / self.shared
     }
 
-    /// What scores are multiplied by.
+    /// Returns the factor of the scores.
     pub fn scale(&self) -> f32 {
         1.0 / (self.size as f32).sqrt()
     }
 
-    /// Row and key head of each task.
+    /// Returns row and key head of each task.
     fn tasks(&self) -> impl IndexedParallelIterator<Item = (usize, usize)> + use<> {
         let shared = self.shared;
         (0..self.rows * shared).into_par_iter().map(move |task| (task / shared, task % shared))
     }
 
-    /// `count` queries of a head from `first` on.
+    /// Returns `count` queries of a head, from `first`.
     fn queries<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
         let width = self.heads * self.size;
         View::strided(numbers, (row * self.columns + first) * width + head * self.size, (count, self.size), width)
     }
 
-    /// `count` keys or values of a head from `first` on.
+    /// Returns `count` keys or values of a head, from `first`.
     fn keys<'a>(&self, numbers: &'a [f32], row: usize, head: usize, first: usize, count: usize) -> View<'a> {
         let width = self.shared * self.size;
         View::strided(numbers, (row * self.keys + first) * width + head * self.size, (count, self.size), width)
     }
 
-    /// Puts the numbers of heads, each `count` × size, side by side: rows × count × heads × size.
+    /// Interleaves heads of `count` × size each: rows × count × heads × size.
     fn weave(&self, parts: &[Vec<f32>], heads: usize, count: usize) -> Vec<f32> {
         let width = heads * self.size;
         let mut out = vec![0.0; self.rows * count * width];
@@ -75,15 +75,15 @@ impl Heads {
     }
 }
 
-/// An attention of those sizes, in which each query sees a run of keys.
+/// An attention in which each query sees a range of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    /// What each query sees, row by row.
+    /// Range of keys of each query, row by row.
     pub spans: &'a [Span],
     pub shape: Heads,
 }
 
-/// A block of queries and the keys that any of them sees.
+/// A block of queries, and the keys that any of them sees.
 struct Block<'a> {
     first: usize,
     count: usize,
@@ -93,15 +93,15 @@ struct Block<'a> {
 }
 
 impl Attention<'_> {
-    /// What each query hears: queries (rows × columns × heads × size), keys and values (rows × keys × shared × size) to
-    /// rows × columns × heads × size.
+    /// Computes the attention of queries (rows × columns × heads × size) to keys and values (rows × keys × shared × size).
+    /// Returns rows × columns × heads × size.
     pub fn forward(&self, queries: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
         let given = [queries, keys, values];
         let parts: Vec<_> = self.shape.tasks().map(|task| self.forward_one(task, given)).collect();
         self.shape.weave(&parts, self.shape.heads, self.shape.columns)
     }
 
-    /// Gradients of queries, keys and values, from that of [`Self::forward`]'s result.
+    /// Returns the gradients of queries, keys and values, given that of [`Self::forward`]'s result.
     pub fn backward(&self, queries: &[f32], keys: &[f32], values: &[f32], gradient: &[f32]) -> [Vec<f32>; 3] {
         let given = [queries, keys, values, gradient];
         let parts: Vec<[Vec<f32>; 3]> = self.shape.tasks().map(|task| self.backward_one(task, given)).collect();
@@ -128,7 +128,7 @@ impl Attention<'_> {
         })
     }
 
-    /// How much each query of a block heeds each key.
+    /// Returns the attention weights of a block of queries.
     fn shares(&self, block: &Block<'_>, queries: &View<'_>, keys: &View<'_>, scores: &mut Vec<f32>) {
         scores.clear();
         scores.resize(block.count * block.width, 0.0);
@@ -136,7 +136,7 @@ impl Attention<'_> {
         loops::masked_softmax(scores, block.width, block.spans, block.start as u32);
     }
 
-    /// One key head's part of the result: for each of its query heads, columns × size.
+    /// Computes the result of one key head: columns × size for each of its query heads.
     fn forward_one(&self, (row, shared): (usize, usize), [queries, keys, values]: [&[f32]; 3]) -> Vec<f32> {
         let shape = &self.shape;
         let head_numbers = shape.columns * shape.size;
@@ -157,7 +157,7 @@ impl Attention<'_> {
         out
     }
 
-    /// The gradients of one key head: of its queries (as in [`Self::forward_one`]), keys and values (keys × size).
+    /// Returns the gradients of one key head: of its queries (as in [`Self::forward_one`]), keys and values (keys × size).
     fn backward_one(&self, (row, shared): (usize, usize), given: [&[f32]; 4]) -> [Vec<f32>; 3] {
         let [queries, keys, values, gradients] = given;
         let shape = &self.shape;

@@ -1,11 +1,10 @@
-//! Loops of neural networks over plain slices of f32: products of matrices, norms, attention, losses and AdamW, forwards
-//! and backwards, on the vector units and threads that are there.
+//! Loops of neural networks over plain slices of f32: matrix products, norms, attention, output layer and AdamW, with
+//! forward and backward passes, vectorised and on all threads.
 //!
-//! A crate of its own so that it is optimised in every profile: a test or a quickstart that trains a model spends its
-//! time here. It knows nothing of tensors, files or pipelines. Shapes are given row by row (row-major).
+//! This is a separate crate so that it is optimised in every profile: tests and the quickstart train at full speed. It knows
+//! no tensors, files or pipelines. All matrices are row-major.
 //!
-//! Whatever is summed over rows is summed in blocks of a fixed size and in a fixed order: results do not depend on the
-//! number of threads.
+//! Sums over rows use blocks of a fixed size in a fixed order, so results do not depend on the number of threads.
 
 pub mod adamw;
 pub mod attention;

@@ -1,4 +1,4 @@
-//! The loops of a decoder over rows of numbers, forwards and backwards, each compiled for the vector unit at hand.
+//! A decoder's loops over rows of numbers, forward and backward, compiled for the processor's vector unit.
 #![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of the loop it is in")]
 
 use pulp::Arch;
@@ -23,7 +23,7 @@ fn inverse_root(row: &[f32], eps: f32) -> f32 {
     1.0 / (sum_of_squares(row) / row.len() as f32 + eps).sqrt()
 }
 
-/// Gradients of [`rms_norm`]: of the rows into `row_gradients`, of the weight added to `weight_gradient`.
+/// Computes the gradients of [`rms_norm`]: writes those of the rows, adds that of the weight.
 pub fn rms_norm_backward(
     (rows, weight, eps): (&[f32], &[f32], f32),
     gradients: &[f32],
@@ -54,7 +54,7 @@ fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
-/// SiLU of the gate, times the other branch (Shazeer 2020, arXiv:2002.05202).
+/// Computes SiLU of the gate times the other branch (Shazeer 2020, arXiv:2002.05202).
 pub fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
     Arch::new().dispatch(|| {
         for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
@@ -63,7 +63,7 @@ pub fn silu_product(gate: &[f32], up: &[f32], out: &mut [f32]) {
     });
 }
 
-/// Gradients of [`silu_product`].
+/// Computes the gradients of [`silu_product`].
 pub fn silu_product_backward(
     (gate, up): (&[f32], &[f32]),
     gradient: &[f32],
@@ -82,7 +82,7 @@ pub fn silu_product_backward(
     });
 }
 
-/// Cosines and sines of the angles of some tokens: `half` numbers for each.
+/// Cosines and sines of the angles of some tokens, `half` numbers each.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns<'a> {
     /// Tokens × half.
@@ -93,8 +93,8 @@ pub struct Turns<'a> {
     pub half: usize,
 }
 
-/// Turns the two halves of every head against each other by the angle of its token; `back` turns the other way.
-/// `tokens` holds the heads of tokens `first`, `first + 1`, … of the angles, `width` numbers each.
+/// Rotates the two halves of every head by the angles of its token (`back`: by the negative angles). `tokens` holds the heads
+/// of tokens `first`, `first + 1`, … of the angles, `width` numbers each.
 pub fn rotate(tokens: &[f32], (width, first): (usize, usize), angles: Turns<'_>, back: bool, out: &mut [f32]) {
     let half = angles.half;
     let sign = if back { -1.0 } else { 1.0 };
@@ -125,8 +125,8 @@ pub struct Span {
     pub end: u32,
 }
 
-/// Softmax of each row of `width` scores over the keys that its token sees; the other numbers become 0. The scores are
-/// of keys `first`, `first + 1`, ….
+/// Replaces each row of `width` scores by its softmax over the keys that its token sees; other numbers become 0. The scores
+/// belong to keys `first`, `first + 1`, ….
 pub fn masked_softmax(scores: &mut [f32], width: usize, spans: &[Span], first: u32) {
     Arch::new().dispatch(|| {
         for (row, span) in scores.chunks_exact_mut(width).zip(spans) {
@@ -150,7 +150,7 @@ fn softmax(row: &mut [f32]) {
     }
 }
 
-/// From a softmax's result and the gradient of it to that of the scores, times `scale`, in place of the gradient.
+/// Replaces the gradient of a softmax's result by the gradient of its scores, times `scale`.
 pub fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, scale: f32) {
     Arch::new().dispatch(|| {
         for (shares, gradients) in shares.chunks_exact(width).zip(gradients.chunks_exact_mut(width)) {
@@ -165,7 +165,7 @@ pub fn softmax_backward(shares: &[f32], gradients: &mut [f32], width: usize, sca
     });
 }
 
-/// The natural logarithm of the sum of e to the power of each number.
+/// Returns ln Σ exp(number).
 #[inline(always)]
 fn log_sum_exp(row: &[f32]) -> f32 {
     let highest = fold(row, f32::NEG_INFINITY, f32::max, f32::max);
@@ -173,7 +173,7 @@ fn log_sum_exp(row: &[f32]) -> f32 {
     highest + whole.ln()
 }
 
-/// For each row of logits, where its highest number stands (the first of them).
+/// Finds the index of the highest number of each row of logits (the first of equals).
 pub fn highest(logits: &[f32], out: &mut [u32]) {
     let width = logits.len() / out.len().max(1);
     Arch::new().dispatch(|| {
@@ -184,7 +184,7 @@ pub fn highest(logits: &[f32], out: &mut [u32]) {
     });
 }
 
-/// For each row of logits, the log-probability of its target.
+/// Computes the log-probability of the target of each row of logits.
 pub fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     Arch::new().dispatch(|| {
@@ -194,7 +194,7 @@ pub fn log_probabilities(logits: &[f32], targets: &[u32], out: &mut [f32]) {
     });
 }
 
-/// Gradients of [`log_probabilities`].
+/// Computes the gradients of [`log_probabilities`].
 pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[f32], out: &mut [f32]) {
     let width = logits.len() / targets.len().max(1);
     Arch::new().dispatch(|| {
@@ -213,8 +213,8 @@ pub fn log_probabilities_backward(logits: &[f32], targets: &[u32], gradients: &[
     });
 }
 
-/// From the scores (as many a query as there are values) of some queries to what they hear: the scores become shares (scaled by one over the root of the size),
-/// and the values are summed by them in their order.
+/// Computes the attention of some queries from their scores, one per query and value. The scores are scaled by 1/√size
+/// and replaced by their softmax; the values are summed in order.
 pub fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f32]) {
     let count = values.len() / size;
     let scale = 1.0 / (size as f32).sqrt();
@@ -233,7 +233,7 @@ pub fn attend_one(scores: &mut [f32], values: &[f32], size: usize, out: &mut [f3
     });
 }
 
-/// e to the power of each number less `highest`, times `scale`.
+/// Computes exp((number − `highest`) · `scale`) for each number.
 pub fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32]) {
     Arch::new().dispatch(|| {
         for (out, number) in out.iter_mut().zip(numbers) {
@@ -242,7 +242,7 @@ pub fn powers(numbers: &[f32], highest: f32, scale: f32, out: &mut [f32]) {
     });
 }
 
-/// The natural logarithm of the sum of e to the power of each number.
+/// Returns ln Σ exp(number).
 pub fn log_of_sum(numbers: &[f32]) -> f32 {
     Arch::new().dispatch(|| log_sum_exp(numbers))
 }

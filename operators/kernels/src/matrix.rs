@@ -1,6 +1,6 @@
-//! Products of matrices that lie in slices, on one thread.
+//! Single-threaded products of matrices stored in slices.
 
-/// A matrix within a slice.
+/// A matrix stored in a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     data: &'a [f32],
@@ -11,12 +11,12 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A whole slice, row by row.
+    /// Views a whole slice, row by row.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { data, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
-    /// Part of a slice: rows begin `stride` numbers apart, the first one at `offset`.
+    /// Views a part of a slice: rows start `stride` numbers apart, the first one at `offset`.
     pub fn strided(data: &'a [f32], offset: usize, (rows, columns): (usize, usize), stride: usize) -> Self {
         Self { data: &data[offset..], rows, columns, row_stride: stride, column_stride: 1 }
     }
@@ -35,7 +35,7 @@ impl<'a> View<'a> {
         self.columns
     }
 
-    /// Numbers of the slice that the matrix reaches over.
+    /// Returns the end of the matrix in the slice.
     fn span(&self) -> usize {
         match (self.rows, self.columns) {
             (0, _) | (_, 0) => 0,
@@ -44,8 +44,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// `left × right × scale` into `out`, whose rows begin `stride` numbers apart from `offset` on; added to what is there
-/// if `add`.
+/// Writes `left × right × scale` to `out`, or adds it if `add`. Rows of `out` start `stride` numbers apart, from `offset`.
 pub fn multiply(
     out: &mut [f32],
     (stride, offset): (usize, usize),
@@ -60,10 +59,10 @@ pub fn multiply(
     assert!(depth == right.rows && columns <= stride, "the matrices fit");
     assert!(
         reach <= out.len() && left.span() <= left.data.len() && right.span() <= right.data.len(),
-        "the matrices lie within their slices"
+        "the matrices are within their slices"
     );
     let signed = |number: usize| number as isize;
-    // SAFETY: all three matrices lie within their slices, as just checked; `out` is borrowed mutably, so it overlaps none.
+    // SAFETY: all three matrices are within their slices, as checked above; `out` is borrowed mutably, so it does not overlap.
     #[expect(unsafe_code, reason = "the interface of the matrix product library is made of pointers")]
     unsafe {
         gemm::gemm(

@@ -1,16 +1,16 @@
-//! Products of rows with a matrix, where a row's result does not depend on the other rows, to the last bit.
+//! Products of rows with a matrix. A row's result does not depend on the other rows, to the last bit.
 //!
-//! Each number of the result is one dot product, summed lane by lane in the order of the inputs, however many rows and
-//! outputs are worked on side by side. So a token's logits are the same alone and in any batch, read at once or one by
-//! one, and on any number of threads. (Libraries of matrix products choose their order by the matrices' sizes.)
+//! Each number of the result is one dot product, summed lane by lane in the order of the inputs, for any number of rows and
+//! outputs. A token's logits are therefore the same alone and in any batch, for any chunking and any number of threads.
+//! (Matrix product libraries choose the order by the sizes of the matrices.)
 #![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of the loop it is in")]
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-/// Outputs that a thread takes at once where few rows share the work.
+/// Outputs per task, if the work is split by outputs.
 const OUTPUTS: usize = 64;
-/// From so many rows on, threads share out the rows.
+/// Minimum number of rows to split the work by rows.
 const MANY_ROWS: usize = 48;
 
 /// A matrix of outputs × inputs, row by row.
@@ -30,7 +30,7 @@ impl Matrix<'_> {
     }
 }
 
-/// Rows × inputs to rows × outputs, on the threads of the current pool.
+/// Computes rows × inputs to rows × outputs on the current thread pool.
 pub fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
     let (count, outputs) = (rows.len() / matrix.inputs, matrix.outputs());
     out.clear();
@@ -52,7 +52,7 @@ pub fn project(rows: &[f32], matrix: Matrix<'_>, out: &mut Vec<f32>) {
     }
 }
 
-/// Threads share out the outputs; their parts are put side by side afterwards.
+/// Splits the work by outputs, then joins the parts.
 fn project_few(rows: &[f32], matrix: Matrix<'_>, count: usize, out: &mut [f32]) {
     let outputs = matrix.outputs();
     let mut parts = vec![0.0; out.len()];
@@ -68,7 +68,7 @@ fn project_few(rows: &[f32], matrix: Matrix<'_>, count: usize, out: &mut [f32]) 
     }
 }
 
-/// The same on one thread; rows of the result begin `stride` numbers apart.
+/// Computes the product on one thread; rows of the result start `stride` numbers apart.
 pub fn multiply(rows: &[f32], matrix: Matrix<'_>, out: &mut [f32], stride: usize) {
     Arch::new().dispatch(Multiply { rows, matrix, out, stride });
 }
@@ -87,7 +87,7 @@ impl WithSimd for Multiply<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let rows = self.rows.len() / self.matrix.inputs;
         let outputs = self.matrix.outputs();
-        // Blocks of outputs stay in the nearest cache while all rows pass over them.
+        // A block of outputs stays in the L1 cache for all rows.
         for first in (0..outputs).step_by(OUTPUTS) {
             let end = (first + OUTPUTS).min(outputs);
             let mut row = 0;
@@ -106,7 +106,7 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// `R` rows with the outputs `first..end`.
+    /// Multiplies `R` rows with the outputs `first..end`.
     #[inline(always)]
     fn strip<S: Simd, const R: usize>(&mut self, simd: S, row: usize, first: usize, end: usize) {
         let mut output = first;
@@ -120,7 +120,7 @@ impl Multiply<'_> {
         }
     }
 
-    /// `R` rows with `O` outputs.
+    /// Multiplies `R` rows with `O` outputs.
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "rows and outputs index four arrays at once")]
     fn tile<S: Simd, const R: usize, const O: usize>(&mut self, simd: S, row: usize, output: usize) {

@@ -1,11 +1,11 @@
-//! Sums of scores, one a document: made of lists of documents with a factor each, and looked through for the highest.
+//! Sums of scores per document, added from posting lists and searched for the highest.
 
 use pulp::Arch;
 
-/// Sums looked through together.
+/// Sums compared at a time.
 const SCANNED: usize = 64;
 
-/// As many zeros as there are documents.
+/// One zero per document.
 pub fn clear(sums: &mut Vec<f32>, documents: usize) {
     sums.truncate(documents);
     sums.fill(0.0);
@@ -22,12 +22,12 @@ pub fn add_list(sums: &mut [f32], documents: &[u32], factors: &[f32], weight: f3
     }
 }
 
-/// The documents whose sum is above 0 and at least `least`, in their order, each with its sum.
+/// Returns the documents, in order, whose sum is above 0 and at least `least`, with their sums.
 pub fn at_least(sums: &[f32], least: f32, found: &mut Vec<(u32, f32)>) {
     let least = least.max(f32::MIN_POSITIVE);
     Arch::new().dispatch(|| {
         for (block, start) in sums.chunks(SCANNED).zip((0u32..).step_by(SCANNED)) {
-            // Counted, not compared one by one: counting runs on the vector unit.
+            // Counting is vectorised, unlike a search for the first match.
             if block.iter().map(|sum| u32::from(*sum >= least)).sum::<u32>() > 0 {
                 let hits = block.iter().zip(start..).filter(|(sum, _)| **sum >= least);
                 found.extend(hits.map(|(sum, document)| (document, *sum)));

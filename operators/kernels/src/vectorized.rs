@@ -1,23 +1,23 @@
-//! Loops over many numbers, compiled for the widest vector unit that the processor at hand has.
+//! Loops over many numbers, compiled for the processor's widest vector unit.
 #![expect(clippy::inline_always, reason = "only what is inlined is compiled for the vector unit of the loop it is in")]
 
 use pulp::Arch;
 
-/// Partial sums and maxima kept side by side: the order of additions is the same whatever the vector width.
+/// Number of partial sums and maxima. Fixed, so that the order of additions does not depend on the vector width.
 const LANES: usize = 16;
 
-/// What stands between the two layers of a feed-forward block.
+/// Activation between the two layers of a feed-forward block.
 #[derive(Clone, Copy, Debug)]
 pub enum Activation {
     /// x · Φ(x), with the error function (Hendrycks and Gimpel 2016, arXiv:1606.08415).
     Gelu,
-    /// Its approximation by the hyperbolic tangent.
+    /// The tanh approximation of x · Φ(x).
     GeluTanh,
     /// max(x, 0).
     Relu,
 }
 
-/// Applies the activation to every number.
+/// Applies the activation to each number.
 pub fn activate(activation: Activation, numbers: &mut [f32]) {
     let arch = Arch::new();
     match activation {
@@ -27,7 +27,7 @@ pub fn activate(activation: Activation, numbers: &mut [f32]) {
     }
 }
 
-/// Makes each row of `width` numbers sum to 1: e to the power of each, over the sum of them.
+/// Replaces each row of `width` numbers by its softmax.
 pub fn softmax_rows(numbers: &mut [f32], width: usize) {
     Arch::new().dispatch(|| {
         for row in numbers.chunks_exact_mut(width) {
@@ -43,8 +43,8 @@ pub fn softmax_rows(numbers: &mut [f32], width: usize) {
     });
 }
 
-/// Adds `more` to `rows`, and brings each row (as long as `scale`) to mean 0 and variance 1, then scales and shifts it
-/// (Ba et al. 2016, arXiv:1607.06450).
+/// Adds `more` to `rows`, then applies layer normalisation to each row (as long as `scale`; Ba et al. 2016,
+/// arXiv:1607.06450).
 pub fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], shift: &[f32], eps: f32) {
     let width = scale.len();
     Arch::new().dispatch(|| {
@@ -65,7 +65,7 @@ pub fn add_and_normalize(rows: &mut [f32], more: &[f32], scale: &[f32], shift: &
     });
 }
 
-/// Folds each of [`LANES`] lanes by `step`, then joins the lanes.
+/// Folds each of [`LANES`] lanes with `step`, then joins the lanes.
 #[inline(always)]
 pub fn fold(numbers: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
@@ -104,7 +104,7 @@ fn gelu_tanh(x: f32) -> f32 {
     0.5 * x * (1.0 + tanh)
 }
 
-/// The error function, to 1.5e-7: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+/// The error function with an error of at most 1.5e-7: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 #[inline(always)]
 fn erf(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -113,8 +113,8 @@ fn erf(x: f32) -> f32 {
     (1.0 - polynomial * exp(-magnitude * magnitude)).copysign(x)
 }
 
-/// e to the power of x, to two units in the last place: 2ⁿ · e^r with |r| ≤ ln 2 / 2, and a polynomial for e^r (the
-/// coefficients of Moshier's Cephes library). Powers beyond ±87 are cut there.
+/// Computes eˣ with an error of at most two units in the last place: 2ⁿ · eʳ with |r| ≤ ln 2 / 2, and a polynomial for eʳ with
+/// the coefficients of Moshier's Cephes library. x is clamped to ±87.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 87.0);
@@ -143,7 +143,7 @@ mod tests {
             let true_exp = f64::from(x).exp();
             assert!((f64::from(exp(x)) - true_exp).abs() <= 3e-7 * true_exp, "exp({x})");
         }
-        // Values of the error function from tables.
+        // Tabulated values of the error function.
         for (x, expected) in
             [(0.0, 0.0), (0.5, 0.520_499_9), (1.0, 0.842_700_8), (2.0, 0.995_322_3), (-1.0, -0.842_700_8)]
         {

@@ -1,4 +1,4 @@
-//! BERT encoders (MiniLM, E5, BGE, …): tokenise, run, pool, normalise.
+//! BERT encoders (MiniLM, E5, BGE, …): tokenise, run the network, pool, normalise.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,10 +17,10 @@ use super::groups::groups;
 use super::hashing::normalize;
 use super::pooling::Pooling;
 
-/// What a model folder holds.
+/// Files of a model folder.
 pub(super) const FILES: &[&str] = &["config.json", "tokenizer.json", "model.safetensors"];
 
-/// English text in WordPiece: 4 to 5 bytes a token.
+/// Bytes per token; English text in WordPiece has 4 to 5.
 const BYTES_A_TOKEN: usize = 4;
 
 /// Options of a BERT encoder.
@@ -28,34 +28,33 @@ const BYTES_A_TOKEN: usize = 4;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct BertParams {
     /// A local folder with `config.json`, `tokenizer.json` and `model.safetensors`, or a Hugging Face id
-    /// (`intfloat/e5-base-v2`), where no folder of that name is there.
+    /// (`intfloat/e5-base-v2`) if no folder has that name.
     pub model: String,
-    /// Branch, tag or commit of a Hugging Face model. What a branch or tag means is noted in the cache of the Hub's tools; the
-    /// commit is part of the key.
+    /// Branch, tag or commit of a Hugging Face model. The cache of the Hub's tools records the commit of a branch or tag; the
+    /// commit is part of the cache key.
     #[serde(default = "default_revision")]
     pub revision: String,
-    /// How a text's vector is made of its tokens' vectors: E5 and MiniLM want `mean`, BGE wants `cls`.
+    /// How the vector of a text is computed from the vectors of its tokens: E5 and MiniLM need `mean`, BGE needs `cls`.
     #[serde(default)]
     pub pooling: Pooling,
-    /// Put before every query, for example `"query: "` for E5.
+    /// Prefix of every query, for example `"query: "` for E5.
     #[serde(default)]
     pub query_prefix: String,
-    /// Put before every passage, for example `"passage: "` for E5.
+    /// Prefix of every passage, for example `"passage: "` for E5.
     #[serde(default)]
     pub passage_prefix: String,
     /// Scale vectors to length 1, so that the inner product is the cosine.
     #[serde(default = "default_normalize")]
     pub normalize: bool,
-    /// Longer texts are cut at so many tokens (never more than the model has positions for).
+    /// Maximum length in tokens; longer texts are cut (also at the number of the model's positions).
     #[serde(default = "default_max_length")]
     pub max_length: usize,
-    /// About so many tokens (at 4 bytes of text each) are run at once by a thread: what fits the processor's caches is
-    /// fastest. Passages that are run together are computed anew together when one of them changes.
-    /// A GPU wants more at once: 32768.
+    /// Approximate number of tokens (4 bytes of text each) per batch and thread. Batches that fit the processor's caches are
+    /// fastest; on a GPU use 32768. If a passage changes, all passages of its batch are recomputed.
     #[serde(default = "default_batch_tokens")]
     pub(crate) batch_tokens: usize,
-    /// The numbers that are computed with. `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at; it
-    /// moves a vector's components by some thousandths.
+    /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`), which changes the components
+    /// of a vector by some thousandths.
     #[serde(default = "default_dtype")]
     pub dtype: Precision,
 }
@@ -87,7 +86,7 @@ impl BertParams {
             issues.push(ParamIssue::new(format!("{path}.model"), "model must name a folder or a Hugging Face id"));
         }
         if self.max_length < 3 {
-            let message = "max_length must be at least 3: two tokens are the model's own";
+            let message = "max_length must be at least 3, because the model adds two tokens";
             issues.push(ParamIssue::new(format!("{path}.max_length"), message));
         }
         if self.batch_tokens == 0 {
@@ -105,7 +104,7 @@ pub struct BertEncoder {
     params: BertParams,
 }
 
-/// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
+/// The backend: loops (f32 on the CPU) or tensor operations (everything else).
 enum Engine {
     Loops(BertNetwork),
     Tensors(BertTensors),
@@ -123,7 +122,7 @@ impl BertEncoder {
     /// Loads a model folder.
     ///
     /// # Errors
-    /// When a file is missing, or is not what a BERT model has.
+    /// When a file is missing, or does not belong to a BERT model.
     pub fn open(folder: &Path, params: &BertParams, compute: &Compute) -> Result<Self, OperatorError> {
         let config: BertConfig = serde_json::from_slice(&read(folder, "config.json")?)
             .map_err(|error| broken(folder, "config.json", error).with_help("the model must be of the BERT family"))?;
@@ -143,12 +142,12 @@ impl BertEncoder {
         Ok(Self { network, tokenizer, dimensions: config.hidden_size, params: params.clone() })
     }
 
-    /// Bytes of text that are about `batch_tokens` tokens.
+    /// Returns the bytes of text with about `batch_tokens` tokens.
     fn bytes(&self) -> usize {
         self.params.batch_tokens.saturating_mul(BYTES_A_TOKEN)
     }
 
-    /// The vectors of texts, one after the other.
+    /// Returns the concatenated vectors of texts.
     fn run(&self, batch: &[Encoding], scratch: &mut Scratch) -> Result<Vec<f32>, OperatorError> {
         let texts: Vec<Text<'_>> = batch.iter().map(|text| (text.get_ids(), text.get_type_ids())).collect();
         let network = match &self.network {
@@ -166,7 +165,7 @@ impl BertEncoder {
         Ok(pooled)
     }
 
-    /// Runs all batches, each with its number, on threads of their own.
+    /// Runs all batches, given with their numbers, on separate threads.
     fn run_all(&self, tokens: &[Encoding], batches: &[Range<usize>]) -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Vec<f32>)>, OperatorError> {
@@ -282,7 +281,7 @@ mod tests {
             prefixed.encode(&["the sea"], Role::Passage).unwrap(),
             plain.encode(&["the sea"], Role::Passage).unwrap()
         );
-        // Twelve positions, two of them for [CLS] and [SEP].
+        // Twelve positions, including [CLS] and [SEP].
         let (long, cut) = ("sea ".repeat(50), "sea ".repeat(10));
         let vectors = plain.encode(&[&long, &cut], Role::Passage).unwrap();
         assert!(largest_difference(&vectors[..16], &vectors[16..]) < 1e-6);
@@ -300,7 +299,7 @@ mod tests {
         assert!(open().message.contains("model.safetensors"));
     }
 
-    /// Against candle's own model, text by text.
+    /// Compares with candle's own model, text by text.
     #[test]
     fn vectors_equal_candles() {
         use candle_core::IndexOp;
@@ -324,7 +323,7 @@ mod tests {
         }
     }
 
-    /// What runs on a GPU, for texts of different lengths at once: the same vectors.
+    /// The code that runs on a GPU gives the same vectors, for texts of different lengths at once.
     #[test]
     fn tensors_give_the_same_vectors() {
         let folder = tempfile::tempdir().unwrap();
@@ -335,7 +334,7 @@ mod tests {
             let loops = BertEncoder::open(folder.path(), &params, &Compute::cpu()).unwrap();
             let whole = loops.encode(&texts, Role::Passage).unwrap();
             for (dtype, most) in [(DType::F32, 2e-6), (DType::BF16, 0.02)] {
-                let Engine::Loops(network) = &loops.network else { panic!("f32 on the CPU is for the loops") };
+                let Engine::Loops(network) = &loops.network else { panic!("f32 on the CPU uses the loops") };
                 let compute = Compute { dtype, ..Compute::cpu() };
                 let network = Engine::Tensors(BertTensors::new(network, &compute).unwrap());
                 let tensors = BertEncoder { network, ..BertEncoder::open(folder.path(), &params, &compute).unwrap() };
@@ -346,7 +345,7 @@ mod tests {
         }
     }
 
-    /// The first six components, to four decimals, that sentence-transformers 5.1.0 gives
+    /// The first six components, to four decimals, of sentence-transformers 5.1.0
     /// (`encode(…, normalize_embeddings=True)`).
     #[test]
     fn minilm_equals_sentence_transformers() {

@@ -1,5 +1,5 @@
-//! BERT's forward pass on the CPU: texts lie one behind the other without padding, buffers are kept between batches, and
-//! the loops between the matrix products run on whatever vector units the processor has.
+//! BERT's forward pass on the CPU: texts are concatenated without padding, buffers are reused between batches, and the
+//! loops between matrix products are vectorised.
 //!
 //! Devlin et al. 2019 (arXiv:1810.04805), with the names of Hugging Face's checkpoints.
 
@@ -10,7 +10,7 @@ use searchmill_kernels::matrix::{View, multiply};
 use searchmill_kernels::vectorized::{Activation, activate, add_and_normalize, softmax_rows};
 use serde::Deserialize;
 
-/// What `config.json` says.
+/// Content of `config.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct BertConfig {
     pub(super) hidden_size: usize,
@@ -46,7 +46,7 @@ pub(super) struct Dense {
 }
 
 impl Dense {
-    /// Rows of `inputs` numbers to rows of as many numbers as there are biases.
+    /// Computes rows of outputs from rows of `inputs` numbers.
     fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         let (count, outputs) = (rows.len() / self.inputs, self.bias.len());
         out.clear();
@@ -84,7 +84,7 @@ pub(super) struct BertNetwork {
     pub(super) eps: f32,
 }
 
-/// Buffers of one thread, used again from batch to batch.
+/// Buffers of a thread, reused between batches.
 #[derive(Default)]
 pub(super) struct Scratch {
     projected: Vec<f32>,
@@ -124,7 +124,7 @@ impl BertNetwork {
         })
     }
 
-    /// The last layer's vectors of all tokens of all texts, one behind the other.
+    /// Returns the last layer's vectors of all tokens of all texts, concatenated.
     pub(super) fn forward(&self, texts: &[Text<'_>], scratch: &mut Scratch) -> Result<Vec<f32>, String> {
         let mut tokens = self.embed(texts)?;
         let lengths: Vec<usize> = texts.iter().map(|(ids, _)| ids.len()).collect();
@@ -197,7 +197,7 @@ impl BertNetwork {
     }
 }
 
-/// A checkpoint's tensors, whatever stands before their names.
+/// A checkpoint's tensors, with any prefix of their names.
 struct Weights {
     tensors: HashMap<String, Tensor>,
     prefix: String,
@@ -207,14 +207,13 @@ impl Weights {
     fn new(tensors: HashMap<String, Tensor>) -> Result<Self, String> {
         let mark = "embeddings.word_embeddings.weight";
         let prefix = tensors.keys().filter_map(|name| name.strip_suffix(mark)).min().map(str::to_owned);
-        let prefix =
-            prefix.ok_or_else(|| format!("there is no tensor `{mark}`: the model must be of the BERT family"))?;
+        let prefix = prefix.ok_or_else(|| format!("missing tensor `{mark}`: the model must be of the BERT family"))?;
         Ok(Self { tensors, prefix })
     }
 
     fn find(&self, name: &str) -> Result<&Tensor, String> {
         let name = format!("{}{name}", self.prefix);
-        self.tensors.get(&name).ok_or_else(|| format!("there is no tensor `{name}`"))
+        self.tensors.get(&name).ok_or_else(|| format!("missing tensor `{name}`"))
     }
 
     fn numbers(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
@@ -226,14 +225,14 @@ impl Weights {
         numbers.map_err(|error| error.to_string())
     }
 
-    /// A table of rows of `hidden` numbers.
+    /// Returns a table with rows of `hidden` numbers.
     fn rows(&self, name: &str, hidden: usize) -> Result<Vec<f32>, String> {
         let rows = self.find(name)?.dims().first().copied().unwrap_or(0);
         self.numbers(name, &[rows, hidden])
     }
 
     fn norm(&self, name: &str, hidden: usize) -> Result<Norm, String> {
-        // Old checkpoints say gamma and beta.
+        // Old checkpoints use the names gamma and beta.
         let either = |new: &str, old: &str| {
             let new = format!("{name}.{new}");
             self.numbers(&new, &[hidden])

@@ -1,5 +1,5 @@
-//! BERT's forward pass on any device, made of tensor operations: texts are filled up to the longest of the batch, and
-//! what is filled up is hidden from the others.
+//! BERT's forward pass by tensor operations on any device. Texts are padded to the longest of the batch, and the padding is
+//! masked.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::{layer_norm, softmax_last_dim};
@@ -35,7 +35,7 @@ pub(super) struct BertTensors {
     eps: f32,
 }
 
-/// Puts numbers on a device.
+/// Copies numbers to a device.
 struct Loader<'a> {
     compute: &'a Compute,
     hidden: usize,
@@ -67,7 +67,7 @@ impl Linear {
 }
 
 impl BertTensors {
-    /// A copy of a network's weights.
+    /// Copies a network's weights to a device.
     pub(super) fn new(network: &BertNetwork, compute: &Compute) -> Result<Self> {
         let load = Loader { compute, hidden: network.hidden };
         let layers = network.layers.iter().map(|layer| {
@@ -96,7 +96,7 @@ impl BertTensors {
         self.words.device()
     }
 
-    /// The texts' vectors, one after the other.
+    /// Returns the concatenated vectors of the texts.
     pub(super) fn pooled(&self, texts: &[Text<'_>], pooling: Pooling) -> Result<Vec<f32>> {
         let lengths: Vec<u32> = texts.iter().map(|(ids, _)| ids.len() as u32).collect();
         let columns = lengths.iter().max().copied().unwrap_or(0) as usize;
@@ -104,7 +104,7 @@ impl BertTensors {
         let lengths = Tensor::from_vec(lengths, (rows, 1), self.device())?;
         let places = Tensor::arange(0, columns as u32, self.device())?.unsqueeze(0)?;
         let there = places.broadcast_lt(&lengths)?.to_dtype(DType::F32)?;
-        // A number that no score outweighs hides what is filled up.
+        // A bias that no score can outweigh masks the padding.
         let bias = there.affine(1e30, -1e30)?.reshape((rows, 1, 1, columns))?;
         let mut tokens = self.embed(texts, columns)?;
         for layer in &self.layers {
@@ -124,7 +124,7 @@ impl BertTensors {
         vectors.flatten_all()?.to_vec1()
     }
 
-    /// (Rows · columns) × dimensions.
+    /// Computes (rows · columns) × dimensions.
     fn embed(&self, texts: &[Text<'_>], columns: usize) -> Result<Tensor> {
         let filled = |of: fn(&Text<'_>) -> Vec<u32>| {
             let all = texts.iter().flat_map(|text| {

@@ -1,18 +1,18 @@
-//! Where a model computes, and how precisely: the one place that makes a device of what a node was given.
+//! Device and precision of a computation. The only place that turns a node's lease into a device.
 
 use candle_core::{DType, Device};
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Computed, Context, OperatorError, Repeatability};
 use serde::{Deserialize, Serialize};
 
-/// The numbers that a model computes with.
+/// Precision of a computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// 32 bits.
     #[default]
     F32,
-    /// 16 bits with the range of f32 (bfloat16). Runs on the CPU too, slowly.
+    /// 16 bits with the range of f32 (bfloat16). Slow on the CPU.
     Bf16,
 }
 
@@ -25,7 +25,7 @@ impl Precision {
     }
 }
 
-/// A device, and the numbers that are computed with there.
+/// A device and the precision used on it.
 #[derive(Clone, Debug)]
 pub struct Compute {
     pub device: Device,
@@ -33,45 +33,45 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// On the CPU in f32.
+    /// Returns the CPU with f32.
     #[must_use]
     pub fn cpu() -> Self {
         Self { device: Device::Cpu, dtype: DType::F32 }
     }
 
-    /// On the CPU.
+    /// Returns the CPU with a precision.
     #[must_use]
     pub fn on_cpu(precision: Precision) -> Self {
         Self { dtype: precision.dtype(), device: Device::Cpu }
     }
 
-    /// Where a node computes: on the first GPU of its lease or, without a lease, on the CPU.
+    /// Returns the first GPU of the node's lease or, without a lease, the CPU.
     ///
     /// # Errors
-    /// When the GPU cannot be used; says why and how to mend it.
+    /// When the GPU cannot be used.
     pub fn leased(context: &Context, precision: Precision) -> Result<Self, OperatorError> {
         let compute = if context.gpus() == 0 { Self::on_cpu(precision) } else { Self::on_gpu(precision)? };
         context.computed_on(compute.computed());
         Ok(compute)
     }
 
-    /// On the first GPU that `CUDA_VISIBLE_DEVICES` shows.
+    /// Returns the first GPU of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// When it cannot be used; says why and how to mend it.
+    /// When the GPU cannot be used.
     pub fn on_gpu(precision: Precision) -> Result<Self, OperatorError> {
         let device = Device::new_cuda(0).map_err(|error| {
             let why = error.to_string();
             let why = why.lines().next().unwrap_or_default().to_owned();
-            OperatorError::machine(format!("GPU 0 of those that this process may use cannot be used: {why}")).with_help(
-                "`searchmill doctor` shows devices, driver and the CUDA worker; the worker must be built for the \
-                 device's compute capability. `resources: {gpus: 0}` computes on the CPU",
+            OperatorError::machine(format!("cannot use GPU 0 of this process: {why}")).with_help(
+                "`searchmill doctor` shows devices, driver and the CUDA worker; build the worker for the device's \
+                 compute capability, or set `resources: {gpus: 0}` to compute on the CPU",
             )
         })?;
         Ok(Self { dtype: precision.dtype(), device })
     }
 
-    /// Where the same bytes are computed again: sums are cut as the processor's vector unit, or the GPU, wants them.
+    /// Returns where the computation repeats bit for bit: the order of sums depends on the vector unit or the GPU.
     fn computed(&self) -> Computed {
         if self.device.is_cpu() {
             Computed::declared(Repeatability::Processor)
@@ -80,17 +80,17 @@ impl Compute {
         }
     }
 
-    /// F32 on the CPU: what the hand-written loops are for.
+    /// Whether this is f32 on the CPU, which the hand-written loops compute.
     pub fn is_plain(&self) -> bool {
         self.device.is_cpu() && self.dtype == DType::F32
     }
 
-    /// Bytes that may be taken: what is free on a GPU; on the CPU what the node was told.
-    pub fn memory(&self, told: Option<u64>) -> Option<u64> {
-        if self.device.is_cpu() { told } else { free_memory(&self.device) }
+    /// Returns the available bytes: the free memory of a GPU, or on the CPU the limit of the node.
+    pub fn memory(&self, limit: Option<u64>) -> Option<u64> {
+        if self.device.is_cpu() { limit } else { free_memory(&self.device) }
     }
 
-    /// For messages and records: `CPU, f32` or `GPU (NVIDIA H200), bf16`.
+    /// Returns the name for messages and records: `CPU, f32` or `GPU (NVIDIA H200), bf16`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}, {}", device_name(&self.device), self.dtype.as_str())
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_precision_is_that_which_is_told() {
+    fn a_device_has_the_precision_that_was_asked_for() {
         let dtype = |precision| Compute::on_cpu(precision).dtype;
         assert_eq!((dtype(Precision::default()), dtype(Precision::Bf16)), (DType::F32, DType::BF16));
         assert!(Compute::cpu().is_plain() && !Compute::on_cpu(Precision::Bf16).is_plain());
@@ -132,14 +132,14 @@ mod tests {
         assert_eq!(Compute::cpu().memory(Some(7)), Some(7));
     }
 
-    /// Without CUDA in the program, or without a GPU, a node that leased one hears what to do.
+    /// Without CUDA in the program or without a GPU, the error of a node with a lease says what to do.
     #[test]
-    fn a_gpu_that_is_not_there_is_told_with_the_way_out() {
+    fn the_error_for_a_missing_gpu_says_what_to_do() {
         if Device::new_cuda(0).is_ok() {
             return;
         }
         let error = Compute::on_gpu(Precision::F32).unwrap_err();
-        assert!(error.message.starts_with("GPU 0 of those that this process may use"), "{}", error.message);
+        assert!(error.message.starts_with("cannot use GPU 0 of this process"), "{}", error.message);
         assert!(error.help.is_some_and(|help| help.contains("searchmill doctor") && help.contains("gpus: 0")));
     }
 }

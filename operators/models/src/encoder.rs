@@ -1,30 +1,30 @@
-//! What every encoder can do.
+//! The interface of encoders.
 
 use searchmill_engine::operator::OperatorError;
 
-/// Which side of the search a text is on; some models want a prefix that says so.
+/// Role of a text in a search. Some models need a prefix for each role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What is searched for.
+    /// A search query.
     Query,
-    /// What is found.
+    /// A text to be found.
     Passage,
 }
 
-/// Turns text into vectors. Any number of threads may encode at once.
+/// Encodes text as vectors. May be called from any number of threads.
 pub trait Encoder: Send + Sync {
-    /// Length of a vector.
+    /// Returns the length of a vector.
     fn dimensions(&self) -> usize;
 
-    /// The texts' vectors one after the other, in their order. A query's vector does not depend on what else is encoded
-    /// with it, to the last bit.
+    /// Returns the vectors of the texts, concatenated in order. A query's vector does not depend on the other texts, to the
+    /// last bit.
     ///
     /// # Errors
-    /// When a text cannot be tokenized or the model fails.
+    /// When a text cannot be tokenised, or the model fails.
     fn encode(&self, texts: &[&str], role: Role) -> Result<Vec<f32>, OperatorError>;
 
-    /// Bytes of the [`groups`](crate::groups::groups) in which passages are encoded, if that costs more than reading
-    /// kept vectors: a passage's vector depends on its group alone.
+    /// Returns the bytes of the [`groups`](crate::groups::groups) in which passages are encoded, if encoding costs more than
+    /// reading cached vectors. A passage's vector depends only on its group.
     fn group_bytes(&self) -> Option<usize> {
         None
     }

@@ -1,13 +1,13 @@
-//! Groups of texts that are encoded together. Where a group ends is decided by the texts themselves, so that a text more,
-//! less or changed moves no other group: what was computed for the others can be used again.
+//! Groups of texts that are encoded together. Content decides where a group ends, so adding, removing or changing a text
+//! leaves the other groups, and their cached results, valid.
 
 use std::ops::Range;
 
 use searchmill_text::fnv::{OFFSET, fnv1a};
 
-/// Cuts texts into groups of about `bytes` bytes: a group ends after a text that its own hash picks once half of that is
-/// there (each byte is as likely to be picked), and at the latest once it is there twice. Every cut depends on the texts
-/// since the last one alone. The last group may be one that more texts would go on.
+/// Splits texts into groups of about `bytes` bytes. From half that size on, a group ends after a text chosen by its hash (with
+/// equal probability for each byte); at twice that size it ends in any case. A cut depends only on the texts since the last
+/// one. The last group may be incomplete.
 pub fn groups(texts: &[&str], bytes: usize) -> Vec<Range<usize>> {
     let mut cut = Vec::new();
     let (mut start, mut size) = (0, 0);
@@ -24,13 +24,13 @@ pub fn groups(texts: &[&str], bytes: usize) -> Vec<Range<usize>> {
     cut
 }
 
-/// Does a group of `size` bytes end with that text?
+/// Whether a group of `size` bytes ends with this text.
 fn ends(text: &str, size: usize, bytes: usize) -> bool {
     let picked = || (hash(text) % (bytes as u64 / 2).max(1)) < text.len() as u64;
     size >= bytes * 2 || (size >= bytes / 2 && picked())
 }
 
-/// FNV-1a with a last stir.
+/// FNV-1a with a final mix.
 fn hash(text: &str) -> u64 {
     let hash = fnv1a(OFFSET, text.as_bytes());
     hash ^ (hash >> 32)

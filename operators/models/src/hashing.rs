@@ -18,17 +18,17 @@ pub struct HashingParams {
     /// Length of the vectors. More dimensions, fewer collisions, better recall.
     #[serde(default = "default_dimensions")]
     pub dimensions: usize,
-    /// Language of the text: which stop words are left out and how words are stemmed.
+    /// Language of the text, for stop words and stemming.
     #[serde(default)]
     pub language: Language,
-    /// Character n-grams of this length are taken from each word, its ends marked; 0 for whole words alone.
+    /// Length of the character n-grams of each word, with its ends marked (0: whole words only).
     #[serde(default = "default_ngram")]
     pub ngram: usize,
-    /// Weight of a word that is written with a capital letter, against 1 for others: names decide most searches.
-    /// A query's first word does not count as a name.
+    /// Weight of a capitalised word (others have weight 1), because names decide most searches. The first word of a query
+    /// does not count as a name.
     #[serde(default = "default_name_weight")]
     pub name_weight: f64,
-    /// Weight of all n-grams of a word together, against 1 for the word itself.
+    /// Total weight of a word's n-grams (the word itself has weight 1).
     #[serde(default = "default_ngram_weight")]
     pub ngram_weight: f64,
 }
@@ -77,16 +77,17 @@ impl HashingParams {
     }
 }
 
-/// Hashes words and their character n-grams into a vector of length 1 (of zeros where there is no word).
+/// Hashes words and their character n-grams into a vector of length 1 (zeros for a text without words).
 ///
-/// A word that occurs n times counts 1 + ln n (`name_weight` times that where it is ever capitalised); its place and sign are the bits of its FNV-1a hash, mixed.
+/// A word that occurs n times has weight 1 + ln n (times `name_weight` if it is ever capitalised). The bits of its mixed FNV-1a
+/// hash give its index and sign.
 pub struct HashingEncoder {
     params: HashingParams,
     analyzers: Analyzers,
 }
 
 impl HashingEncoder {
-    /// The encoder with those options.
+    /// Creates an encoder.
     #[must_use]
     pub fn new(params: &HashingParams) -> Self {
         Self { params: params.clone(), analyzers: Analyzers::new(params.language) }
@@ -138,13 +139,13 @@ impl Encoder for HashingEncoder {
     }
 }
 
-/// Adds a feature at the place and with the sign that its hash says.
+/// Adds a feature at the index and with the sign given by its hash.
 fn add(vector: &mut [f32], feature: u64, weight: f32) {
     let place = (feature >> 1) % vector.len() as u64;
     vector[place as usize] += if feature & 1 == 0 { weight } else { -weight };
 }
 
-/// FNV-1a with a final mix (the finaliser of SplitMix64): FNV alone leaves the high bits of short words alike.
+/// FNV-1a with the finaliser of SplitMix64, because FNV alone gives short words similar high bits.
 fn feature(kind: u8, bytes: &[u8]) -> u64 {
     let hash = fnv1a(fnv1a(OFFSET, &[kind]), bytes);
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -152,7 +153,7 @@ fn feature(kind: u8, bytes: &[u8]) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// Scales a vector to length 1; zeros stay zeros.
+/// Scales a vector to length 1; a zero vector stays zero.
 pub(super) fn normalize(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(encoder.encode(&["", "the"], Role::Query).unwrap(), [0.0; 16]);
         let vector = encoder.encode(&["films"], Role::Query).unwrap();
         assert_eq!(vector.iter().map(|x| x.abs()).sum::<f32>(), 1.0);
-        // The values are part of every stored index: a change must come with a new operator version.
+        // The values are part of every stored index: a change needs a new operator version.
         assert_eq!(vector.iter().position(|x| *x != 0.0), Some(7));
     }
 }

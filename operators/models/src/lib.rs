@@ -1,4 +1,4 @@
-//! Encoders: from text to vectors.
+//! Models: encoders, decoders, generation, scoring, training.
 
 mod bert;
 mod bert_network;
@@ -13,7 +13,7 @@ pub mod inference;
 pub mod initial;
 pub mod place;
 mod pooling;
-pub mod probe;
+pub mod throughput;
 pub mod training;
 
 use std::path::Path;
@@ -30,15 +30,15 @@ pub use pooling::Pooling;
 use device::Compute;
 use place::{ModelPlace, Needs};
 
-/// A BERT model is its three files: others in its folder say nothing.
+/// A BERT model consists of three files; others in its folder are ignored.
 const BERT: Needs = Needs { files: bert::FILES, whole_folder: false, beside: &[] };
 
-/// What turns text into vectors.
+/// The encoder that turns text into vectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum EncoderParams {
-    /// Feature hashing of words and of the letters in them: no weights, no download, the same everywhere. It finds what
-    /// shares words or parts of words with the query, not what means the same.
+    /// Feature hashing of words and character n-grams: no weights, no download, the same result on every machine. It finds
+    /// texts that share words or parts of words with the query, not synonyms.
     Hashing(HashingParams),
     /// A BERT model (MiniLM, E5, BGE, …) from a local folder or the Hugging Face hub.
     Bert(BertParams),
@@ -51,7 +51,7 @@ impl Default for EncoderParams {
 }
 
 impl EncoderParams {
-    /// Opens the encoder. `kept` is where [`Self::keep`] put its files, if it did.
+    /// Opens the encoder. `kept` is the folder to which [`Self::keep`] copied its files, if any.
     ///
     /// # Errors
     /// When the model cannot be found, downloaded or read.
@@ -68,7 +68,7 @@ impl EncoderParams {
         })
     }
 
-    /// Copies what the encoder needs into `folder`, so that an index is complete in itself.
+    /// Copies the encoder's files into `folder`, so that an index is self-contained.
     ///
     /// # Errors
     /// When the model cannot be found, downloaded or copied.
@@ -82,7 +82,7 @@ impl EncoderParams {
         Ok(())
     }
 
-    /// What is wrong with the params; `path` is where they lie below `with:`.
+    /// Returns the issues of the params; `path` is their path below `with:`.
     #[must_use]
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         match self {
@@ -91,7 +91,7 @@ impl EncoderParams {
         }
     }
 
-    /// Files outside the pipeline that it reads; relative paths start at `directory`.
+    /// Returns the files outside the pipeline that the encoder reads; relative paths start at `directory`.
     #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         match self {
@@ -100,10 +100,10 @@ impl EncoderParams {
         }
     }
 
-    /// Finds out which commit of a repository is meant.
+    /// Resolves the revision of a repository to a commit.
     ///
     /// # Errors
-    /// When the Hub cannot be asked.
+    /// When the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         match self {
             Self::Hashing(_) => Ok(()),
@@ -114,7 +114,7 @@ impl EncoderParams {
 
 fn bert_place(params: &BertParams, directory: &Path) -> ModelPlace {
     match ModelPlace::of(&params.model, &params.revision, directory) {
-        // No BERT model is kept in such a file.
+        // A BERT model has no GGUF file.
         ModelPlace::Gguf(file) => ModelPlace::Folder(file),
         place => place,
     }

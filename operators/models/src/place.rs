@@ -1,5 +1,5 @@
-//! Where a model lies: what its users write becomes one of three places, and both what identifies the model and the files
-//! that are read come from that place alone.
+//! The location of a model: a folder, a `.gguf` file or a repository of the Hub. Both the model's identity and its files are
+//! derived from this location only.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use searchmill_engine::operator::{Context, OperatorError, Source};
 
 use super::gguf;
 
-/// Where a model lies.
+/// Location of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPlace {
     /// A local folder, as written.
@@ -19,20 +19,20 @@ pub(crate) enum ModelPlace {
     Hub(HubModel),
 }
 
-/// What a kind of model is read from.
+/// Files that a kind of model needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Files that must be there.
+    /// Required files.
     pub files: &'static [&'static str],
-    /// Does all of a local folder identify the model, and not only these files?
+    /// Whether all files of a local folder identify the model, not only the required ones.
     pub(crate) whole_folder: bool,
-    /// Files that are read where they lie beside a `.gguf` file.
+    /// Optional files next to a `.gguf` file.
     pub beside: &'static [&'static str],
 }
 
 impl ModelPlace {
-    /// What is meant by a model's name: a `.gguf` file by its ending; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or
-    /// because it is there; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
+    /// Resolves a model's name: a `.gguf` file by its extension; a folder by its form (`./m`, `/m`, `a/b/c`, `m`) or because
+    /// it exists; else a repository of the Hub (`org/name` at `revision`, or `hf://org/name@revision`).
     pub(crate) fn of(model: &str, revision: &str, directory: &Path) -> Self {
         if HubModel::is_meant(model) {
             let named = if model.contains('@') { model.to_owned() } else { format!("{model}@{revision}") };
@@ -49,7 +49,7 @@ impl ModelPlace {
         named.map_or_else(|| Self::Folder(model.to_owned()), Self::Hub)
     }
 
-    /// What identifies the model.
+    /// Returns the sources that identify the model.
     pub(crate) fn sources(&self, needs: Needs) -> Vec<Source> {
         self.sources_by(needs, &Hub::from_environment())
     }
@@ -70,10 +70,10 @@ impl ModelPlace {
         }
     }
 
-    /// Finds out which commit is meant, where that is not known.
+    /// Resolves the revision to a commit, if it is not known yet.
     ///
     /// # Errors
-    /// When the Hub cannot be asked.
+    /// When the Hub cannot be reached.
     pub(crate) fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         match self {
             Self::Hub(model) => Hub::from_environment().resolve(model, context).map(drop),
@@ -81,10 +81,10 @@ impl ModelPlace {
         }
     }
 
-    /// The folder (or `.gguf` file) with the files that are needed; those of the Hub are fetched.
+    /// Returns the folder (or `.gguf` file) with the required files. Downloads files of the Hub.
     ///
     /// # Errors
-    /// When one is missing or cannot be fetched.
+    /// When a file is missing or cannot be downloaded.
     pub(crate) fn open(&self, needs: Needs, context: &Context) -> Result<Opened, OperatorError> {
         match self {
             Self::Folder(folder) => {
@@ -95,7 +95,7 @@ impl ModelPlace {
                 let file = context.resolve(file);
                 if !file.is_file() {
                     return Err(OperatorError::machine(format!("there is no file {}", file.display()))
-                        .with_help("a `.gguf` file must lie on this machine"));
+                        .with_help("a `.gguf` file must be on this machine"));
                 }
                 Ok(Opened { path: file, hub: None })
             }
@@ -110,18 +110,18 @@ impl ModelPlace {
     }
 }
 
-/// A model's files, and how to ask for further ones.
+/// A model's files, and access to optional ones.
 pub struct Opened {
-    /// The folder, or the `.gguf` file.
+    /// The folder or the `.gguf` file.
     pub path: PathBuf,
     hub: Option<(Hub, HubModel, String)>,
 }
 
 impl Opened {
-    /// Has the model that file? Of the Hub it is fetched, of a folder it is looked for.
+    /// Whether the model has a file. Downloads the file of a repository.
     ///
     /// # Errors
-    /// When nobody can tell.
+    /// When the Hub cannot be reached.
     pub fn has(&self, file: &str, context: &Context) -> Result<bool, OperatorError> {
         match &self.hub {
             Some((hub, model, commit)) => hub.has(model, commit, file, context),

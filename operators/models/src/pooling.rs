@@ -1,13 +1,13 @@
-//! Pooling: one vector for a text from those of its tokens.
+//! Pooling: the vector of a text from the vectors of its tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a text's vector is made of its tokens' vectors.
+/// How the vector of a text is computed from the vectors of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// The mean over all tokens.
+    /// The mean of all tokens.
     #[default]
     Mean,
     /// The first token's vector.
@@ -15,7 +15,7 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// A text's vector, of its tokens' vectors one after the other.
+    /// Computes the vector of a text from the concatenated vectors of its tokens.
     pub(super) fn pool(self, tokens: &[f32], dimensions: usize) -> Vec<f32> {
         let mut vector = vec![0.0; dimensions];
         match self {

@@ -11,7 +11,7 @@ use searchmill_schemas::text_column;
 use serde::{Deserialize, Serialize};
 
 use super::chunk_store::ChunkWriter;
-use super::faiss_index::{FaissIndex, Metric, Neighbours, probe};
+use super::faiss_index::{FaissIndex, Metric, Neighbours, check_factory};
 use super::passages::Passages;
 use super::{Retriever, Row};
 
@@ -92,7 +92,7 @@ impl DenseParams {
             }
         }
         if let (true, EncoderParams::Hashing(hashing)) = (issues.is_empty(), &self.encoder)
-            && let Err(error) = probe(&self.factory, hashing.dimensions, self.metric)
+            && let Err(error) = check_factory(&self.factory, hashing.dimensions, self.metric)
         {
             let help =
                 "see github.com/facebookresearch/faiss/wiki/The-index-factory; `PQn` needs dimensions that n divides";

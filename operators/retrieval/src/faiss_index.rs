@@ -95,8 +95,8 @@ fn without_polysemous_training(factory: &str) -> String {
     parts.map(|part| if plain(part) { format!("{part}np") } else { part.to_owned() }).collect::<Vec<_>>().join(",")
 }
 
-/// Checks that Faiss accepts the factory string for vectors of that length.
-pub(crate) fn probe(factory: &str, dimensions: usize, metric: Metric) -> Result<(), OperatorError> {
+/// Checks that Faiss accepts a factory string for vectors of this length.
+pub(crate) fn check_factory(factory: &str, dimensions: usize, metric: Metric) -> Result<(), OperatorError> {
     FaissIndex::create(factory, dimensions, metric).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! Who trains: the decoder of our own, ms-swift, or any other program.
+//! The trainer: our own, ms-swift, or any other program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,46 +9,45 @@ use searchmill_engine::operator::{ParamIssue, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Who trains.
+/// The trainer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Backend {
-    /// This process, on the CPU.
+    /// This process.
     #[default]
     Candle,
-    /// ms-swift: `swift sft` with flags made of the params.
+    /// ms-swift: `swift sft` with flags from the params.
     Swift(Box<SwiftParams>),
     /// Any other program.
     Exec(Box<ExecParams>),
 }
 
-/// How `swift sft` is run. Flags follow ms-swift 3.8; what the params of `train` itself say (learning rate, LoRA, …) is
-/// passed on. Examples must be those of `convert-to-swift`. What is held out is chosen by question, here.
+/// Options of `swift sft`. Flags follow ms-swift 3.8. The params of `train` itself (learning rate, LoRA, …) are passed on.
+/// Examples must come from `convert-to-swift`. `train` chooses the held-out examples, by question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct SwiftParams {
-    /// The program, with arguments that come before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Its
-    /// content, or what it answers to `--version`, is part of the key; where it lies is not.
+    /// The program and its arguments before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Its content, or
+    /// its answer to `--version`, is part of the key; its path is not.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) program: Vec<String>,
-    /// Which ms-swift that is (`3.8.3`), or any other text that tells trainers apart: what the program itself does not say.
-    /// Part of the key; otherwise unused.
+    /// Version of ms-swift (`3.8.3`), or any other text that identifies the trainer. Part of the cache key; otherwise unused.
     pub(crate) version: Option<String>,
-    /// `--model_type`; `null`: `qwen3_nothinking` for Qwen3, `qwen2_5` for Qwen2, and swift's guess for others.
+    /// `--model_type`; `null`: `qwen3_nothinking` for Qwen3, `qwen2_5` for Qwen2, swift's guess for others.
     pub(crate) model_type: Option<String>,
-    /// `--template`; `null`: that of the model type.
+    /// `--template`; `null`: the template of the model type.
     pub(crate) template: Option<String>,
-    /// `--agent_template`: how tools and tool calls are written.
+    /// `--agent_template`: format of tools and tool calls.
     pub(crate) agent_template: String,
     /// `--torch_dtype`.
-    pub(crate) torch_dtype: Precision,
-    /// Examples on a device at a time. `batch_size` must be a multiple of it, times the node's GPUs: the rest is
+    pub(crate) torch_dtype: TorchDtype,
+    /// Examples per device and pass. `batch_size` must be a multiple of this times the node's GPUs; the quotient becomes
     /// `--gradient_accumulation_steps`.
     #[schemars(range(min = 1))]
     pub(crate) per_device_batch_size: usize,
     /// `--gradient_checkpointing`, not reentrant.
     pub(crate) gradient_checkpointing: bool,
-    /// `--packing`; wants flash attention.
+    /// `--packing`; needs flash attention.
     pub(crate) packing: bool,
     /// `--attn_impl` (`flash_attn`, `sdpa`); `null`: swift's choice.
     pub(crate) attn_impl: Option<String>,
@@ -57,48 +56,49 @@ pub(crate) struct SwiftParams {
     /// `--logging_steps`: steps between rows of `steps`.
     #[schemars(range(min = 1))]
     pub(crate) logging_steps: u64,
-    /// `--save_steps`: steps between checkpoints, of which `keep: best` takes one; `null`: as `eval_steps`.
+    /// `--save_steps`: steps between checkpoints; `null`: `eval_steps`. `keep: best` outputs one of these checkpoints.
     #[schemars(range(min = 1))]
     pub(crate) save_steps: Option<u64>,
-    /// `--save_total_limit`. Does not enter the key.
+    /// `--save_total_limit`. Not part of the cache key.
     #[schemars(range(min = 1), extend("x-searchmill-key" = false))]
     pub(crate) save_total_limit: u64,
-    /// `--dataloader_num_workers`. Does not enter the key.
+    /// `--dataloader_num_workers`. Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) dataloader_num_workers: u64,
-    /// `--dataset_num_proc`. Does not enter the key.
+    /// `--dataset_num_proc`. Not part of the cache key.
     #[schemars(range(min = 1), extend("x-searchmill-key" = false))]
     pub(crate) dataset_num_proc: u64,
-    /// `--load_from_cache_file`. Does not enter the key.
+    /// `--load_from_cache_file`. Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) load_from_cache_file: bool,
-    /// `--report_to` (`tensorboard`, `wandb`). Does not enter the key.
+    /// `--report_to` (`tensorboard`, `wandb`). Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) report_to: String,
-    /// Further flags by their names, without dashes: `{loss_scale: hermes, deepspeed: zero2}`. A list is several words, a
-    /// map is JSON. Files and folders that they name are sources.
+    /// More flags, named without dashes: `{loss_scale: hermes, deepspeed: zero2}`. A list becomes several words, a map
+    /// becomes JSON. Files and folders named in values are sources.
     pub(crate) flags: BTreeMap<String, Value>,
-    /// Environment variables that swift may see besides `PATH`, `HOME` and the node's GPUs (`HF_HOME`, `WANDB_API_KEY`). Their values are not part of the node's key.
+    /// Environment variables passed to swift besides `PATH`, `HOME` and the node's GPUs (`HF_HOME`, `WANDB_API_KEY`). Their
+    /// values are not part of the cache key.
     pub(crate) environment: Vec<String>,
-    /// Seconds after which it is stopped; 0: never. Does not enter the key.
+    /// Timeout in seconds (0 = none). Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) timeout_seconds: u64,
 }
 
-/// Numbers that a model is trained in.
+/// The precision in which ms-swift trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Precision {
-    /// 16 bits, of which 8 are the exponent's.
+pub(crate) enum TorchDtype {
+    /// 16 bits, 8 of them for the exponent.
     #[default]
     Bfloat16,
-    /// 16 bits, of which 5 are the exponent's.
+    /// 16 bits, 5 of them for the exponent.
     Float16,
     /// 32 bits.
     Float32,
 }
 
-impl Precision {
+impl TorchDtype {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bfloat16 => "bfloat16",
@@ -116,7 +116,7 @@ impl Default for SwiftParams {
             model_type: None,
             template: None,
             agent_template: "hermes".to_owned(),
-            torch_dtype: Precision::default(),
+            torch_dtype: TorchDtype::default(),
             per_device_batch_size: 1,
             gradient_checkpointing: true,
             packing: false,
@@ -136,51 +136,51 @@ impl Default for SwiftParams {
     }
 }
 
-/// Any program that trains. In its arguments, `{examples}` and `{held_out}` are JSONL files with one row each, `{model}` is
-/// the folder of the model to begin with, `{output}` an empty folder for the trained model or adapter, `{metrics}` a file
-/// for its figures, `{seed}` the node's seed. Figures are JSON objects, one a line: `step` (or `global_step`), `epoch`, `loss`,
-/// `learning_rate`, `grad_norm`, `token_accuracy`, `eval_loss`, `eval_token_accuracy`, or what transformers and ms-swift log. All
-/// params of `train` arrive as JSON in `SEARCHMILL_TRAINING`, `params` in `SEARCHMILL_PARAMS`, the seed in `SEARCHMILL_SEED`.
+/// Any program that trains. Its arguments may contain `{examples}` and `{held_out}` (JSONL files, one row per line), `{model}`
+/// (the folder of the base model), `{output}` (an empty folder for the trained model or adapter), `{metrics}` (a file for its
+/// metrics) and `{seed}` (the node's seed). Metrics are JSON objects, one per line: `step` (or `global_step`), `epoch`, `loss`,
+/// `learning_rate`, `grad_norm`, `token_accuracy`, `eval_loss`, `eval_token_accuracy`, or the names of transformers and
+/// ms-swift. `SEARCHMILL_TRAINING` holds all params of `train` as JSON, `SEARCHMILL_PARAMS` holds `params`, and
+/// `SEARCHMILL_SEED` the seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ExecParams {
-    /// The program, with arguments that come before the others: `[python3]`, `[/opt/trl/bin/python]`; no shell is involved. A
-    /// program of your own is known by its content, one of the system by what it answers to `--version`.
+    /// The program and its first arguments: `[python3]`, `[/opt/trl/bin/python]`. No shell is involved. The key identifies
+    /// your own program by its content, a system program by its answer to `--version`.
     pub(crate) program: Vec<String>,
-    /// Which program that is (`trl 0.20`), in place of asking it by `--version`. Part of the key; otherwise unused.
+    /// Version of the program (`trl 0.20`), instead of its answer to `--version`. Part of the cache key; otherwise unused.
     pub(crate) version: Option<String>,
-    /// Its arguments, with the names in braces replaced. Files and folders that they name (also behind a `=`) are sources:
-    /// when their content changes, the node runs again.
+    /// Its arguments, with the names in braces replaced. Files and folders named there (also after a `=`) are sources: if
+    /// their content changes, the node runs again.
     pub(crate) arguments: Vec<String>,
-    /// Further files whose content decides the outcome (modules that the script imports); a folder stands for all files
-    /// below it.
+    /// More files whose content decides the outcome (modules that the script imports). A folder means all files below it.
     pub(crate) files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches): arguments that name them are no sources.
+    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not sources.
     pub(crate) writes: Vec<String>,
-    /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
+    /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     pub(crate) params: Map<String, Value>,
-    /// Environment variables that the program may see besides `PATH`, `HOME` and the node's GPUs. Their values are not part
-    /// of the node's key.
+    /// Environment variables passed to the program besides `PATH`, `HOME` and the node's GPUs. Their values are not part of
+    /// the cache key.
     pub(crate) environment: Vec<String>,
-    /// Seconds after which it is stopped; 0: never. Does not enter the key.
+    /// Timeout in seconds (0 = none). Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) timeout_seconds: u64,
 }
 
 impl Backend {
-    /// Is it a program of others?
+    /// Whether an external program trains.
     pub(crate) fn is_outside(&self) -> bool {
         *self != Self::Candle
     }
 
-    /// Files whose content is part of the key.
+    /// Returns the files whose content is part of the key.
     pub(super) fn sources(&self, directory: &Path) -> Vec<Source> {
         let mut sources: BTreeSet<Source> = BTreeSet::new();
         match self {
             Self::Candle => {}
             Self::Swift(swift) => {
                 sources.extend(swift.words().sources(directory));
-                // Where the program lies is not part of the key; what else its words say is.
+                // The program's path is not part of the key; its other words are.
                 sources.extend(swift.program.iter().skip(1).map(|word| Source::Identity(format!("word {word}"))));
                 let mut words = Vec::new();
                 swift.flags.values().for_each(|value| texts(value, &mut words));
@@ -194,7 +194,7 @@ impl Backend {
         sources.into_iter().collect()
     }
 
-    /// What the key does not see.
+    /// Returns a description of what the key does not cover.
     pub(super) fn unseen(&self) -> Option<String> {
         match self {
             Self::Candle => None,
@@ -217,7 +217,7 @@ impl ExecParams {
     }
 }
 
-/// All texts in a value.
+/// Collects all texts in a value.
 fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => found.push(text),
@@ -227,10 +227,10 @@ fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     }
 }
 
-/// No program, or an empty word for one.
+/// Returns an issue if the program is missing or empty.
 pub(super) fn no_program(path: &str, program: &[String]) -> Option<ParamIssue> {
     program.first().is_none_or(String::is_empty).then(|| {
         let issue = ParamIssue::new(path, "names no program");
-        issue.with_help("write the program, and what comes before its arguments, as a list: `[python3]`")
+        issue.with_help("write the program and its first arguments as a list: `[python3]`")
     })
 }

@@ -1,4 +1,4 @@
-//! What cannot be among the params of `train`.
+//! Checks of the params of `train`.
 
 use searchmill_data::program::{variable_issues, write_issues};
 use searchmill_engine::operator::ParamIssue;
@@ -8,7 +8,7 @@ use super::backend::{Backend, no_program};
 use super::outside::swift;
 use super::params::TrainParams;
 
-/// All that is wrong with them.
+/// Returns all issues of the params.
 pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     let mut demand = |holds: bool, path: &str, message: &str| {
@@ -41,7 +41,7 @@ pub(super) fn issues(params: &TrainParams) -> Vec<ParamIssue> {
     issues
 }
 
-/// Trainers of others know more modules than those of our own decoders.
+/// Checks LoRA's params. External trainers know more modules than our decoders have.
 fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
     let mut issues = Vec::new();
     if lora.rank == 0 {
@@ -57,16 +57,16 @@ fn lora_issues(lora: &LoraParams, outside: bool) -> Vec<ParamIssue> {
     let path = |place: usize| format!("tuning.lora.target_modules.{place}");
     let strange = lora.target_modules.iter().enumerate().filter(|(_, name)| !known(name));
     issues.extend(strange.map(|(place, name)| {
-        let help = format!("write {ALL_LINEAR}, or any of {}", MODULES.join(", "));
-        ParamIssue::new(path(place), format!("there is no module `{name}`")).with_help(help)
+        let help = format!("write `{ALL_LINEAR}`, or any of {}", MODULES.join(", "));
+        ParamIssue::new(path(place), format!("unknown module `{name}`")).with_help(help)
     }));
     if lora.target_modules.is_empty() {
-        issues.push(ParamIssue::new("tuning.lora.target_modules", "names nothing to adapt"));
+        issues.push(ParamIssue::new("tuning.lora.target_modules", "must name at least one module"));
     }
     issues
 }
 
-/// What cannot be, of the backend's own params and of those that it does not know.
+/// Checks the params of the backend, and those that it does not support.
 fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
     match &params.backend {
         Backend::Candle => Vec::new(),
@@ -76,31 +76,32 @@ fn backend_issues(params: &TrainParams) -> Vec<ParamIssue> {
             issues
         }
         Backend::Exec(own) => {
-            let mut issues = foreign(params, "another trainer", "tell the program in `arguments` or `params`");
+            let mut issues =
+                foreign(params, "an external trainer", "pass it to the program in `arguments` or `params`");
             issues.extend(no_program("backend.exec.program", &own.program));
             issues.extend(variable_issues("backend.exec.environment", &own.environment));
             issues.extend(write_issues("backend.exec.writes", &own.writes));
             if !own.arguments.iter().any(|argument| argument.contains("{output}")) {
-                let issue = ParamIssue::new("backend.exec.arguments", "do not say where the trained model goes");
-                issues.push(issue.with_help("let one of them hold `{output}`"));
+                let issue = ParamIssue::new("backend.exec.arguments", "do not name the folder of the trained model");
+                issues.push(issue.with_help("use `{output}` in one of them"));
             }
             issues
         }
     }
 }
 
-/// What only the trainer of our own knows.
+/// Returns an issue for each param that only the backend `candle` supports.
 fn foreign(params: &TrainParams, who: &str, checkpointing: &str) -> Vec<ParamIssue> {
     let default = TrainParams::default();
     let mut issues = Vec::new();
     let mut refuse = |given: bool, path: &str, help: &str| {
         if given {
-            issues.push(ParamIssue::new(path, format!("{who} does not know it")).with_help(help));
+            issues.push(ParamIssue::new(path, format!("not supported by {who}")).with_help(help));
         }
     };
     refuse(params.checkpointing != default.checkpointing, "checkpointing", checkpointing);
-    refuse(params.pass_tokens != default.pass_tokens, "pass_tokens", "leave it out: it is for the backend `candle`");
-    refuse(params.context_weight != 0.0, "context_weight", "leave it out: it is for the backend `candle`");
-    refuse(params.save_steps != default.save_steps, "save_steps", "leave it out: it is for the backend `candle`");
+    refuse(params.pass_tokens != default.pass_tokens, "pass_tokens", "leave it out: only the backend `candle` has it");
+    refuse(params.context_weight != 0.0, "context_weight", "leave it out: only the backend `candle` has it");
+    refuse(params.save_steps != default.save_steps, "save_steps", "leave it out: only the backend `candle` has it");
     issues
 }

@@ -1,4 +1,4 @@
-//! The report of a training: curves as inline SVG, and the same figures as JSON and as a table.
+//! The report of a training: curves as inline SVG, and the same metrics as JSON and as a table.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use super::params::TrainParams;
 use crate::evaluation::page::STYLE;
 use crate::evaluation::plot::{Plot, Series, Unit};
 
-/// Points of a curve at most; more steps are averaged.
+/// Maximum number of points of a curve; more steps are averaged.
 const POINTS: usize = 80;
 
-/// A curve: its name, the class of its colour, its value at a step.
+/// A curve: its name, the CSS class of its colour, its value at a step.
 type Curve<'a> = (&'a str, &'static str, fn(&Step) -> Option<f64>);
 
-/// What the report tells.
+/// Content of the report.
 pub(super) struct Report<'a> {
     pub(super) params: &'a TrainParams,
     pub(super) steps: &'a [Step],
-    /// The step whose weights came out.
+    /// The step whose weights were kept.
     pub(super) kept: u64,
     pub(super) stopped: bool,
     pub(super) examples: usize,
     pub(super) held_out: usize,
-    /// Numbers that learnt.
+    /// Trained parameters.
     pub(super) trainable: usize,
-    /// Numbers of the model.
+    /// Parameters of the model.
     pub(super) parameters: usize,
-    /// Where it was computed, and with what numbers.
+    /// Device and precision, or the trainer.
     pub(super) device: String,
 }
 
-/// One row a step.
+/// Returns a table with one row per step.
 pub(super) fn table(steps: &[Step]) -> Result<RecordBatch, OperatorError> {
-    // Trainers of others do not tell everything: what is no number is not known, and no step has no tokens.
+    // External trainers log only some metrics. NaN means unknown, and so does a count of 0 tokens.
     let floats = |of: fn(&Step) -> Option<f64>| {
         let known = steps.iter().map(|step| of(step).filter(|number| !number.is_nan()));
         Arc::new(known.collect::<Float64Array>()) as ArrayRef
@@ -76,7 +76,7 @@ impl Report<'_> {
         Ok(std::fs::write(folder.join("report.json"), text + "\n")?)
     }
 
-    /// Figures for the node's record.
+    /// Returns the figures of the node's record.
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut figures = vec![("steps", self.taken() as f64), ("trainable_parameters", self.trainable as f64)];
         figures.extend(self.losses().next().map(|loss| ("first_loss", loss)));
@@ -85,12 +85,12 @@ impl Report<'_> {
         figures
     }
 
-    /// Steps taken; not every one is a row where the trainer logs seldom.
+    /// Returns the number of steps. A trainer may log only some of them.
     fn taken(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.step)
     }
 
-    /// Losses, where they were told.
+    /// Returns the losses that were logged.
     fn losses(&self) -> impl DoubleEndedIterator<Item = f64> {
         self.steps.iter().map(|step| step.loss).filter(|loss| !loss.is_nan())
     }
@@ -99,7 +99,7 @@ impl Report<'_> {
         self.steps.iter().find(|step| step.step == self.kept).and_then(|step| step.eval_loss)
     }
 
-    /// Some lines for the terminal.
+    /// Returns a summary for the terminal.
     pub(super) fn summary(&self) -> String {
         let loss = |loss: Option<f64>| loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.3}"));
         let ended = if self.stopped { ", ended early" } else { "" };

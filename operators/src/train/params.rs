@@ -2,99 +2,88 @@
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{allow_names, named_or_tagged};
-use searchmill_models::decoder::DecoderConfig;
 use searchmill_models::device::Precision;
 use searchmill_models::training::example::Truncation;
+use searchmill_models::training::fit::{FitSettings, Keep};
+use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::optimizer::AdamParams;
-use searchmill_models::training::schedule::Decay;
 use searchmill_models::training::student::{LoraParams, Tuning};
 use serde::{Deserialize, Serialize};
 
 use super::backend::Backend;
 
-/// How the model is taught.
+/// What the training minimises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Method {
-    /// Supervised fine-tuning: the tokens that the examples' model wrote become likelier.
+    /// Supervised fine-tuning: raises the probability of the tokens that the model of the examples wrote.
     #[default]
     Sft,
-}
-
-/// Which weights come out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Keep {
-    /// Those after the last step.
-    #[default]
-    Last,
-    /// Those with the lowest loss on what is held out.
-    Best,
 }
 
 /// Parameters of `train`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct TrainParams {
-    /// Who trains: `candle` (this process, on the CPU), `swift` (ms-swift, with its options `swift: {…}`), or any other program:
-    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. Programs of others see the GPUs that the
-    /// node has (`resources: {gpus: 1}`).
+    /// The trainer: `candle` (this process), `swift` (ms-swift, with its options `swift: {…}`), or any other program:
+    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. External programs see the GPUs of the node
+    /// (`resources: {gpus: 1}`).
     #[serde(deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub(crate) backend: Backend,
-    /// How the model is taught.
+    /// What the training minimises.
     pub(crate) method: Method,
-    /// Which weights learn: `full` or `{lora: {rank: 16, alpha: 32}}`.
+    /// Which weights are trained: `full` or `{lora: {rank: 16, alpha: 32}}`.
     pub(crate) tuning: Tuning,
-    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at. What
-    /// learns is kept in f32 in any case.
+    /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`). Trained weights are
+    /// always kept in f32.
     pub(crate) dtype: Precision,
-    /// Passes over the examples; 2.5 ends in the middle of the third.
+    /// Passes over the examples; 2.5 stops in the middle of the third.
     pub(crate) epochs: f64,
-    /// Most steps, if that is fewer.
+    /// Limit of the number of steps (`null`: as many as `epochs` needs).
     pub(crate) max_steps: Option<u64>,
-    /// Examples of one step of the optimiser.
+    /// Examples per optimiser step.
     #[schemars(range(min = 1))]
     pub(crate) batch_size: usize,
-    /// Tokens of one forward and backward pass, filling up included: a batch with more is taken in several passes whose
-    /// gradients add up. Bounds the memory.
+    /// Tokens per forward/backward pass, padding included. A larger batch is split into several passes whose gradients are
+    /// added. Bounds the memory.
     #[schemars(range(min = 1))]
     pub(crate) pass_tokens: usize,
-    /// Longest example in tokens.
+    /// Maximum length of an example in tokens.
     #[schemars(range(min = 2))]
     pub(crate) max_length: usize,
-    /// What becomes of longer ones.
+    /// What to do with longer examples.
     pub(crate) truncation: Truncation,
-    /// A column of numbers that says how much each example's tokens count; without it all count the same.
+    /// A numeric column with the loss weight of each example (`null`: all have weight 1).
     pub(crate) weight_column: Option<String>,
-    /// How much the tokens count that the model did not write (prompts and tool responses), beside 1 for those that it did.
-    /// Models from scratch learn to copy names sooner with some of it (Shi et al. 2024, arXiv:2405.14394, on when loss over
-    /// instructions helps). What is held out is measured without.
+    /// Loss weight of prompt and tool tokens (model tokens have weight 1). A small weight helps models trained from scratch
+    /// to copy names sooner (Shi et al. 2024, arXiv:2405.14394, on when loss over instructions helps). Evaluation ignores
+    /// these tokens.
     pub(crate) context_weight: f64,
-    /// The highest learning rate.
+    /// Peak learning rate.
     pub(crate) learning_rate: f64,
-    /// How it falls.
+    /// Decay of the learning rate after the warm-up.
     pub(crate) schedule: Decay,
-    /// Share of the steps in which it rises from 0.
+    /// Share of the steps in which the learning rate rises from 0.
     pub(crate) warmup_ratio: f64,
     /// Settings of AdamW.
     pub(crate) optimizer: AdamParams,
-    /// Gradients whose norm is greater are scaled down to it; `null`: never.
+    /// Gradients with a greater norm are scaled down to it (`null`: never).
     pub(crate) max_grad_norm: Option<f64>,
-    /// Share of the questions whose examples are held out for measuring, where there is no input `eval`.
+    /// Share of the questions whose examples are held out for evaluation. Unused with the input `eval`.
     pub(crate) eval_share: f64,
-    /// Steps between measurements on what is held out; the last step is always measured.
+    /// Steps between evaluations on the held-out examples; the last step is always evaluated.
     #[schemars(range(min = 1))]
     pub(crate) eval_steps: u64,
-    /// End after so many measurements without a lower loss.
+    /// Stop after this many evaluations without a lower loss (`null`: never).
     pub(crate) early_stopping: Option<u32>,
-    /// Which weights come out.
+    /// Which checkpoint to output: `last` or `best`.
     pub(crate) keep: Keep,
-    /// Hold the activations of one layer at a time and compute them again on the way back: a third slower, for longer
-    /// texts in the same memory. Changes no byte of the result.
+    /// Hold the activations of one layer at a time and recompute them in the backward pass: a third slower, for longer texts
+    /// in the same memory. Does not change the result.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) checkpointing: bool,
-    /// Steps between saved states, from which a killed training goes on. Changes no byte of the result.
+    /// Steps between saved states, from which a killed training resumes. Does not change the result.
     #[schemars(range(min = 1), extend("x-searchmill-key" = false))]
     pub(crate) save_steps: u64,
 }
@@ -137,17 +126,23 @@ impl TrainParams {
         }
     }
 
-    /// Share of the adapter's inputs that is dropped, if any.
-    pub(super) fn dropout(&self) -> Option<f64> {
-        self.lora().map(|lora| lora.dropout).filter(|share| *share > 0.0)
+    /// Settings of our own training loop.
+    pub(super) fn fit_settings(&self) -> FitSettings {
+        FitSettings {
+            epochs: self.epochs,
+            max_steps: self.max_steps,
+            batch_size: self.batch_size,
+            pass_tokens: self.pass_tokens,
+            checkpointing: self.checkpointing,
+            learning_rate: self.learning_rate,
+            decay: self.schedule,
+            warmup_ratio: self.warmup_ratio,
+            optimizer: self.optimizer,
+            max_grad_norm: self.max_grad_norm,
+            eval_steps: self.eval_steps,
+            early_stopping: self.early_stopping,
+            keep: self.keep,
+            save_steps: self.save_steps,
+        }
     }
-}
-
-/// Numbers that learn.
-pub(super) fn trained_parameters(params: &TrainParams, config: &DecoderConfig) -> u64 {
-    let Some(lora) = params.lora() else { return config.parameter_count() as u64 };
-    let meant = lora.targets();
-    let maps = config.projections().into_iter().filter(|(name, ..)| meant.iter().any(|target| name.ends_with(target)));
-    let layer: u64 = maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum();
-    config.num_hidden_layers as u64 * layer
 }

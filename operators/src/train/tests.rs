@@ -1,18 +1,22 @@
 //! `train` end to end, on small models made by `init-model` from rendered conversations.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use candle_core::{DType, Device};
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, tree_input};
 use searchmill_engine::operator::{InputArtifact, Inputs, OperatorError, RowsInput, TreeKind, entry};
 use searchmill_models::decoder::Decoder;
-use searchmill_models::device::Compute;
-use searchmill_models::inference::{ControlTokens, Message, Opening, TextModel};
+use searchmill_models::device::{Compute, Precision};
+use searchmill_models::inference::{ControlTokens, Message, Opening, Scorer, TextModel};
+use searchmill_models::training::batch::Batch;
 use searchmill_models::training::example::{Example, Reader, Truncation};
-use searchmill_models::training::gradient::{self, Batch, Settings};
+use searchmill_models::training::objective::Sft;
 use searchmill_models::training::optimizer::Gradients;
-use searchmill_models::training::schedule::pack;
+use searchmill_models::training::packing::pack;
+use searchmill_models::training::step::{self, Outcome as StepOutcome, Settings};
 use searchmill_models::training::student::{Student, Tuning};
+use searchmill_models::training::tensors;
 use searchmill_schemas::RecordKind;
 use serde_json::{Value, json};
 
@@ -133,11 +137,11 @@ fn control_tokens_in_content_are_the_same_plain_text_in_training_and_in_a_rollou
     let opening = Opening { rows: 1, context: None, threads: 1, memory: None, compute: Compute::cpu() };
     let model = TextModel::open(&bench.model, None, opening).unwrap();
     let messages: Vec<Message> = row.messages[..messages - 1].iter().map(crate::logprob::message).collect();
-    let asked = model.chat_tokens(&messages, &row.tools, &std::collections::BTreeMap::new()).unwrap();
+    let asked = model.chat_tokens(&messages, &row.tools, &BTreeMap::new()).unwrap();
     let text = |tokens: &[u32]| tokenizer.decode(tokens, false).unwrap();
     assert!(text(&trained).starts_with(&text(&asked)), "{}\n{}", text(&trained), text(&asked));
     // What the model wrote is tokenised apart in training, as ms-swift does: compare up to its first turn.
-    let first = model.chat_tokens(&messages[..2], &row.tools, &std::collections::BTreeMap::new()).unwrap();
+    let first = model.chat_tokens(&messages[..2], &row.tools, &BTreeMap::new()).unwrap();
     assert_eq!(trained[..first.len()], first, "the question");
     let answered = asked.iter().rposition(|token| *token == end).unwrap();
     let start = asked[..answered].iter().rposition(|token| *token == end).unwrap();
@@ -171,13 +175,11 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     // What a run that was killed after its ninth step leaves behind.
     let trained: TrainParams = serde_json::from_value(params(11)).unwrap();
     let examples = bench.examples();
-    let (train, held_out) = Training(trained.clone()).split(examples, Vec::new(), 3);
-    let cut = TrainParams { max_steps: Some(10), ..trained };
-    let mut student = Student::load(&bench.model, &cut.tuning, 3, &Compute::cpu()).unwrap();
+    let student = Student::load(&bench.model, &trained.tuning, 3, &Compute::cpu()).unwrap();
+    let cut = Training(TrainParams { max_steps: Some(10), ..trained });
+    let (train, held_out) = cut.split(examples, Vec::new(), 3);
     let context = bench.harness.context();
-    Fit { params: &cut, student: &mut student, examples: &train, held_out: &held_out, context: &context }
-        .run()
-        .unwrap();
+    cut.fit(&student, &train, &held_out, &context).unwrap();
     assert!(bench.harness.context().checkpoint().load().unwrap().is_some(), "a state was saved");
     let resumed = bench.train(params(11)).unwrap();
     for name in ["loss", "grad_norm", "eval_loss"] {
@@ -187,16 +189,13 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     assert_eq!(weights(&resumed, file), weights(&whole, file));
 }
 
-fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool) -> (f64, Gradients) {
+fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool) -> (StepOutcome, Gradients) {
     let examples = bench.examples();
     let all: Vec<usize> = (0..examples.len()).collect();
+    let settings = Settings { objective: &Sft::default(), pass_tokens: most, checkpointing, dropout: None };
     let mut gradients = Gradients::new();
-    let mut loss = 0.0;
-    for pass in pack(&gradient::lengths(&all, &examples), most) {
-        let settings = Settings { checkpointing, dropout: None, scale: 1e-3 };
-        loss += gradient::pass(student, &pass, &examples, settings, &mut gradients).unwrap().loss;
-    }
-    (loss, gradients)
+    let outcome = step::learn(student, &all, &examples, settings, &mut gradients).unwrap();
+    (outcome, gradients)
 }
 
 /// Packing, several passes, and computing layers again change nothing but the last digits.
@@ -206,12 +205,25 @@ fn gradients_do_not_depend_on_how_they_are_computed() {
     for tuning in [json!("full"), json!({"lora": {"rank": 3, "dropout": 0.0}})] {
         let tuning: Tuning = serde_json::from_value(tuning).unwrap();
         let student = Student::load(&bench.model, &tuning, 1, &Compute::cpu()).unwrap();
-        let (loss, whole) = gradients(&bench, &student, 100_000, false);
+        let (outcome, whole) = gradients(&bench, &student, 100_000, false);
         assert!(whole.len() >= student.weights.len() / 2, "{:?}", whole.keys());
         for (most, checkpointing) in [(1, false), (500, true), (100_000, true)] {
-            let (other_loss, other) = gradients(&bench, &student, most, checkpointing);
+            let (other_outcome, other) = gradients(&bench, &student, most, checkpointing);
+            let (loss, other_loss) = (outcome.loss, other_outcome.loss);
             assert!((loss - other_loss).abs() < 1e-5 * loss, "{loss} {other_loss}");
+            assert_close(&outcome.log_probabilities, &other_outcome.log_probabilities);
             assert_near(&whole, &other, 2e-5);
+        }
+    }
+}
+
+/// The same examples and numbers of tokens, with log-probabilities that differ in the last digits at most.
+fn assert_close(one: &BTreeMap<usize, Vec<f32>>, other: &BTreeMap<usize, Vec<f32>>) {
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    for (example, numbers) in one {
+        assert_eq!(numbers.len(), other[example].len(), "example {example}");
+        for (number, other) in numbers.iter().zip(&other[example]) {
+            assert!((number - other).abs() < 1e-4 && *number < 0.0, "example {example}: {number} {other}");
         }
     }
 }
@@ -241,19 +253,61 @@ fn loops_and_tensors_agree() {
         let student =
             Student::load(&bench.model, &serde_json::from_value(tuning).unwrap(), 1, &Compute::cpu()).unwrap();
         let examples = bench.examples();
-        let all: Vec<usize> = (0..examples.len()).collect();
-        for pass in pack(&gradient::lengths(&all, &examples), 700).iter().take(2) {
-            let dropout = searchmill_models::decoder::Dropout { seed: 5 };
-            let settings = Settings { checkpointing: false, dropout: Some(dropout), scale: 1e-3 };
+        let lengths: Vec<_> = examples.iter().map(|example| example.tokens.len()).enumerate().collect();
+        for pass in pack(&lengths, 700).iter().take(2) {
+            let sft = Sft { context_weight: 0.25 };
+            let mut batch = Batch::new(pass, &examples, &sft);
+            batch.layout = batch.layout.training(searchmill_models::decoder::Dropout { seed: 5 });
+            batch.scale = 1e-3;
             let (mut loops, mut tensors) = (Gradients::new(), Gradients::new());
-            let found = gradient::pass(&student, pass, &examples, settings, &mut loops).unwrap();
-            let mut batch = Batch::new(pass, &examples);
-            batch.layout = batch.layout.training(dropout);
-            let expected = gradient::by_tensors(&student, &batch, settings, &mut tensors).unwrap();
+            let found = step::pass(&student, &batch, false, &mut loops).unwrap();
+            let expected = tensors::pass(&student, &batch, false, &mut tensors).unwrap();
             assert!((found.loss - expected.loss).abs() < 1e-5 * expected.loss, "{model}: {found:?} {expected:?}");
             assert_eq!(found.right, expected.right, "{model}");
+            let apart = found.log_probabilities.iter().zip(&expected.log_probabilities).map(|(a, b)| (a - b).abs());
+            assert!(apart.fold(0.0, f32::max) < 1e-4, "{model}");
+            assert_eq!(found.log_probabilities.len(), batch.targets.len(), "{model}");
             assert_near(&tensors, &loops, 5e-5);
         }
+    }
+}
+
+/// The step, an evaluation and `logprob`'s scorer find the same log-probabilities, in each precision.
+#[test]
+fn log_probabilities_of_a_step_are_those_of_the_scorer() {
+    let bench = bench(json!({}));
+    let (tokenizer, examples) = (tokenizer(&bench.model).unwrap(), bench.examples());
+    let texts: Vec<String> =
+        examples[..3].iter().map(|one| tokenizer.decode(&one.tokens[..40], true).unwrap()).collect();
+    let encoded = |text: &String| tokenizer.encode(text.as_str(), false).unwrap();
+    let example = |(text, like): (&String, &Example)| {
+        let tokens = encoded(text).get_ids().to_vec();
+        Example { learnt: vec![true; tokens.len()], tokens, ..like.clone() }
+    };
+    let examples: Vec<Example> = texts.iter().zip(&examples).map(example).collect();
+    for (precision, tolerance) in [(Precision::F32, 1e-4), (Precision::Bf16, 0.1)] {
+        let compute = Compute::on_cpu(precision);
+        let student = Student::load(&bench.model, &Tuning::Full, 1, &compute).unwrap();
+        let scorer = Scorer::open(&bench.model, None, None, None, &compute).unwrap();
+        let (sft, order) = (Sft::default(), [2, 0, 1]);
+        let settings = Settings { objective: &sft, pass_tokens: 64, checkpointing: false, dropout: None };
+        let step = step::learn(&student, &order, &examples, settings, &mut Gradients::new()).unwrap();
+        let evaluation = step::evaluate(&student, &order, &examples, &sft, 64).unwrap();
+        assert_eq!(step.log_probabilities, evaluation.log_probabilities);
+        assert_eq!((step.loss, step.accuracy), (evaluation.loss, evaluation.accuracy));
+        let mut sum = 0.0;
+        for (number, text) in texts.iter().enumerate() {
+            let first = encoded(text).get_offsets()[0].1;
+            let scored = scorer.score(&text.as_str().into(), first..text.len()).unwrap().log_probabilities;
+            let found = &step.log_probabilities[&number];
+            assert_eq!(found.len(), scored.len(), "all tokens but the first, without padding");
+            for (found, scored) in found.iter().zip(&scored) {
+                assert!((found - scored).abs() < tolerance, "{precision:?}: {found} {scored}");
+            }
+            sum += found.iter().map(|number| f64::from(*number)).sum::<f64>();
+        }
+        let count: usize = examples.iter().map(|example| example.tokens.len() - 1).sum();
+        assert!((step.loss + sum / count as f64).abs() < 1e-6, "the loss is their mean");
     }
 }
 
@@ -313,11 +367,11 @@ fn what_cannot_be_trained_on_is_said() {
     assert!(message.contains("no column `weight`"), "{message}");
     assert!(told(json!({"epochs": 0})).starts_with("epochs:"));
     let wrong = json!({"tuning": {"lora": {"target_modules": ["q_prj"]}}});
-    assert!(told(wrong).contains("there is no module `q_prj`"));
+    assert!(told(wrong).contains("unknown module `q_prj`"));
 }
 
 #[test]
-fn a_tokenizer_of_another_model_and_too_little_memory_are_told_before_the_start() {
+fn a_tokenizer_of_another_model_is_an_error_before_the_first_step() {
     let bench = bench(json!({}));
     let path = bench.model.join("config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -325,16 +379,4 @@ fn a_tokenizer_of_another_model_and_too_little_memory_are_told_before_the_start(
     std::fs::write(&path, config.to_string()).unwrap();
     let message = bench.train(json!({})).unwrap_err().message;
     assert!(message.contains("vocabulary ends at 20"), "{message}");
-    let config = DecoderConfig::parse(
-        br#"{"model_type":"qwen3","vocab_size":151936,"hidden_size":2560,"intermediate_size":9728,"num_hidden_layers":36,
-            "num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"tie_word_embeddings":true}"#,
-        "Qwen3-4B",
-    )
-    .unwrap();
-    let full = need(&TrainParams::default(), &config, 1000, &Compute::cpu()).check(Some(24 << 30)).unwrap_err();
-    assert!(
-        full.message.contains("needs about") && full.message.contains("24576 MiB are available"),
-        "{}",
-        full.message
-    );
 }

@@ -1,4 +1,4 @@
-//! One layer: attention and a gated feed-forward network, each behind a norm and around a residual.
+//! A transformer layer: attention and a gated feed-forward network, each with a norm before it and a residual connection.
 
 use super::add;
 use super::linear::{Map, MapGradients};
@@ -6,9 +6,9 @@ use super::rows::{norm, norm_backward, rotate, silu_product, silu_product_backwa
 use crate::attention::Attention;
 use crate::loops::Turns;
 
-/// Linear maps of a layer.
+/// Number of linear maps of a layer.
 pub const MAPS: usize = 7;
-/// Their places in [`Layer::maps`].
+/// Indexes into [`Layer::maps`].
 pub const QUERY: usize = 0;
 pub const KEY: usize = 1;
 pub const VALUE: usize = 2;
@@ -17,12 +17,12 @@ pub const GATE: usize = 4;
 pub const UP: usize = 5;
 pub const DOWN: usize = 6;
 
-/// A layer's weights.
+/// Weights of a layer.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
     pub input_norm: &'a [f32],
     pub feed_norm: &'a [f32],
-    /// Weights of the queries' and keys' own norms, as long as a head.
+    /// Weights of the norms of queries and keys, as long as a head.
     pub head_norms: Option<(&'a [f32], &'a [f32])>,
     pub maps: [Map<'a>; MAPS],
     pub sizes: Sizes,
@@ -31,27 +31,27 @@ pub struct Layer<'a> {
 /// Sizes of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Heads of queries × numbers of a head.
+    /// Query heads × head size.
     pub queries: usize,
-    /// Heads of keys × numbers of a head.
+    /// Key heads × head size.
     pub keys: usize,
-    /// Added to the mean of squares in norms.
+    /// Added to the mean square in norms.
     pub eps: f32,
 }
 
-/// Where the tokens stand, and what each of them sees.
+/// Positions of the tokens, and the keys that each of them sees.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     pub attention: Attention<'a>,
     pub turns: Turns<'a>,
 }
 
-/// What the way back needs of the way forth.
+/// Results of the forward pass that the backward pass needs.
 #[derive(Clone, Debug)]
 pub struct Activations {
     input: Vec<f32>,
     normed: Vec<f32>,
-    /// Queries and keys before their norms, where they have some.
+    /// Queries and keys before their norms, if they have norms.
     unnormed: Option<(Vec<f32>, Vec<f32>)>,
     queries: Vec<f32>,
     keys: Vec<f32>,
@@ -64,7 +64,7 @@ pub struct Activations {
     inner: Vec<f32>,
 }
 
-/// Gradients of a layer's weights, added up; an empty one is not wanted.
+/// Sums of the gradients of a layer's weights; empty ones are not computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerGradients {
     pub input_norm: Vec<f32>,
@@ -75,7 +75,7 @@ pub struct LayerGradients {
 }
 
 impl Layer<'_> {
-    /// Tokens × dimensions to the same, and what [`Self::backward`] needs.
+    /// Computes the layer's output (tokens × width, like the input), and the activations for [`Self::backward`].
     pub fn forward(&self, input: Vec<f32>, place: Place<'_>) -> (Vec<f32>, Activations) {
         let (maps, eps) = (&self.maps, self.sizes.eps);
         let normed = norm(&input, self.input_norm, eps);
@@ -101,7 +101,7 @@ impl Layer<'_> {
         (out, kept)
     }
 
-    /// The gradient of the layer's input from that of its output; those of its weights are added to `sums`.
+    /// Returns the gradient of the layer's input, given that of its output. Adds those of its weights to `sums`.
     pub fn backward(
         &self,
         kept: &Activations,

@@ -1,27 +1,27 @@
-//! Linear maps, plain or with a low-rank addition.
+//! Linear maps with an optional low-rank adapter.
 
 use rayon::prelude::*;
 
 use super::add;
 use crate::matrix::{View, multiply};
 
-/// Tokens that one thread takes at once.
+/// Tokens per task.
 const TOKENS: usize = 256;
-/// Rows of a weight's gradient that one thread takes at once.
+/// Rows of a weight's gradient per task.
 const OUTPUTS: usize = 64;
 
-/// `x · weightᵀ + bias`, and what a low-rank addition adds.
+/// `x · weightᵀ + bias`, plus a low-rank adapter.
 #[derive(Clone, Debug)]
 pub struct Map<'a> {
     /// Outputs × inputs.
     pub weight: &'a [f32],
-    /// One number an output.
+    /// One number per output.
     pub bias: Option<&'a [f32]>,
     pub inputs: usize,
     pub low_rank: Option<LowRank<'a>>,
 }
 
-/// A low-rank addition (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
+/// A low-rank adapter (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
 #[derive(Clone, Debug)]
 pub struct LowRank<'a> {
     /// Rank × inputs.
@@ -29,11 +29,11 @@ pub struct LowRank<'a> {
     /// Outputs × rank.
     pub b: &'a [f32],
     pub scale: f32,
-    /// What each input of each token is multiplied by, tokens × inputs: 0 or 1 / (1 − share of dropout).
+    /// Dropout factors of the inputs, tokens × inputs: 0 or 1 / (1 − dropout).
     pub mask: Option<Vec<f32>>,
 }
 
-/// Gradients of a map's numbers, added up; an empty one is not wanted.
+/// Sums of the gradients of a map's weights; empty ones are not computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MapGradients {
     pub weight: Vec<f32>,
@@ -42,7 +42,7 @@ pub struct MapGradients {
     pub b: Vec<f32>,
 }
 
-/// `out += left × right` (`out` as it is if not `keep`), for each row of `left`.
+/// Computes `out = scale · left × right`, or adds it to `out` if `keep`.
 pub(super) fn product(out: &mut [f32], left: &[f32], right: View<'_>, scale: f32, keep: bool) {
     let (inputs, outputs) = (right.rows(), right.columns());
     if out.is_empty() || inputs == 0 {
@@ -54,7 +54,7 @@ pub(super) fn product(out: &mut [f32], left: &[f32], right: View<'_>, scale: f32
     });
 }
 
-/// `sum += scale · leftᵀ × right`: `left` is tokens × outputs, `right` tokens × inputs, `sum` outputs × inputs.
+/// Computes `sum += scale · leftᵀ × right`: `left` is tokens × outputs, `right` tokens × inputs, `sum` outputs × inputs.
 pub(super) fn accumulate(sum: &mut [f32], left: &[f32], right: &[f32], inputs: usize, scale: f32) {
     if sum.is_empty() || right.is_empty() {
         return;
@@ -72,7 +72,7 @@ impl LowRank<'_> {
         self.a.len() / inputs
     }
 
-    /// The inputs that are not dropped.
+    /// Returns the inputs after dropout.
     fn kept<'x>(&self, rows: &'x [f32]) -> std::borrow::Cow<'x, [f32]> {
         match &self.mask {
             None => rows.into(),
@@ -80,7 +80,7 @@ impl LowRank<'_> {
         }
     }
 
-    /// Tokens × rank.
+    /// Returns tokens × rank.
     fn narrow(&self, kept: &[f32], inputs: usize) -> Vec<f32> {
         let rank = self.rank(inputs);
         let mut narrow = vec![0.0; kept.len() / inputs * rank];
@@ -94,14 +94,14 @@ impl Map<'_> {
         self.weight.len() / self.inputs
     }
 
-    /// Tokens × inputs to tokens × outputs.
+    /// Computes tokens × inputs to tokens × outputs.
     pub(super) fn forward(&self, rows: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; rows.len() / self.inputs * self.outputs()];
         self.forward_onto(rows, &mut out, false);
         out
     }
 
-    /// The same, added to what is there if `keep`.
+    /// Like [`Self::forward`], into `out`; adds to it if `keep`.
     pub(super) fn forward_onto(&self, rows: &[f32], out: &mut [f32], keep: bool) {
         let outputs = self.outputs();
         product(out, rows, View::new(self.weight, outputs, self.inputs).transposed(), 1.0, keep);
@@ -116,8 +116,8 @@ impl Map<'_> {
         }
     }
 
-    /// The gradient of `rows` from that of the outputs, written to `of_rows` or, if `keep`, added to it; those of the
-    /// map's numbers are added to `sums`.
+    /// Writes the gradient of `rows` to `of_rows` (adds it if `keep`), given that of the outputs. Adds those of the map's
+    /// weights to `sums`.
     pub(super) fn backward(
         &self,
         rows: &[f32],

@@ -1,16 +1,16 @@
-//! What is done to each row of numbers for itself, on all threads.
+//! Operations on single rows, on all threads.
 
 use rayon::prelude::*;
 
 use super::add;
 use crate::loops::{self, Turns};
 
-/// Rows that one thread takes at once. Fixed, so that sums over rows do not depend on the number of threads.
+/// Rows per task. Fixed, so that sums over rows do not depend on the number of threads.
 const ROWS: usize = 32;
-/// Numbers that one thread takes at once.
+/// Numbers per task.
 const NUMBERS: usize = 1 << 13;
 
-/// Root-mean-square norm of each row (as long as `weight`).
+/// Computes the root-mean-square norm of each row (as long as `weight`).
 pub fn norm(rows: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
     let (mut out, block) = (vec![0.0; rows.len()], ROWS * weight.len());
     let blocks = out.par_chunks_mut(block).zip(rows.par_chunks(block));
@@ -18,7 +18,7 @@ pub fn norm(rows: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
     out
 }
 
-/// The gradient of [`norm`]'s rows; that of its weight is added to `of_weight`, unless that is empty.
+/// Returns the gradient of [`norm`]'s rows. Adds that of its weight to `of_weight`, unless it is empty.
 pub fn norm_backward(rows: &[f32], weight: &[f32], eps: f32, gradient: &[f32], of_weight: &mut [f32]) -> Vec<f32> {
     let (width, block) = (weight.len(), ROWS * weight.len());
     let mut of_rows = vec![0.0; rows.len()];
@@ -32,7 +32,7 @@ pub fn norm_backward(rows: &[f32], weight: &[f32], eps: f32, gradient: &[f32], o
     of_rows
 }
 
-/// SiLU of `gate`, times `up`.
+/// Computes SiLU of `gate` times `up`.
 pub(super) fn silu_product(gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut out = vec![0.0; gate.len()];
     let given = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS));
@@ -40,7 +40,7 @@ pub(super) fn silu_product(gate: &[f32], up: &[f32]) -> Vec<f32> {
     out
 }
 
-/// Gradients of `gate` and `up`.
+/// Returns the gradients of `gate` and `up`.
 pub(super) fn silu_product_backward(gate: &[f32], up: &[f32], gradient: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (mut of_gate, mut of_up) = (vec![0.0; gate.len()], vec![0.0; up.len()]);
     let given = gate.par_chunks(NUMBERS).zip(up.par_chunks(NUMBERS)).zip(gradient.par_chunks(NUMBERS));
@@ -51,7 +51,7 @@ pub(super) fn silu_product_backward(gate: &[f32], up: &[f32], gradient: &[f32]) 
     (of_gate, of_up)
 }
 
-/// Turns the heads of each token (`width` numbers) by its angles, or back.
+/// Rotates the heads of each token (`width` numbers) by its angles, or back.
 pub(super) fn rotate(tokens: &[f32], width: usize, turns: Turns<'_>, back: bool) -> Vec<f32> {
     let (mut out, block) = (vec![0.0; tokens.len()], ROWS * width);
     out.par_chunks_mut(block).zip(tokens.par_chunks(block)).enumerate().for_each(|(number, (out, tokens))| {

@@ -1,4 +1,4 @@
-//! Gradients beside differences: along a random direction, the change of a weighted sum of the outputs.
+//! Gradients against finite differences of a weighted sum of the outputs, along a random direction.
 
 use super::*;
 use crate::attention::{Attention, Heads, Span};
@@ -22,7 +22,7 @@ fn random(count: usize, seed: u32, scale: f32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Inputs and outputs of the maps.
+/// Inputs and outputs of each map.
 const SHAPES: [(usize, usize); MAPS] = [
     (HIDDEN, HEADS * SIZE),
     (HIDDEN, SHARED * SIZE),
@@ -33,7 +33,7 @@ const SHAPES: [(usize, usize); MAPS] = [
     (WIDE, HIDDEN),
 ];
 
-/// All numbers of a layer, in the shape of their gradients; masks of dropout beside them.
+/// Returns random weights of a layer, in the shape of their gradients.
 fn numbers(seed: u32, scale: f32) -> LayerGradients {
     let norm = |count: usize, seed: u32| random(count, seed, scale).into_iter().map(|n| n + 1.0).collect();
     let mut maps: [MapGradients; MAPS] = Default::default();
@@ -73,7 +73,7 @@ impl World {
     fn new() -> Self {
         let mask = |inputs: usize| (0..ROWS * COLUMNS * inputs).map(|n| if n % 5 == 0 { 0.0 } else { 1.25 }).collect();
         let spans = (0..ROWS * COLUMNS).map(|token| token % COLUMNS);
-        // Two texts a row: the second one begins at column 5.
+        // Two texts per row; the second starts at column 5.
         let span = |at: usize| Span { start: if at < 5 { 0 } else { 5 }, end: at as u32 + 1 };
         let angles = random(ROWS * COLUMNS * SIZE / 2, 7, 3.0);
         Self {
@@ -150,34 +150,48 @@ fn gradients_of_a_layer_are_its_slopes() {
 }
 
 #[test]
-fn gradients_of_the_loss_are_its_slopes() {
+fn gradients_of_the_head_match_finite_differences() {
     let (width, vocabulary, rows) = (HIDDEN, 50, 70);
-    let (vectors, head) = (random(rows * width, 1, 1.0), random(vocabulary * width, 2, 1.0));
+    let (vectors, weight) = (random(rows * width, 1, 1.0), random(vocabulary * width, 2, 1.0));
     let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7 % 50).collect();
-    let weights: Vec<f32> = (0..rows).map(|row| if row % 3 == 0 { 0.0 } else { 1.5 }).collect();
-    let predicted = Predicted { tokens: &tokens, weights: &weights };
-    let mut of_head = vec![0.0; head.len()];
-    let (judged, of_rows) = learn(&vectors, &head, width, predicted, (16, 2.0), &mut of_head);
-    let plain = judge(&vectors, &head, width, predicted, 1000);
-    assert!((judged.loss - plain.loss).abs() < 1e-3 && judged.right == plain.right, "{judged:?} {plain:?}");
-    let expected: f64 = (0..rows)
-        .map(|row| {
-            let logit =
-                |token: usize| dot(&vectors[row * width..(row + 1) * width], &head[token * width..(token + 1) * width]);
-            let whole = (0..vocabulary).map(|token| logit(token).exp()).sum::<f64>().ln();
-            f64::from(weights[row]) * (whole - logit(tokens[row] as usize))
-        })
-        .sum();
-    assert!((judged.loss - expected).abs() < 1e-3, "{} {expected}", judged.loss);
-    for (numbers, slopes, is_head) in [(&vectors, &of_rows, false), (&head, &of_head, true)] {
+    let slopes: Vec<f32> = (0..rows).map(|row| if row % 3 == 0 { 0.0 } else { -3.0 }).collect();
+    let forward = |rows: &[f32], weight: &[f32], at_once: usize| {
+        let (mut logs, mut best) = (Vec::new(), Vec::new());
+        Head { rows, weight, width, tokens: &tokens, at_once }.forward(|found| {
+            logs.extend_from_slice(found.log_probabilities);
+            best.extend_from_slice(found.best);
+        });
+        (logs, best)
+    };
+    let (logs, best) = forward(&vectors, &weight, 1000);
+    let (mut of_weight, mut seen) = (vec![0.0; weight.len()], (Vec::new(), Vec::new()));
+    let head = Head { rows: &vectors, weight: &weight, width, tokens: &tokens, at_once: 16 };
+    let of_rows = head.backward(&mut of_weight, |found| {
+        let first = seen.0.len();
+        seen.0.extend_from_slice(found.log_probabilities);
+        seen.1.extend_from_slice(found.best);
+        slopes[first..seen.0.len()].to_vec()
+    });
+    assert_eq!(seen, (logs.clone(), best.clone()));
+    for row in 0..rows {
+        let vector = &vectors[row * width..][..width];
+        let logits: Vec<f64> = weight.chunks(width).map(|weight| dot(vector, weight)).collect();
+        let whole = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+        assert!((f64::from(logs[row]) - (logits[tokens[row] as usize] - whole)).abs() < 1e-4, "row {row}");
+        assert!(logits.iter().all(|logit| *logit <= logits[best[row] as usize] + 1e-4), "row {row}");
+    }
+    for (numbers, gradient, is_weight) in [(&vectors, &of_rows, false), (&weight, &of_weight, true)] {
         let direction = random(numbers.len(), 3, 1.0);
-        let moved = |by: f32| -> Vec<f32> { numbers.iter().zip(&direction).map(|(n, d)| n + by * d).collect() };
         let value = |by: f32| {
-            let moved = moved(by);
-            let (vectors, head) = if is_head { (&vectors, &moved) } else { (&moved, &head) };
-            2.0 * judge(vectors, head, width, predicted, 1000).loss
+            let moved: Vec<f32> = numbers.iter().zip(&direction).map(|(n, d)| n + by * d).collect();
+            let (vectors, weight) = if is_weight { (&vectors, &moved) } else { (&moved, &weight) };
+            dot(&forward(vectors, weight, 1000).0, &slopes)
         };
         let found = (value(0.01) - value(-0.01)) / 0.02;
-        assert!((found - dot(slopes, &direction)).abs() < 0.01 * found.abs(), "{found} {}", dot(slopes, &direction));
+        assert!(
+            (found - dot(gradient, &direction)).abs() < 0.01 * found.abs(),
+            "{found} {}",
+            dot(gradient, &direction)
+        );
     }
 }

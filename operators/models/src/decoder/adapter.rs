@@ -1,4 +1,4 @@
-//! LoRA adapters, as PEFT writes them: `adapter_config.json` and `adapter_model.safetensors`.
+//! LoRA adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) const CONFIG: &str = "adapter_config.json";
 pub(crate) const WEIGHTS: &str = "adapter_model.safetensors";
 const PREFIX: &str = "base_model.model.";
 
-/// What `adapter_config.json` says.
+/// Content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdapterConfig {
     pub peft_type: String,
@@ -23,7 +23,7 @@ pub struct AdapterConfig {
     pub lora_alpha: f64,
     #[serde(default)]
     pub lora_dropout: f64,
-    /// Divide by the root of the rank in place of the rank (Kalajdzievski 2023, arXiv:2312.03732).
+    /// Divide by the square root of the rank instead of the rank (Kalajdzievski 2023, arXiv:2312.03732).
     #[serde(default)]
     pub(crate) use_rslora: bool,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct AdapterConfig {
 }
 
 impl AdapterConfig {
-    /// A new adapter of these modules (`q_proj`, …).
+    /// Creates the configuration of a new adapter of these modules (`q_proj`, …).
     pub fn new(rank: usize, alpha: f64, dropout: f64, targets: &[&str], base: Option<String>) -> Self {
         let rest = [
             ("bias", serde_json::json!("none")),
@@ -56,24 +56,24 @@ impl AdapterConfig {
         }
     }
 
-    /// What the adapter's product is multiplied by.
+    /// Returns the factor of the adapter's product.
     pub fn scale(&self) -> f64 {
         let rank = self.r.max(1) as f64;
         self.lora_alpha / if self.use_rslora { rank.sqrt() } else { rank }
     }
 
-    /// What this adapter has that is not known here.
+    /// Returns a feature of the adapter that is not supported, if any.
     fn unknown(&self) -> Option<String> {
         let said = |name: &str| self.rest.get(name).filter(|value| !is_nothing(value));
         if self.peft_type != "LORA" {
             return Some(format!("the adapter is of type {}, not LORA", self.peft_type));
         }
-        let strange =
+        let unsupported =
             ["use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication"];
-        let strange =
-            strange.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
+        let unsupported =
+            unsupported.into_iter().find(|name| said(name).is_some()).map(|name| format!("`{name}` is not supported"));
         let bias = said("bias").filter(|bias| *bias != "none").map(|bias| format!("the bias {bias} is not supported"));
-        strange.or(bias)
+        unsupported.or(bias)
     }
 }
 
@@ -94,23 +94,23 @@ pub struct Adapter {
     pub modules: BTreeMap<String, (Tensor, Tensor)>,
 }
 
-/// The name of an adapter's tensor in PEFT's files; `part` is `lora_A` or `lora_B`.
+/// Returns the name of an adapter's tensor in PEFT's files; `part` is `lora_A` or `lora_B`.
 pub fn tensor_name(module: &str, part: &str) -> String {
     format!("{PREFIX}{module}.{part}.weight")
 }
 
 impl Adapter {
-    /// Reads an adapter's folder.
+    /// Loads an adapter's folder.
     ///
     /// # Errors
-    /// When a file is missing or broken, or the adapter does not fit the model; the message names file and tensor.
+    /// When a file is missing or broken, or the adapter does not fit the model. The message names file and tensor.
     pub fn load(folder: &Path, model: &DecoderConfig, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
         let (path, file) = (folder.join(CONFIG), folder.join(WEIGHTS));
         let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
         let text = std::fs::read(&path).map_err(|error| broken(error.to_string()))?;
         let config: AdapterConfig = serde_json::from_slice(&text).map_err(|error| broken(error.to_string()))?;
         if let Some(problem) = config.unknown() {
-            return Err(broken(problem).with_help("merge the adapter into its model and use that"));
+            return Err(broken(problem).with_help("merge the adapter into its model and use the merged model"));
         }
         let tensors = weights::read_file(&file, device, dtype)?;
         Self { config, modules: BTreeMap::new() }.filled(tensors, model, &file.display().to_string())
@@ -130,23 +130,23 @@ impl Adapter {
                 let (a, b) = match (tensors.remove(&first), tensors.remove(&second)) {
                     (None, None) => continue,
                     (Some(a), Some(b)) => (a, b),
-                    (None, _) => return Err(wrong(format!("there is no tensor `{first}`"))),
-                    (_, None) => return Err(wrong(format!("there is no tensor `{second}`"))),
+                    (None, _) => return Err(wrong(format!("missing tensor `{first}`"))),
+                    (_, None) => return Err(wrong(format!("missing tensor `{second}`"))),
                 };
                 for (name, tensor, shape) in
                     [(first, &a, [self.config.r, inputs]), (second, &b, [outputs, self.config.r])]
                 {
                     if tensor.dims() != shape {
                         return Err(wrong(format!("`{name}` has the shape {:?}, not {shape:?}", tensor.dims()))
-                            .with_help("the adapter must be of the model that it is put on"));
+                            .with_help("use the model that the adapter was trained for"));
                     }
                 }
                 self.modules.insert(module, (a, b));
             }
         }
         match tensors.keys().next() {
-            Some(extra) => Err(wrong(format!("the tensor `{extra}` has no place in the model"))),
-            None if self.modules.is_empty() => Err(wrong("there are no adapter weights".to_owned())),
+            Some(extra) => Err(wrong(format!("unexpected tensor `{extra}`: the model has no such module"))),
+            None if self.modules.is_empty() => Err(wrong("no adapter weights".to_owned())),
             None => Ok(self),
         }
     }

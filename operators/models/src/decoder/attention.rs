@@ -1,5 +1,5 @@
-//! Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) as an operation on tensors: the loops of
-//! [`searchmill_kernels::attention`] in f32 on the CPU, tensor operations elsewhere.
+//! Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) as a tensor operation: by the loops of
+//! [`searchmill_kernels::attention`] in f32 on the CPU, by tensor operations elsewhere.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::layout::Layout;
 use super::ops::{is_plain, like, operand, with_numbers};
 use super::tensor_attention::{self, heads_of};
 
-/// What each query's keys say: queries (rows × columns × heads × size), keys and values (rows × keys × fewer heads ×
-/// size) to rows × columns × heads × size.
+/// Computes the attention of queries (rows × columns × heads × size) to keys and values (rows × keys × key heads × size).
+/// Returns rows × columns × heads × size.
 pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &Layout) -> Result<Tensor> {
     if is_plain(queries) {
         let attention = Attention { spans: Arc::clone(&layout.spans), shape: heads_of(queries, keys)? };
@@ -83,7 +83,7 @@ mod tests {
         assert!(difference < 2e-5, "{difference}");
     }
 
-    /// The loops and the tensor operations (in blocks of some queries) agree, gradients too.
+    /// The loops and the tensor operations (in blocks of queries) agree, including gradients.
     #[test]
     fn both_ways_agree() {
         let (queries, keys, values) = (random((2, 150, 4, 8), 1), random((2, 150, 2, 8), 2), random((2, 150, 2, 8), 3));

@@ -1,5 +1,5 @@
-//! The block that all families share: attention and a gated feed-forward network, each behind a norm and around a
-//! residual.
+//! The block shared by all families: attention and a gated feed-forward network, each with a norm before it and a residual
+//! connection.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::ops;
 use super::rope::Angles;
 use super::weights::Tensors;
 
-/// One layer.
+/// A layer.
 #[derive(Clone)]
 pub struct Block {
     pub input_norm: Tensor,
@@ -22,7 +22,7 @@ pub struct Block {
     pub key: Linear,
     pub value: Linear,
     pub output: Linear,
-    /// Weights of the queries' and keys' own norms.
+    /// Weights of the norms of queries and keys.
     pub head_norms: Option<(Tensor, Tensor)>,
     pub feed_norm: Tensor,
     pub gate: Linear,
@@ -36,11 +36,11 @@ pub struct Block {
 }
 
 impl Block {
-    /// Takes a layer's tensors, which were checked, out of `tensors`.
+    /// Takes the checked tensors of a layer out of `tensors`.
     pub(super) fn new(config: &DecoderConfig, number: usize, tensors: &mut Tensors) -> Result<Self> {
         let mut take = |name: &str| {
             let name = layer_name(number, name);
-            tensors.remove(&name).ok_or_else(|| candle_core::Error::Msg(format!("there is no tensor `{name}`")))
+            tensors.remove(&name).ok_or_else(|| candle_core::Error::Msg(format!("missing tensor `{name}`")))
         };
         let input_norm = take("input_layernorm.weight")?;
         let feed_norm = take("post_attention_layernorm.weight")?;
@@ -75,7 +75,7 @@ impl Block {
         })
     }
 
-    /// Rows × columns × dimensions to the same.
+    /// Computes the layer's output (rows × columns × dimensions, like the input).
     pub(super) fn forward(
         &self,
         hidden: &Tensor,
@@ -123,7 +123,7 @@ impl Block {
         self.down.forward(&ops::silu_product(&gate, &up)?, dropout)
     }
 
-    /// The linear maps with their names below the layer, in the order of the network.
+    /// Returns the linear maps with their names within the layer, in the order of the network.
     pub(super) fn linears(&self) -> [(&'static str, &Linear); 7] {
         [
             ("self_attn.q_proj", &self.query),
@@ -136,7 +136,7 @@ impl Block {
         ]
     }
 
-    /// The linear map of that name below the layer.
+    /// Returns the linear map with a name within the layer.
     pub(super) fn linear_mut(&mut self, name: &str) -> Option<&mut Linear> {
         match name {
             "self_attn.q_proj" => Some(&mut self.query),
@@ -150,7 +150,7 @@ impl Block {
         }
     }
 
-    /// Weights by their names below the layer, adapters left out.
+    /// Returns the weights by their names within the layer, without adapters.
     pub(super) fn weights(&self) -> Vec<(String, &Tensor)> {
         let mut all = vec![
             ("input_layernorm.weight".to_owned(), &self.input_norm),

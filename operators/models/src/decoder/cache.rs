@@ -1,23 +1,23 @@
-//! Keys and values of the tokens seen so far, row by row, for the tensor path.
+//! Cache of keys and values per row, for the tensor path.
 
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::config::DecoderConfig;
 use super::layout::{Layout, token};
 
-/// A cache with a slot for each row; rows may be of different lengths.
+/// A cache with one slot per row. Rows may have different lengths.
 pub struct KvCache {
     /// Keys and values of each layer: rows × capacity × heads × head size.
     layers: Vec<(Tensor, Tensor)>,
     /// Tokens in each row.
     filled: Vec<usize>,
-    /// Junk tokens at the start of each row (padding on the left).
+    /// Padding tokens at the start of each row.
     starts: Vec<usize>,
     capacity: usize,
 }
 
 impl KvCache {
-    /// An empty cache for `rows` rows of at most `capacity` tokens.
+    /// Creates an empty cache for `rows` rows of at most `capacity` tokens.
     pub fn new(config: &DecoderConfig, rows: usize, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
         let shape = (rows, capacity, config.key_value_heads(), config.head_dimensions());
         let empty = || Tensor::zeros(shape, dtype, device);
@@ -25,7 +25,7 @@ impl KvCache {
         Ok(Self { layers, filled: vec![0; rows], starts: vec![0; rows], capacity })
     }
 
-    /// Where the next `lengths` tokens of each row stand, filled up on the right to `columns`.
+    /// Returns the layout of the next `lengths` tokens of each row, padded on the right to `columns`.
     pub fn next_layout(&self, lengths: &[usize], columns: usize) -> Layout {
         let mut tokens = Vec::with_capacity(lengths.len() * columns);
         for (row, length) in lengths.iter().enumerate() {
@@ -36,7 +36,7 @@ impl KvCache {
         Layout::of(tokens, columns, lengths.to_vec())
     }
 
-    /// Puts a layer's new keys and values (rows × columns × heads × head size) in, and gives all there are.
+    /// Appends a layer's new keys and values (rows × columns × heads × head size). Returns all keys and values.
     pub(super) fn extend(&mut self, layer: usize, layout: &Layout, new: (Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
         let longest = self.filled.iter().max().copied().unwrap_or(0) + layout.columns;
         if longest > self.capacity {
@@ -59,7 +59,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Counts the tokens of a pass in, after its last layer.
+    /// Adds the tokens of a pass to the lengths, after its last layer.
     pub(super) fn advance(&mut self, layout: &Layout) {
         if self.filled.iter().all(|filled| *filled == 0) {
             self.starts.clone_from(&layout.starts);

@@ -1,4 +1,4 @@
-//! What a decoder's `config.json` says, in the words of Hugging Face's configurations.
+//! A decoder's `config.json`, with the field names of Hugging Face's configurations.
 
 use searchmill_engine::operator::OperatorError;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::family::{Family, Traits};
 use super::{llama, qwen2, qwen3};
 
-/// A decoder's shape.
+/// Configuration of a decoder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecoderConfig {
     /// The family, as Hugging Face writes it: `qwen2`, `qwen3` or `llama`.
@@ -28,7 +28,7 @@ pub struct DecoderConfig {
     rope_theta: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rope_scaling: Option<RopeScaling>,
-    /// What newer versions write in place of `rope_theta` and `rope_scaling`.
+    /// Replaces `rope_theta` and `rope_scaling` in newer versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rope_parameters: Option<RopeScaling>,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct DecoderConfig {
     use_sliding_window: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eos_token_id: Option<TokenIds>,
-    /// Everything else, kept as it was written.
+    /// All other fields, unchanged.
     #[serde(flatten)]
     rest: serde_json::Map<String, serde_json::Value>,
 }
@@ -79,7 +79,7 @@ impl RopeScaling {
     fn check(&self) -> Result<(), String> {
         let kind = self.rope_type.as_str();
         if !matches!(kind, "default" | "linear" | "llama3" | "yarn") {
-            return Err(format!("the rope scaling `{kind}` is not known: default, linear, llama3 and yarn are"));
+            return Err(format!("the rope scaling `{kind}` is not supported (default, linear, llama3, yarn)"));
         }
         match self.factor {
             None if kind != "default" => Err(format!("the rope scaling `{kind}` has no factor")),
@@ -91,7 +91,7 @@ impl RopeScaling {
     }
 }
 
-/// One token or several.
+/// One token, or a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TokenIds {
@@ -100,7 +100,7 @@ pub enum TokenIds {
 }
 
 impl TokenIds {
-    /// All of them.
+    /// Returns all tokens.
     pub(crate) fn all(&self) -> &[u32] {
         match self {
             Self::One(id) => std::slice::from_ref(id),
@@ -125,7 +125,7 @@ impl DecoderConfig {
     /// Reads a `config.json`.
     ///
     /// # Errors
-    /// When it is not JSON, not of a known family, or describes what cannot be: the message names `file`.
+    /// When it is not JSON, of an unsupported family, or inconsistent. The message names `file`.
     pub fn parse(text: &[u8], file: &str) -> Result<Self, OperatorError> {
         let config: Self = serde_json::from_slice(text).map_err(|error| {
             OperatorError::data(format!("{file}: {error}"))
@@ -148,7 +148,7 @@ impl DecoderConfig {
             return Err(format!("{name} is 0"));
         }
         if self.hidden_act != "silu" {
-            return Err(format!("the activation `{}` is not known; decoders here use `silu`", self.hidden_act));
+            return Err(format!("the activation `{}` is not supported (`silu`)", self.hidden_act));
         }
         if self.use_sliding_window {
             return Err("attention over a sliding window (use_sliding_window) is not supported".to_owned());
@@ -171,28 +171,28 @@ impl DecoderConfig {
         Ok(())
     }
 
-    /// Heads of keys and values; each serves as many query heads.
+    /// Returns the number of key/value heads.
     pub fn key_value_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
     }
 
-    /// Numbers in one head's query.
+    /// Returns the size of a head.
     pub fn head_dimensions(&self) -> usize {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
     }
 
-    /// Base of the rotary frequencies.
+    /// Returns the base of the rotary frequencies.
     pub fn rope_theta(&self) -> f64 {
         let newer = self.rope_parameters.as_ref().and_then(|rope| rope.rope_theta);
         newer.or(self.rope_theta).unwrap_or(10_000.0)
     }
 
-    /// How rotary positions are stretched, if they are.
+    /// Returns the rope scaling, if any.
     pub fn rope(&self) -> Option<&RopeScaling> {
         self.rope_scaling.as_ref().or(self.rope_parameters.as_ref())
     }
 
-    /// What the family's blocks have.
+    /// Returns the features of the family's blocks.
     pub(crate) fn traits(&self) -> Traits {
         let bias = self.attention_bias.unwrap_or(false);
         match self.model_type {
@@ -202,7 +202,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Names and shapes of all weights, in the order of the network.
+    /// Returns names and shapes of all weights, in the order of the network.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, self.hidden_size])];
         for layer in 0..self.num_hidden_layers {
@@ -216,7 +216,7 @@ impl DecoderConfig {
         all
     }
 
-    /// Names (below the layer) and shapes of one layer's weights.
+    /// Returns names (within the layer) and shapes of a layer's weights.
     fn layer_tensors(&self) -> Vec<(String, Vec<usize>)> {
         let traits = self.traits();
         let (hidden, head) = (self.hidden_size, self.head_dimensions());
@@ -234,7 +234,7 @@ impl DecoderConfig {
         all
     }
 
-    /// A layer's linear maps: name below the layer, outputs, inputs.
+    /// Returns a layer's linear maps: name within the layer, outputs, inputs.
     pub fn projections(&self) -> [(&'static str, usize, usize); 7] {
         let (hidden, wide) = (self.hidden_size, self.intermediate_size);
         let queries = self.num_attention_heads * self.head_dimensions();
@@ -250,18 +250,18 @@ impl DecoderConfig {
         ]
     }
 
-    /// Numbers in all weights.
+    /// Returns the number of parameters.
     pub fn parameter_count(&self) -> usize {
         self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
-    /// Bytes that the keys and values of one token take, at so many bytes a number.
+    /// Returns the bytes of keys and values per token.
     pub(crate) fn cache_bytes_per_token(&self, number_bytes: usize) -> usize {
         2 * self.num_hidden_layers * self.key_value_heads() * self.head_dimensions() * number_bytes
     }
 }
 
-/// The full name of a layer's tensor.
+/// Returns the full name of a layer's tensor.
 pub fn layer_name(layer: usize, name: &str) -> String {
     format!("model.layers.{layer}.{name}")
 }
@@ -297,7 +297,7 @@ mod tests {
         for (changes, told) in [
             (json!({"model_type": "gpt2"}), "unknown variant `gpt2`"),
             (json!({"num_key_value_heads": 3}), "3 key-value heads do not divide 4"),
-            (json!({"hidden_act": "gelu"}), "`gelu` is not known"),
+            (json!({"hidden_act": "gelu"}), "`gelu` is not supported"),
             (json!({"head_dim": 15}), "even head_dim"),
             (json!({"vocab_size": 0}), "vocab_size is 0"),
             (json!({"use_sliding_window": true}), "sliding window"),

@@ -1,20 +1,20 @@
-//! Dropout whose masks depend on a seed alone, so that a training can be repeated and resumed to the bit.
+//! Dropout with masks that depend only on a seed, so that a training can be repeated and resumed bit for bit.
 
 use candle_core::{Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// The masks of one forward pass.
+/// Dropout masks of a forward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
-    /// Another one for every pass: the training's seed and the step's number in one.
+    /// Differs between passes: mixed from the training's seed, the step and the pass.
     pub seed: u64,
 }
 
 impl Dropout {
-    /// Sets a share of the numbers to 0 and scales the others up (Srivastava et al. 2014). `place` tells the masks of
-    /// one pass apart.
+    /// Sets a share of the numbers to 0 and scales the others up (Srivastava et al. 2014). `place` distinguishes the masks of
+    /// a pass.
     pub fn apply(self, rows: &Tensor, share: f64, place: u64) -> Result<Tensor> {
         if !rows.device().is_cpu() {
             return self.on_device(rows, share, place);
@@ -23,7 +23,7 @@ impl Dropout {
         rows * Tensor::from_vec(mask, rows.shape(), rows.device())?.to_dtype(rows.dtype())?
     }
 
-    /// What `count` numbers are multiplied by.
+    /// Returns the factors of `count` numbers.
     pub fn mask(self, count: usize, share: f64, place: u64) -> Vec<f32> {
         let mut chance = ChaCha8Rng::seed_from_u64(self.seed);
         chance.set_stream(place);
@@ -31,7 +31,8 @@ impl Dropout {
         (0..count).map(|_| if chance.random::<f64>() < share { 0.0 } else { scale }).collect()
     }
 
-    /// The same with the device's own numbers: drawing them here would take longer than the network.
+    /// Like [`Self::apply`] with random numbers of the device, because drawing them on the CPU would take longer than the
+    /// network.
     fn on_device(self, rows: &Tensor, share: f64, place: u64) -> Result<Tensor> {
         // Steele, Lea and Flood 2014: multiples of this constant are far apart.
         rows.device().set_seed(self.seed ^ place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?;

@@ -1,4 +1,4 @@
-//! The families of decoders, and what tells their blocks apart.
+//! The families of decoders, and the differences between their blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,11 @@ pub enum Family {
     Qwen2,
     /// Qwen3 (dense).
     Qwen3,
-    /// Llama 2 and 3, and what has their layout.
+    /// Llama 2 and 3, and models with their layout.
     Llama,
 }
 
-/// What tells the families' blocks apart.
+/// Features of a family's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
     /// Biases of the query, key and value projections.

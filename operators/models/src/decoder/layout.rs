@@ -1,7 +1,7 @@
-//! Where the tokens of a batch stand: their positions, and which keys each of them sees.
+//! Positions of the tokens of a batch, and the keys that each of them sees.
 //!
-//! What a token sees is always a run of consecutive keys: causal, cut at the start of its text. So padding on either
-//! side, packed texts and caches of any length are all one pair of numbers a token.
+//! A token always sees a range of consecutive keys: causal, from the start of its text. One pair of numbers per token
+//! therefore describes padding on either side, packed texts and caches of any length.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,26 +10,26 @@ use searchmill_kernels::attention::Span;
 
 use super::dropout::Dropout;
 
-/// Where the tokens of a batch of `rows` × `columns` stand.
+/// Layout of a batch of `rows` × `columns` tokens.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub rows: usize,
     pub columns: usize,
     /// Position of each token in its text, row by row.
     pub positions: Arc<[u32]>,
-    /// What each token sees, row by row.
+    /// Range of keys that each token sees, row by row.
     pub spans: Arc<[Span]>,
-    /// Tokens of each row that a cache keeps.
+    /// Tokens of each row that are added to a cache.
     pub(super) kept: Vec<usize>,
-    /// Junk keys before each row's text: what padding on the left puts there.
+    /// Padding keys before each row's text.
     pub(super) starts: Vec<usize>,
     /// The spans on a device.
     seen: Arc<OnceLock<(Tensor, Tensor)>>,
-    /// Given in training: dropout is on.
+    /// Dropout masks, in training.
     pub dropout: Option<Dropout>,
 }
 
-/// On which side rows that are too short are filled up.
+/// Side on which short rows are padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Left,
@@ -37,12 +37,12 @@ pub enum Side {
 }
 
 impl Layout {
-    /// Whole rows: one text each, without padding.
+    /// One text per row, without padding.
     pub fn whole(rows: usize, columns: usize) -> Self {
         Self::padded(&vec![columns; rows], columns, Side::Right)
     }
 
-    /// One text a row, of `lengths` tokens, filled up to `columns`.
+    /// One text of `lengths` tokens per row, padded to `columns`.
     pub fn padded(lengths: &[usize], columns: usize, side: Side) -> Self {
         let rows = lengths.iter().map(|length| {
             let length = (*length).min(columns);
@@ -65,8 +65,8 @@ impl Layout {
         Self { starts, ..Self::of(tokens, columns, vec![columns; lengths.len()]) }
     }
 
-    /// Several texts a row, one behind the other without seeing each other. `segments` has a number for each token, row
-    /// by row: equal and adjacent ones are a text, 0 is padding.
+    /// Several texts per row that do not see each other. `segments` has one number per token, row by row: adjacent equal
+    /// numbers are a text, 0 is padding.
     pub fn packed(segments: &[u32], columns: usize) -> Self {
         let mut tokens = Vec::with_capacity(segments.len());
         for row in segments.chunks(columns.max(1)) {
@@ -82,7 +82,7 @@ impl Layout {
         Self::of(tokens, columns, vec![columns; rows])
     }
 
-    /// Rows of `columns` tokens, of which a cache keeps `kept` each.
+    /// Rows of `columns` tokens, of which `kept` are added to a cache.
     pub(super) fn of(tokens: Vec<(u32, Span)>, columns: usize, kept: Vec<usize>) -> Self {
         let (positions, spans): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
         let (rows, starts) = (kept.len(), vec![0; kept.len()]);
@@ -90,20 +90,20 @@ impl Layout {
         Self { rows, columns, positions: positions.into(), spans: spans.into(), kept, starts, seen, dropout }
     }
 
-    /// First keys and ends of what the tokens see, rows × columns each, on a device (the same one every time).
+    /// Returns start and end of the ranges that the tokens see, rows × columns each, on a device (always the same one).
     pub(super) fn seen(&self, device: &Device) -> Result<&(Tensor, Tensor)> {
         if self.seen.get().is_none() {
             let table = |of: fn(&Span) -> u32| {
                 let numbers: Vec<u32> = self.spans.iter().map(of).collect();
                 Tensor::from_vec(numbers, (self.rows, self.columns), device)
             };
-            // Another thread may have been faster: its tables are as good.
+            // Another thread may have set equal tables first.
             drop(self.seen.set((table(|span| span.start)?, table(|span| span.end)?)));
         }
         self.seen.get().ok_or_else(|| candle_core::Error::Msg("the spans are gone".to_owned()))
     }
 
-    /// With dropout, for a training step.
+    /// Adds dropout, for a training step.
     #[must_use]
     pub fn training(mut self, dropout: Dropout) -> Self {
         self.dropout = Some(dropout);
@@ -111,7 +111,7 @@ impl Layout {
     }
 }
 
-/// Position and span of the token at key `at` of a text that starts at key `start`; padding sees itself alone.
+/// Returns position and span of the token at key `at` of a text that starts at key `start`. Padding sees only itself.
 pub(super) fn token(at: u32, start: Option<u32>) -> (u32, Span) {
     match start {
         Some(start) => (at - start, Span { start, end: at + 1 }),

@@ -1,11 +1,11 @@
-//! Linear maps, plain or with a low-rank adapter.
+//! Linear maps with an optional low-rank adapter.
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, DType, Layout, Result, Shape, Tensor};
 
 use super::dropout::Dropout;
 use super::made::Made;
 
-/// `x · weightᵀ + bias`, and what an adapter adds.
+/// `x · weightᵀ + bias`, plus a low-rank adapter.
 #[derive(Clone)]
 pub struct Linear {
     /// Outputs × inputs.
@@ -14,7 +14,7 @@ pub struct Linear {
     pub adapter: Option<LowRank>,
 }
 
-/// A low-rank addition (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
+/// A low-rank adapter (Hu et al. 2021, arXiv:2106.09685): `scale · dropout(x) · aᵀ · bᵀ`.
 #[derive(Clone)]
 pub struct LowRank {
     /// Rank × inputs.
@@ -22,14 +22,14 @@ pub struct LowRank {
     /// Outputs × rank.
     pub b: Tensor,
     pub scale: f64,
-    /// Share of the inputs that is dropped in training.
+    /// Share of the inputs dropped in training.
     pub dropout: f64,
-    /// Its number among the model's adapters: decides which inputs are dropped.
+    /// Number among the model's adapters; decides which inputs are dropped.
     pub number: u64,
 }
 
 impl Linear {
-    /// Rows × inputs to rows × outputs. `dropout` is given in training only.
+    /// Computes rows × inputs to rows × outputs. `dropout` is set only in training.
     pub fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
         let mut out = product(rows, &self.weight)?;
         if let Some(bias) = &self.bias {
@@ -41,7 +41,7 @@ impl Linear {
         }
     }
 
-    /// The weight with the adapter's share in it.
+    /// Returns the weight with the adapter merged into it.
     pub fn merged(&self) -> Result<Tensor> {
         match &self.adapter {
             None => Ok(self.weight.clone()),
@@ -54,8 +54,8 @@ impl Linear {
     }
 }
 
-/// `rows · weightᵀ`, in the precision of the rows. Where the rows have a gradient and the weight has none, none is
-/// computed for it either (candle's own product would: a third of the work of training an adapter).
+/// Computes `rows · weightᵀ` in the precision of the rows. No gradient is computed for a frozen weight; candle's own product
+/// would compute it, which is a third of the work of training an adapter.
 pub fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let weight = weight.to_dtype(rows.dtype())?;
     if weight.track_op() || !rows.track_op() {
@@ -65,7 +65,7 @@ pub fn product(rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
     rows.apply_op1(Frozen { weight, out })
 }
 
-/// A product with a weight that is not trained; its result is there already.
+/// A product with a frozen weight, whose result has been computed.
 struct Frozen {
     weight: Tensor,
     out: Made,
@@ -90,7 +90,7 @@ impl CustomOp1 for Frozen {
 }
 
 impl LowRank {
-    /// Computed in the precision of the rows (an f32 adapter on a bf16 model too: its gradients come out in f32).
+    /// Computes in the precision of the rows, also for an f32 adapter on a bf16 model; the gradients of the adapter are f32.
     fn forward(&self, rows: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
         let mut kept = rows.clone();
         if let Some(dropout) = dropout.filter(|_| self.dropout > 0.0) {

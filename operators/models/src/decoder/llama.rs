@@ -1,8 +1,8 @@
-//! Llama 2 and 3 (Grattafiori et al. 2024, arXiv:2407.21783), and what shares their layout.
+//! Llama 2 and 3 (Grattafiori et al. 2024, arXiv:2407.21783), and models with their layout.
 
 use super::family::Traits;
 
-/// What its blocks have.
+/// Features of its blocks.
 pub(super) fn traits(attention_bias: bool, mlp_bias: bool) -> Traits {
     Traits {
         query_key_value_bias: attention_bias,

@@ -1,23 +1,23 @@
-//! Results of operations whose way back is written by hand: candle calls an operation for its result on each device, and
-//! these have computed it with tensor operations before.
+//! Precomputed results of operations with a hand-written backward pass. candle asks an operation for its result per device;
+//! these operations have computed it before, by tensor operations.
 
 use std::sync::{Mutex, PoisonError};
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, Result, Shape, Storage, Tensor};
 
-/// A result that is taken once; kept no longer, so that it does not lie in memory twice.
+/// A result that can be taken once, so that memory does not hold it twice.
 pub(super) struct Made(Mutex<Option<Tensor>>);
 
 impl Made {
-    /// `out` must be a tensor of its own, not a part of another one.
+    /// `out` must own its storage, not view another tensor.
     pub(super) fn new(out: Tensor) -> Self {
         Self(Mutex::new(Some(out.detach())))
     }
 
     fn take(&self) -> Result<Tensor> {
         let out = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(out) = out else { candle_core::bail!("the result was taken before") };
+        let Some(out) = out else { candle_core::bail!("the result was already taken") };
         let whole = out.is_contiguous() && out.layout().start_offset() == 0;
         if whole { Ok(out) } else { candle_core::bail!("the result is a part of another tensor") }
     }

@@ -1,13 +1,13 @@
 //! Decoders on candle: Qwen2, Qwen2.5, Qwen3 and Llama, for training and for scoring, on any device.
 //!
-//! One network over shared blocks ([`block`]); a family's own file says what its blocks have. Everything is
-//! differentiable ([`ops`], [`attention`]), rows of a batch may be padded or packed in any way ([`layout`]), and logits
-//! are of all positions. [`crate::inference`] generates text with the same weights.
+//! All families share one network and its blocks ([`block`]); a file per family describes the differences. All operations
+//! are differentiable ([`ops`], [`attention`]), rows may be padded or packed ([`layout`]), and logits cover all positions.
+//! [`crate::inference`] generates text with the same weights.
 #![cfg_attr(
     not(test),
     allow(
         dead_code,
-        reason = "the tensor path with a cache is for devices other than the CPU; it is tested beside transformers"
+        reason = "the tensor path with a cache is for devices other than the CPU; tests compare it with transformers"
     )
 )]
 
@@ -58,32 +58,34 @@ pub struct Decoder {
     embedding: Tensor,
     blocks: Vec<Block>,
     norm: Tensor,
-    /// None: the embedding's weights are used (tied).
+    /// `None`: tied to the embedding.
     head: Option<Linear>,
     rope: Arc<Rope>,
-    /// What is computed with; the weights may be more precise.
+    /// Precision of the computation; the weights may be more precise.
     dtype: DType,
 }
 
-/// What a model takes in memory.
+/// Memory that a model needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryNeed {
     /// Bytes of the weights.
     pub weights: u64,
     /// Bytes of the keys and values of all tokens in flight.
     pub cache: u64,
-    /// Bytes of what lies between the layers.
+    /// Bytes of activations.
     pub activations: u64,
 }
 
 impl MemoryNeed {
-    /// All of it.
+    /// Returns the total.
     pub(crate) fn total(&self) -> u64 {
         self.weights + self.cache + self.activations
     }
 
+    /// Compares the need with `available` bytes.
+    ///
     /// # Errors
-    /// When that is more than `available` bytes: says how much of what.
+    /// When the need is greater. The message lists its parts.
     pub(crate) fn check(&self, available: u64) -> Result<(), OperatorError> {
         if self.total() <= available {
             return Ok(());
@@ -97,7 +99,7 @@ impl MemoryNeed {
             mib(self.activations),
             mib(available)
         );
-        Err(OperatorError::machine(message).with_help("use a smaller model, fewer rows at once, or a shorter context"))
+        Err(OperatorError::machine(message).with_help("use a smaller model, fewer rows, or a shorter context"))
     }
 }
 
@@ -109,7 +111,7 @@ impl Decoder {
     /// Reads `config.json` of a model folder.
     ///
     /// # Errors
-    /// When it is missing or not that of a known decoder.
+    /// When it is missing, or its decoder is not supported.
     pub fn read_config(folder: &Path) -> Result<DecoderConfig, OperatorError> {
         let path = folder.join("config.json");
         let text =
@@ -120,30 +122,29 @@ impl Decoder {
     /// Loads a model folder.
     ///
     /// # Errors
-    /// When a file is missing, broken, or does not fit `config.json`; the message names file and tensor.
+    /// When a file is missing, broken, or does not fit `config.json`. The message names file and tensor.
     pub fn load(folder: &Path, device: &Device, dtype: DType) -> Result<Self, OperatorError> {
         let config = Self::read_config(folder)?;
         let tensors = weights::read_folder(folder, device, dtype)?;
         Self::from_checked(config, tensors, &folder.display().to_string())
     }
 
-    /// A decoder of these tensors, which may be those of variables: gradients flow to them, and what is written into
-    /// them is what the decoder computes with.
+    /// Creates a decoder from tensors. These may be variables: gradients flow to them, and the decoder sees updates.
     ///
     /// # Errors
-    /// When a tensor is missing, too many, or of the wrong shape.
+    /// When a tensor is missing, unexpected, or of the wrong shape.
     pub(crate) fn from_weights(config: DecoderConfig, tensors: Tensors) -> Result<Self, OperatorError> {
         Self::from_checked(config, tensors, "the weights")
     }
 
-    /// The same; `place` is where they come from, for messages.
+    /// Like [`Self::from_weights`]; `place` is the origin of the tensors, for messages.
     ///
     /// # Errors
-    /// When a tensor is missing, too many, or of the wrong shape.
+    /// When a tensor is missing, unexpected, or of the wrong shape.
     pub(crate) fn from_checked(config: DecoderConfig, tensors: Tensors, place: &str) -> Result<Self, OperatorError> {
         let mut tensors = weights::checked(&config, tensors, place)?;
         let mut take = |name: &str| tensors.remove(name);
-        let missing = || OperatorError::engine("a checked tensor is gone");
+        let missing = || OperatorError::engine("a checked tensor is missing");
         let embedding = take("model.embed_tokens.weight").ok_or_else(missing)?;
         let norm = take("model.norm.weight").ok_or_else(missing)?;
         let head = take("lm_head.weight").map(|weight| Linear { weight, bias: None, adapter: None });
@@ -154,7 +155,7 @@ impl Decoder {
         Ok(Self { rope, config: Arc::new(config), embedding, blocks, norm, head, dtype })
     }
 
-    /// Computes in this precision, whatever that of the weights is: gradients come out in that of the weights.
+    /// Sets the precision of the computation. Gradients have the precision of the weights.
     #[must_use]
     pub(crate) fn computing_in(self, dtype: DType) -> Self {
         Self { dtype, ..self }
@@ -176,7 +177,7 @@ impl Decoder {
         &self.norm
     }
 
-    /// The weight that makes logits (vocabulary × dimensions): the head's, or the embedding's where they are tied.
+    /// Returns the weight of the output layer (vocabulary × dimensions), which may be tied to the embedding.
     pub(crate) fn head_weight(&self) -> &Tensor {
         self.head.as_ref().map_or(&self.embedding, |head| &head.weight)
     }
@@ -185,11 +186,11 @@ impl Decoder {
         &self.rope
     }
 
-    /// The last layer's vectors of all tokens: rows × columns tokens (u32) to rows × columns × dimensions. A cache, if
-    /// given, takes the tokens up, and they see what it holds.
+    /// Computes the last layer's vectors: rows × columns tokens (u32) to rows × columns × dimensions. With a cache, the tokens
+    /// see its content and are added to it.
     ///
     /// # Errors
-    /// When a token is none of the vocabulary, the cache is full, or the device fails.
+    /// When a token is not in the vocabulary, the cache is full, or the device fails.
     pub fn hidden(&self, tokens: &Tensor, layout: &Layout, mut cache: Option<&mut KvCache>) -> Computed<Tensor> {
         let mut hidden = self.embed(tokens)?;
         let angles = self.angles(layout);
@@ -202,20 +203,20 @@ impl Decoder {
         self.finish(&hidden)
     }
 
-    /// The first step of [`Self::hidden`]: tokens to vectors. The steps are open so that a training can hold the
-    /// activations of one layer at a time.
+    /// Embeds tokens: the first step of [`Self::hidden`]. The steps are public so that training can hold the activations of
+    /// one layer at a time.
     pub fn embed(&self, tokens: &Tensor) -> Computed<Tensor> {
         let (rows, columns) = tokens.dims2()?;
         let vectors = self.embedding.index_select(&tokens.flatten_all()?, 0)?;
         vectors.to_dtype(self.dtype)?.reshape((rows, columns, self.config.hidden_size))
     }
 
-    /// The angles of a layout's positions, needed by every layer.
+    /// Returns the rotary angles of a layout, needed by every layer.
     pub fn angles(&self, layout: &Layout) -> Arc<Angles> {
         Arc::new(self.rope.angles(&layout.positions))
     }
 
-    /// One layer.
+    /// Computes a layer.
     pub fn layer(
         &self,
         layer: usize,
@@ -227,12 +228,12 @@ impl Decoder {
         self.blocks[layer].forward(hidden, layout, angles, cache)
     }
 
-    /// The last step: the final norm.
+    /// Applies the final norm: the last step of [`Self::hidden`].
     pub fn finish(&self, hidden: &Tensor) -> Computed<Tensor> {
         ops::rms_norm(hidden, &self.norm, self.config.rms_norm_eps)
     }
 
-    /// Vectors (… × dimensions) to logits (… × vocabulary).
+    /// Computes logits (… × vocabulary) from vectors (… × dimensions).
     pub fn logits(&self, hidden: &Tensor) -> Computed<Tensor> {
         let mut shape = hidden.dims().to_vec();
         let flat = hidden.reshape(((), self.config.hidden_size))?;
@@ -246,7 +247,7 @@ impl Decoder {
         logits.reshape(shape)
     }
 
-    /// The weights by their names in a checkpoint; tied embeddings once, adapters left out.
+    /// Returns the weights by their names in a checkpoint: tied embeddings once, no adapters.
     pub fn parameters(&self) -> Tensors {
         let mut all = Tensors::new();
         all.insert("model.embed_tokens.weight".to_owned(), self.embedding.clone());
@@ -259,7 +260,7 @@ impl Decoder {
         all
     }
 
-    /// The weights with the adapter's share in them: a checkpoint of its own.
+    /// Returns the weights with the adapter merged into them, as a checkpoint.
     ///
     /// # Errors
     /// When the device fails.
@@ -273,7 +274,7 @@ impl Decoder {
         Ok(all)
     }
 
-    /// The weights of the adapter on it, by the names that PEFT gives them.
+    /// Returns the weights of the attached adapter, by PEFT's names.
     pub(crate) fn adapter_parameters(&self) -> Tensors {
         let mut all = Tensors::new();
         for (layer, block) in self.blocks.iter().enumerate() {
@@ -287,10 +288,10 @@ impl Decoder {
         all
     }
 
-    /// Puts an adapter on; its tensors may be those of variables.
+    /// Attaches an adapter, whose tensors may be variables.
     ///
     /// # Errors
-    /// When a module that it names is not in the model.
+    /// When the model lacks one of its modules.
     pub fn attach(&mut self, adapter: &Adapter) -> Result<(), OperatorError> {
         for (number, (module, (a, b))) in adapter.modules.iter().enumerate() {
             let linear = self.module_mut(module);
@@ -313,7 +314,7 @@ impl Decoder {
     }
 }
 
-/// What generating takes: weights, and keys and values of `rows` rows of `tokens` tokens, at so many bytes a number.
+/// Returns the memory needed to generate `rows` rows of `tokens` tokens, at `number_bytes` bytes per number.
 pub(crate) fn inference_need(config: &DecoderConfig, rows: usize, tokens: usize, number_bytes: usize) -> MemoryNeed {
     let widest = config.vocab_size.max(config.hidden_size * 8 + config.intermediate_size * 3);
     MemoryNeed {

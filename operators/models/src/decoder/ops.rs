@@ -1,7 +1,7 @@
-//! The decoder's operations on tensors, all differentiable: candle's own fast ones lose the gradient without a word.
+//! The decoder's tensor operations, all differentiable; candle's own fast ones silently lose the gradient.
 //!
-//! In f32 on the CPU each is one vectorised, multi-threaded operation with a backward pass of its own; elsewhere it is
-//! made of plain tensor operations.
+//! In f32 on the CPU each is one vectorised, multi-threaded operation with its own backward pass; elsewhere it is composed of
+//! plain tensor operations.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use searchmill_kernels::loops;
 
 use super::rope::Angles;
 
-/// Rows that one thread takes at once. Fixed, so that sums over rows do not depend on the number of threads.
+/// Rows per task. Fixed, so that sums over rows do not depend on the number of threads.
 const ROWS: usize = 32;
 
-/// Is it f32 on the CPU?
+/// Whether a tensor is f32 on the CPU.
 pub(super) fn is_plain(tensor: &Tensor) -> bool {
     tensor.device().is_cpu() && tensor.dtype() == DType::F32
 }
 
-/// The numbers of a contiguous operand.
+/// Returns the numbers of a contiguous operand.
 pub(super) fn operand<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     let Some((start, end)) = layout.contiguous_offsets() else { candle_core::bail!("the operand is not contiguous") };
     Ok(&storage.as_slice::<f32>()?[start..end])
 }
 
-/// Lets `read` look at the numbers of contiguous f32 tensors on the CPU.
+/// Calls `read` with the numbers of contiguous f32 tensors on the CPU.
 pub(super) fn with_numbers<const N: usize, R>(tensors: [&Tensor; N], read: impl FnOnce([&[f32]; N]) -> R) -> Result<R> {
     let mut whole = Vec::with_capacity(N);
     for tensor in tensors {
@@ -40,12 +40,12 @@ pub(super) fn with_numbers<const N: usize, R>(tensors: [&Tensor; N], read: impl 
     Ok(read(numbers))
 }
 
-/// A tensor like `like` of these numbers.
+/// Returns a tensor of these numbers with the shape and device of `like`.
 pub(super) fn like(numbers: Vec<f32>, like: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(numbers, like.shape(), like.device())
 }
 
-/// Root-mean-square norm over the last dimension, times `weight`.
+/// Computes the root-mean-square norm over the last dimension, times `weight`.
 pub(crate) fn rms_norm(rows: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     if is_plain(rows) && is_plain(weight) {
         return rows.contiguous()?.apply_op2(&weight.contiguous()?, RmsNorm { eps: eps as f32 });
@@ -99,7 +99,7 @@ impl CustomOp2 for RmsNorm {
     }
 }
 
-/// SiLU of `gate`, times `up`.
+/// Computes SiLU of `gate` times `up`.
 pub(crate) fn silu_product(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if is_plain(gate) && is_plain(up) {
         return gate.contiguous()?.apply_op2(&up.contiguous()?, SiluProduct);
@@ -109,7 +109,7 @@ pub(crate) fn silu_product(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
 
 struct SiluProduct;
 
-/// Numbers that one thread takes at once.
+/// Numbers per task.
 const NUMBERS: usize = 1 << 14;
 
 impl CustomOp2 for SiluProduct {
@@ -187,7 +187,7 @@ impl CustomOp1 for Rotation {
     }
 }
 
-/// The log-probability of each target under its row of logits (targets × vocabulary). Differentiable in the logits.
+/// Returns the log-probability of each target given its row of logits (targets × vocabulary). Differentiable in the logits.
 pub fn log_probabilities(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     let (rows, vocabulary) = logits.dims2()?;
     if rows != targets.len() || targets.iter().any(|target| *target as usize >= vocabulary) {

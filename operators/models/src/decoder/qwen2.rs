@@ -2,7 +2,7 @@
 
 use super::family::Traits;
 
-/// What its blocks have.
+/// Features of its blocks.
 pub(super) fn traits() -> Traits {
     Traits { query_key_value_bias: true, output_bias: false, feed_forward_bias: false, query_key_norm: false }
 }

@@ -1,9 +1,9 @@
-//! Qwen3, dense (Qwen team 2025, arXiv:2505.09388): each head's queries and keys are normalised, there are no biases
-//! unless the configuration asks for them.
+//! Qwen3, dense (Qwen team 2025, arXiv:2505.09388): queries and keys of each head are normalised; biases only if the
+//! configuration has them.
 
 use super::family::Traits;
 
-/// What its blocks have.
+/// Features of its blocks.
 pub(super) fn traits(attention_bias: bool) -> Traits {
     Traits {
         query_key_value_bias: attention_bias,

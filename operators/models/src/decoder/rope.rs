@@ -1,4 +1,4 @@
-//! Rotary positions (Su et al. 2021, arXiv:2104.09864), and the ways to stretch them over longer texts.
+//! Rotary positions (Su et al. 2021, arXiv:2104.09864) and their scaling for longer texts.
 
 use std::f64::consts::PI;
 use std::sync::OnceLock;
@@ -12,31 +12,31 @@ use super::config::{DecoderConfig, RopeScaling};
 #[derive(Clone, Debug)]
 pub struct Rope {
     frequencies: Vec<f32>,
-    /// Sines and cosines are multiplied by this (1 but for yarn).
+    /// Factor of sines and cosines (1 except for yarn).
     amplitude: f32,
 }
 
-/// Cosines and sines of the angles of some positions: `half` numbers for each.
+/// Cosines and sines of the angles of some positions, `half` numbers each.
 #[derive(Clone, Debug)]
 pub struct Angles {
     pub cosines: Vec<f32>,
     pub sines: Vec<f32>,
     pub half: usize,
-    /// Both on a device, in f32.
+    /// Both tables on a device, in f32.
     tables: OnceLock<(Tensor, Tensor)>,
 }
 
 impl Angles {
-    /// As the loops take them.
+    /// Returns the angles as the loops take them.
     pub fn turns(&self) -> Turns<'_> {
         Turns { cosines: &self.cosines, sines: &self.sines, half: self.half }
     }
 
-    /// Cosines and sines on a device (the same one every time): positions × half, in `dtype`.
+    /// Returns cosines and sines on a device (always the same one): positions × half, in `dtype`.
     pub fn tables(&self, device: &Device, dtype: DType) -> candle_core::Result<(Tensor, Tensor)> {
         if self.tables.get().is_none() {
             let table = |numbers: &[f32]| Tensor::from_slice(numbers, (numbers.len() / self.half, self.half), device);
-            // Another thread may have been faster: its tables are as good.
+            // Another thread may have set equal tables first.
             drop(self.tables.set((table(&self.cosines)?, table(&self.sines)?)));
         }
         let Some((cosines, sines)) = self.tables.get() else { candle_core::bail!("the angles are gone") };
@@ -58,7 +58,7 @@ impl Rope {
         }
     }
 
-    /// The angles of positions, one after the other.
+    /// Computes the angles of positions, in order.
     pub fn angles(&self, positions: &[u32]) -> Angles {
         let half = self.frequencies.len();
         let (mut cosines, mut sines) = (Vec::with_capacity(positions.len() * half), Vec::new());
@@ -88,7 +88,7 @@ fn scaled(plain: &[f64], scaling: &RopeScaling, config: &DecoderConfig, size: us
     }
 }
 
-/// Llama 3.1's: long waves are stretched, short ones kept, and those between are blended.
+/// Llama 3.1's scaling: long waves are stretched, short ones are kept, and those between are interpolated.
 fn llama3(frequency: f64, factor: f64, scaling: &RopeScaling) -> f64 {
     let low = scaling.low_freq_factor.unwrap_or(1.0);
     let high = scaling.high_freq_factor.unwrap_or(4.0);

@@ -1,5 +1,5 @@
-//! Attention on any device and in any precision, made of tensor operations. As on the CPU, scores are made block by
-//! block and made again on the way back: what lies in memory at once is bounded, however long the texts are.
+//! Attention by tensor operations, on any device and in any precision. As on the CPU, scores are computed block by block and
+//! recomputed in the backward pass, so memory is bounded for texts of any length.
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp3, D, DType, Layout as Place, Result, Shape, Tensor};
 use searchmill_kernels::attention::Heads;
@@ -7,10 +7,10 @@ use searchmill_kernels::attention::Heads;
 use super::layout::Layout;
 use super::made::Made;
 
-/// Scores that lie in memory at once.
+/// Scores held in memory at a time.
 const SCORES: usize = 1 << 27;
 
-/// As [`super::attention::attend`].
+/// Like [`super::attention::attend`].
 pub(super) fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, layout: &Layout) -> Result<Tensor> {
     attend_in_blocks(queries, keys, values, layout, SCORES)
 }
@@ -34,7 +34,7 @@ pub(super) fn attend_in_blocks(
     queries.apply_op3(keys, values, Attended { attention, out: Made::new(out) })
 }
 
-/// Sizes of the attention of such queries and keys.
+/// Shape of an attention.
 pub(super) fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
     let (rows, columns, heads, size) = queries.dims4()?;
     let (_, keys, shared, _) = keys.dims4()?;
@@ -44,7 +44,7 @@ pub(super) fn heads_of(queries: &Tensor, keys: &Tensor) -> Result<Heads> {
 struct TensorAttention {
     layout: Layout,
     shape: Heads,
-    /// Queries whose scores are held at once.
+    /// Returns the number of queries whose scores are held at a time.
     block: usize,
 }
 
@@ -55,7 +55,7 @@ struct Arranged {
     values: Tensor,
 }
 
-/// A block of queries: the first one, how many, and the keys that any of them sees.
+/// A block of queries: first query, count, and the keys that any of them sees.
 #[derive(Clone, Copy)]
 struct Block {
     first: usize,
@@ -70,14 +70,14 @@ impl TensorAttention {
         Ok(Arranged { queries: self.split(queries)?, keys: by_head(keys)?, values: by_head(values)? })
     }
 
-    /// Rows × columns × heads × size to rows × key heads × group × columns × size.
+    /// Converts rows × columns × heads × size to rows × key heads × group × columns × size.
     fn split(&self, heads: &Tensor) -> Result<Tensor> {
         let s = &self.shape;
         let heads = heads.reshape((s.rows, s.columns, s.shared, s.group(), s.size))?;
         heads.permute((0, 2, 3, 1, 4))?.contiguous()
     }
 
-    /// The way back of [`Self::split`].
+    /// Reverses [`Self::split`].
     fn join(&self, parts: &[Tensor]) -> Result<Tensor> {
         let s = &self.shape;
         let all = Tensor::cat(parts, 3)?.permute((0, 3, 1, 2, 4))?.contiguous()?;
@@ -96,14 +96,14 @@ impl TensorAttention {
         (0..columns).step_by(self.block).map(one).collect()
     }
 
-    /// A block of queries, a group's below each other: rows × key heads × (group · count) × size.
+    /// Returns a block of queries, grouped by key head: rows × key heads × (group · count) × size.
     fn queries(&self, split: &Tensor, block: Block) -> Result<Tensor> {
         let s = &self.shape;
         let part = split.narrow(3, block.first, block.count)?.contiguous()?;
         part.reshape((s.rows, s.shared, s.group() * block.count, s.size))
     }
 
-    /// How much each query of a block heeds each key, in f32: rows × key heads × (group · count) × width.
+    /// Returns the attention weights of a block in f32: rows × key heads × (group · count) × width.
     fn shares(&self, queries: &Tensor, keys: &Tensor, block: Block) -> Result<Tensor> {
         let s = &self.shape;
         let scores = queries.matmul(&keys.t()?)?.to_dtype(DType::F32)?;
@@ -115,7 +115,7 @@ impl TensorAttention {
         shares.reshape((s.rows, s.shared, s.group() * block.count, block.width))
     }
 
-    /// 0 where a token sees a key, a number that no score outweighs where it does not: rows × 1 × 1 × count × width.
+    /// Returns the mask: 0 where a token sees a key, else a bias that no score can outweigh; rows × 1 × 1 × count × width.
     fn bias(&self, block: Block, like: &Tensor) -> Result<Tensor> {
         let (starts, ends) = self.layout.seen(like.device())?;
         let keys = Tensor::arange(block.start as u32, (block.start + block.width) as u32, like.device())?;
@@ -138,7 +138,7 @@ impl TensorAttention {
         self.join(&parts)
     }
 
-    /// Gradients of queries, keys and values.
+    /// Returns the gradients of queries, keys and values.
     fn backward(&self, given: &Arranged, gradient: &Tensor) -> Result<[Tensor; 3]> {
         let s = &self.shape;
         let gradient = self.split(gradient)?;
@@ -165,13 +165,13 @@ impl TensorAttention {
 
 const HIDDEN: f64 = 1e30;
 
-/// Adds to the keys from `start` on, in place.
+/// Adds to the keys from `start`, in place.
 fn add(sums: &Tensor, more: &Tensor, start: usize) -> Result<()> {
     let old = sums.narrow(2, start, more.dim(2)?)?;
     sums.slice_set(&(old + more.to_dtype(DType::F32)?)?.contiguous()?, 2, start)
 }
 
-/// The operation in the graph: its result is there already.
+/// The operation in the graph, with its precomputed result.
 struct Attended {
     attention: TensorAttention,
     out: Made,

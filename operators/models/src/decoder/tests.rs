@@ -1,4 +1,4 @@
-//! The decoders beside transformers' (scripts/reference_models.py made the models and the figures).
+//! The decoders compared with transformers' (models and reference results come from scripts/reference_models.py).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub fn reference(family: &str) -> BTreeMap<String, Tensor> {
     candle_core::safetensors::load(path, &Device::Cpu).unwrap().into_iter().collect()
 }
 
-/// The largest difference over the largest number.
+/// Returns the largest difference, relative to the largest number.
 fn relative_error(found: &Tensor, expected: &Tensor) -> f32 {
     assert_eq!(found.dims(), expected.dims());
     let largest = |tensor: &Tensor| tensor.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
@@ -87,7 +87,7 @@ fn logits_of_ragged_rows_padded_on_either_side_or_packed() {
     }
 }
 
-/// Rows of different lengths go on from a cache, whichever side was filled up.
+/// Rows of different lengths continue from a cache, with padding on either side.
 #[test]
 fn ragged_rows_with_a_cache() {
     let (decoder, reference) = (decoder("qwen3"), reference("qwen3"));
@@ -180,7 +180,7 @@ fn adapters_logits_and_gradients() {
         let trained = |name: &str, weight: &Tensor| name.contains("_proj.weight") && gradients.get(weight).is_some();
         assert!(
             decoder.parameters().iter().all(|(name, weight)| !trained(name, weight)),
-            "no work is done for the base"
+            "no gradients are computed for the base"
         );
         let merged: Tensors = decoder.merged_parameters().unwrap();
         let merged = Decoder::from_weights(decoder.config().clone(), merged).unwrap();
@@ -188,7 +188,7 @@ fn adapters_logits_and_gradients() {
     }
 }
 
-/// What runs on other devices and in other precisions: bf16 weights take the way of plain tensor operations.
+/// The code of other devices and precisions: bf16 weights use plain tensor operations.
 #[test]
 fn bf16_is_near_f32() {
     for family in FAMILIES {
@@ -213,7 +213,7 @@ fn dropout_depends_on_its_seed_alone() {
     assert!((400..600).contains(&zeros), "{zeros} of 2000");
 }
 
-/// A copy of a reference model that a test may break.
+/// Copies a reference model, for tests that break it.
 fn copy(family: &str) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors"] {
@@ -226,7 +226,7 @@ fn refused(folder: &Path) -> String {
     Decoder::load(folder, &Device::Cpu, DType::F32).err().expect("an error").message
 }
 
-/// Cuts a copy's weights into two shards with an index.
+/// Splits a copy's weights into two shards with an index.
 fn cut(folder: &Path) {
     let whole = weights::read_file(&folder.join(weights::SINGLE), &Device::Cpu, DType::F32).unwrap();
     let mut map = BTreeMap::new();
@@ -260,7 +260,7 @@ fn shards_are_read_and_a_missing_one_is_named() {
     )
     .unwrap();
     let error = refused(copy.path());
-    assert!(error.contains("model-00002-of-00002.safetensors: there is no tensor `model."), "{error}");
+    assert!(error.contains("model-00002-of-00002.safetensors: missing tensor `model."), "{error}");
 }
 
 #[test]
@@ -269,9 +269,9 @@ fn what_is_wrong_with_a_folder_is_told_with_file_and_tensor() {
     let path = copy.path().join(weights::SINGLE);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    assert!(refused(copy.path()).contains("model.safetensors: this is no whole safetensors file"));
+    assert!(refused(copy.path()).contains("model.safetensors: not a complete safetensors file"));
     std::fs::write(&path, b"<html>404</html>").unwrap();
-    assert!(refused(copy.path()).contains("model.safetensors: this is no whole safetensors file"));
+    assert!(refused(copy.path()).contains("model.safetensors: not a complete safetensors file"));
     std::fs::write(&path, &bytes).unwrap();
     let config = std::fs::read_to_string(copy.path().join("config.json")).unwrap();
     let changed = |from: &str, to: &str| {
@@ -285,9 +285,9 @@ fn what_is_wrong_with_a_folder_is_told_with_file_and_tensor() {
         "{error}"
     );
     let error = changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-    assert!(error.contains("there is no tensor `model.layers.2.input_layernorm.weight`"), "{error}");
+    assert!(error.contains("missing tensor `model.layers.2.input_layernorm.weight`"), "{error}");
     let error = changed("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-    assert!(error.contains("the tensor `model.layers.1.") && error.contains("no place"), "{error}");
+    assert!(error.contains("unexpected tensor `model.layers.1."), "{error}");
     let error = changed("\"intermediate_size\": 48", "\"intermediate_size\": 50");
     assert!(error.contains("`model.layers.0.mlp.gate_proj.weight` has the shape [48, 32]"), "{error}");
     std::fs::remove_file(&path).unwrap();
@@ -304,7 +304,11 @@ fn adapters_that_do_not_fit_are_refused() {
     assert_eq!(load(&config), None);
     let (mut other, mut wide) = (config.clone(), config.clone());
     (other.num_hidden_layers, wide.hidden_size) = (1, 64);
-    assert!(load(&other).unwrap().contains("adapter_model.safetensors: the tensor `base_model.model.model.layers.1."));
+    assert!(
+        load(&other)
+            .unwrap()
+            .contains("adapter_model.safetensors: unexpected tensor `base_model.model.model.layers.1.")
+    );
     assert!(
         load(&wide).unwrap().contains("lora_B.weight` has the shape")
             || load(&wide).unwrap().contains("lora_A.weight` has the shape")

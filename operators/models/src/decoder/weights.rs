@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::config::DecoderConfig;
 
-/// The file of weights that are not cut into shards.
+/// File of weights without shards.
 pub(crate) const SINGLE: &str = "model.safetensors";
-/// The file that says which shard has which weights.
+/// Index of the shards' weights.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Tensors by name.
@@ -27,7 +27,7 @@ fn broken(path: &Path, problem: impl std::fmt::Display) -> OperatorError {
     OperatorError::data(format!("{}: {problem}", path.display()))
 }
 
-/// The `.safetensors` files of a model folder, each with the names of the tensors that it must have (none known: any).
+/// Returns the `.safetensors` files of a model folder, each with the names of its tensors (empty: any).
 fn files(folder: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>, OperatorError> {
     let index = folder.join(INDEX);
     if folder.join(SINGLE).is_file() {
@@ -36,7 +36,7 @@ fn files(folder: &Path) -> Result<Vec<(PathBuf, BTreeSet<String>)>, OperatorErro
     if !index.is_file() {
         return Err(OperatorError::machine(format!("the model folder {} has no {SINGLE}", folder.display()))
             .with_help(format!(
-                "a model folder holds config.json, tokenizer.json, and {SINGLE} or {INDEX} with its shards"
+                "a model folder holds `config.json`, `tokenizer.json`, and `{SINGLE}` or `{INDEX}` with its shards"
             )));
     }
     let text = std::fs::read(&index).map_err(|error| broken(&index, error))?;
@@ -56,56 +56,54 @@ fn shard(
 ) -> Result<(PathBuf, BTreeSet<String>), OperatorError> {
     let path = folder.join(&file);
     if Path::new(&file).components().count() != 1 {
-        return Err(broken(index, format!("the shard `{file}` is not a file of that folder")));
+        return Err(broken(index, format!("the shard `{file}` is not a file of this folder")));
     }
     if path.is_file() {
         return Ok((path, tensors));
     }
     let (count, first) = (tensors.len(), tensors.first().cloned().unwrap_or_default());
     Err(broken(&path, format!("the shard is missing; it should hold {count} tensors, `{first}` first"))
-        .with_help("fetch the model again, with all its files"))
+        .with_help("download the model again, with all its files"))
 }
 
-/// All tensors of a model folder.
+/// Loads all tensors of a model folder.
 ///
 /// # Errors
-/// When a file is missing or cannot be read as safetensors, or a shard lacks what the index promises; the message names
-/// the file and the tensor.
+/// When a file is missing or not safetensors, or a shard lacks a tensor of the index. The message names file and tensor.
 pub(crate) fn read_folder(folder: &Path, device: &Device, dtype: DType) -> Result<Tensors, OperatorError> {
     let mut all = Tensors::new();
     for (path, expected) in files(folder)? {
         let tensors = read_file(&path, device, dtype)?;
         if let Some(missing) = expected.iter().find(|name| !tensors.contains_key(*name)) {
-            return Err(broken(&path, format!("there is no tensor `{missing}`, which {INDEX} puts there")));
+            return Err(broken(&path, format!("missing tensor `{missing}`, which {INDEX} assigns to this shard")));
         }
         all.extend(tensors);
     }
     Ok(all)
 }
 
-/// All tensors of one file.
+/// Loads all tensors of a file.
 ///
 /// # Errors
-/// When it cannot be read as safetensors.
+/// When it is not a complete safetensors file.
 pub(crate) fn read_file(path: &Path, device: &Device, dtype: DType) -> Result<Tensors, OperatorError> {
     let bytes = std::fs::read(path).map_err(|error| broken(path, error))?;
     let file = SliceSafetensors::new(&bytes).map_err(|error| {
-        broken(path, format!("this is no whole safetensors file: {error}")).with_help("fetch it again")
+        broken(path, format!("not a complete safetensors file: {error}")).with_help("download it again")
     })?;
     let mut tensors = Tensors::new();
     for (name, _) in file.tensors() {
         let tensor = file.load(&name, device).and_then(|tensor| tensor.to_dtype(dtype));
-        let tensor = tensor.map_err(|error| broken(path, format!("the tensor `{name}` cannot be read: {error}")))?;
+        let tensor = tensor.map_err(|error| broken(path, format!("cannot read tensor `{name}`: {error}")))?;
         tensors.insert(name, tensor);
     }
     Ok(tensors)
 }
 
-/// Checks tensors against the configuration, and drops those that are there for nothing (the copy of tied embeddings,
-/// tables of rotary frequencies).
+/// Checks tensors against the configuration. Drops redundant ones (copies of tied embeddings, tables of rotary frequencies).
 ///
 /// # Errors
-/// Names the tensor that is missing, too many, or of another shape; `place` is where they come from.
+/// When a tensor is missing, unexpected, or of another shape. The message names it and `place`, the origin of the tensors.
 pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> Result<Tensors, OperatorError> {
     let mut left = tensors;
     let mut taken = Tensors::new();
@@ -118,15 +116,17 @@ pub(crate) fn checked(config: &DecoderConfig, tensors: Tensors, place: &str) -> 
     match left.keys().find(|name| !needless(name)) {
         None => Ok(taken),
         Some(extra) => Err(OperatorError::data(format!(
-            "{place}: the tensor `{extra}` has no place in the model of its config.json"
+            "{place}: unexpected tensor `{extra}`: config.json describes a model without it"
         ))
-        .with_help("is config.json that of another model, or the checkpoint not of the Qwen2, Qwen3 or Llama family?")),
+        .with_help(
+            "config.json may belong to another model, or the checkpoint to a family other than Qwen2, Qwen3 and Llama",
+        )),
     }
 }
 
 fn missing(name: &str, place: &str) -> OperatorError {
-    OperatorError::data(format!("{place}: there is no tensor `{name}`"))
-        .with_help("is the checkpoint complete, and config.json its own?")
+    OperatorError::data(format!("{place}: missing tensor `{name}`"))
+        .with_help("check that the checkpoint is complete and belongs to config.json")
 }
 
 fn check_shape(
@@ -142,10 +142,10 @@ fn check_shape(
     let rows = tensor.dims().first().copied().unwrap_or(0);
     if shape[0] == config.vocab_size && rows != config.vocab_size {
         let message = format!("{place}: `{name}` has {rows} rows, but the vocabulary of config.json has {}", shape[0]);
-        return Err(OperatorError::data(message).with_help("set vocab_size in config.json to the checkpoint's"));
+        return Err(OperatorError::data(message).with_help("set `vocab_size` in config.json to the checkpoint's"));
     }
     Err(OperatorError::data(format!(
-        "{place}: `{name}` has the shape {:?}, config.json asks for {shape:?}",
+        "{place}: `{name}` has the shape {:?}, config.json expects {shape:?}",
         tensor.dims()
     )))
 }

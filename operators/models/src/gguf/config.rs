@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use super::file::Gguf;
 use crate::decoder::DecoderConfig;
 
-/// Architectures by llama.cpp's name, which are ours too.
+/// Supported architectures, by llama.cpp's names.
 const KNOWN: [&str; 3] = ["llama", "qwen2", "qwen3"];
 
-/// What Llama 3.1 and later stretch their positions with, besides the factor.
+/// Parameters of Llama 3.1's rope scaling, besides the factor.
 const LOW: f64 = 1.0;
 const HIGH: f64 = 4.0;
 const ORIGINAL: f64 = 8192.0;
@@ -21,7 +21,7 @@ pub(super) fn read(gguf: &Gguf) -> Result<DecoderConfig, OperatorError> {
     {
         let kind = if KNOWN.contains(&architecture) { "with experts " } else { "" };
         return Err(gguf
-            .broken(format!("the architecture `{architecture}` {kind}is not known"))
+            .broken(format!("the architecture `{architecture}` {kind}is not supported"))
             .with_help("the model must be a dense decoder of the Qwen2, Qwen2.5, Qwen3 or Llama family"));
     }
     let place = gguf.path.display().to_string();
@@ -37,7 +37,7 @@ fn fields(gguf: &Gguf) -> Result<Map<String, Value>, OperatorError> {
     let (hidden, heads) = (needed("embedding_length")?, needed("attention.head_count")?);
     let tensors = &gguf.content.tensor_infos;
     let embedding = tensors.get("token_embd.weight").map(|info| info.shape.dims());
-    let embedding = embedding.ok_or_else(|| gguf.broken("there is no tensor `token_embd.weight`"))?;
+    let embedding = embedding.ok_or_else(|| gguf.broken("missing tensor `token_embd.weight`"))?;
     let mut all = json!({
         "model_type": gguf.architecture,
         "vocab_size": embedding.first(),
@@ -63,12 +63,12 @@ fn fields(gguf: &Gguf) -> Result<Map<String, Value>, OperatorError> {
     Ok(all.as_object().cloned().unwrap_or_default())
 }
 
-/// A number that was written in 32 bits, as it was meant: 1e-6, not 9.999999974752427e-7.
+/// Converts an f32 to the f64 with the same shortest decimal form: 1e-6, not 9.999999974752427e-7.
 fn shortest(number: f64) -> f64 {
     (number as f32).to_string().parse().unwrap_or(number)
 }
 
-/// Tokens that end a text or a turn.
+/// Returns the tokens that end a text or a turn.
 fn ends(gguf: &Gguf) -> Result<Vec<usize>, OperatorError> {
     let mut ends = Vec::new();
     for name in ["eos", "eot"] {
@@ -77,7 +77,7 @@ fn ends(gguf: &Gguf) -> Result<Vec<usize>, OperatorError> {
     Ok(ends)
 }
 
-/// How positions are stretched: in the metadata, or for Llama 3 as a factor for each frequency.
+/// Returns the rope scaling: from the metadata, or for Llama 3 from a factor per frequency.
 fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
     let key = |name: &str| format!("{}.rope.scaling.{name}", gguf.architecture);
     if gguf.content.tensor_infos.contains_key("rope_freqs.weight") {
@@ -94,8 +94,8 @@ fn scaling(gguf: &Gguf) -> Result<Option<Value>, OperatorError> {
     Ok(Some(scaling))
 }
 
-/// llama.cpp writes Llama 3's scaling down as its outcome. The factor is its highest number; that the others follow from
-/// it is checked.
+/// Restores Llama 3's scaling from the factors per frequency that llama.cpp writes. The scaling's factor is the highest of
+/// them; the others are checked against it.
 fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
     let factors = super::weights::numbers(gguf, "rope_freqs.weight")?;
     let base = gguf.number(&format!("{}.rope.freq_base", gguf.architecture))?.unwrap_or(10_000.0);
@@ -112,9 +112,10 @@ fn llama3(gguf: &Gguf) -> Result<Value, OperatorError> {
             1.0 / ((1.0 - smooth) / factor + smooth)
         };
         if (f64::from(*found) - wanted).abs() > 1e-3 * wanted {
-            let message =
-                format!("`rope_freqs.weight` has {found} at place {place}, Llama 3's scaling by {factor} {wanted:.4}");
-            return Err(gguf.broken(message).with_help("only Llama 3's way to stretch positions is known"));
+            let message = format!(
+                "`rope_freqs.weight` has {found} at index {place}; Llama 3's scaling by {factor} gives {wanted:.4}"
+            );
+            return Err(gguf.broken(message).with_help("only Llama 3's rope scaling is supported"));
         }
     }
     Ok(json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW, "high_freq_factor": HIGH,

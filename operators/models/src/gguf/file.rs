@@ -1,4 +1,4 @@
-//! An opened GGUF file: its metadata, and where its tensors lie.
+//! An open GGUF file: its metadata and the index of its tensors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::gguf_file::{Content, Value};
 use searchmill_engine::operator::OperatorError;
 
-/// An opened file: everything but the weights is read.
+/// An open file. Everything but the weights has been read.
 pub struct Gguf {
     pub(super) path: PathBuf,
     pub(super) content: Content,
@@ -16,14 +16,14 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads the file's head.
+    /// Reads the header.
     ///
     /// # Errors
-    /// When it is broken, or of another architecture.
+    /// When the file is broken, or of another architecture.
     pub fn open(path: PathBuf) -> Result<Self, OperatorError> {
         let file = File::open(&path).map_err(|error| OperatorError::machine(format!("{}: {error}", path.display())))?;
         let content = Content::read(&mut BufReader::new(file)).map_err(|error| {
-            OperatorError::data(format!("{}: this is no whole GGUF file: {}", path.display(), plain(&error)))
+            OperatorError::data(format!("{}: not a complete GGUF file: {}", path.display(), plain(&error)))
                 .with_help("fetch it again")
         })?;
         let mut gguf = Self { path, content, architecture: String::new() };
@@ -32,22 +32,22 @@ impl Gguf {
         Ok(gguf)
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder it lies in, where files of a tokenizer may lie too.
+    /// Returns the folder of the file, which may also hold tokenizer files.
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// The chat template, if it has one.
+    /// Returns the chat template, if the file has one.
     pub fn chat_template(&self) -> Result<Option<String>, OperatorError> {
         Ok(self.text("tokenizer.chat_template")?.map(str::to_owned))
     }
 
-    /// Tokens that chat templates know by name.
+    /// Returns the tokens that chat templates refer to by name.
     pub(crate) fn special_tokens(&self) -> Result<BTreeMap<String, String>, OperatorError> {
         let tokens = self.texts("tokenizer.ggml.tokens")?;
         let mut special = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Gguf {
         self.content.metadata.get(key)
     }
 
-    /// A whole number, if it is there.
+    /// Returns an integer, if present.
     pub(super) fn whole(&self, key: &str) -> Result<Option<usize>, OperatorError> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let number = match value {
@@ -85,7 +85,7 @@ impl Gguf {
             _ => None,
         };
         let number = number.and_then(|number| usize::try_from(number).ok());
-        number.map(Some).ok_or_else(|| self.broken(format!("`{key}` is no whole number")))
+        number.map(Some).ok_or_else(|| self.broken(format!("`{key}` is not an integer")))
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, OperatorError> {
@@ -93,7 +93,7 @@ impl Gguf {
             None => Ok(None),
             Some(Value::F32(number)) => Ok(Some(f64::from(*number))),
             Some(Value::F64(number)) => Ok(Some(*number)),
-            Some(_) => Err(self.broken(format!("`{key}` is no number"))),
+            Some(_) => Err(self.broken(format!("`{key}` is not a number"))),
         }
     }
 
@@ -101,13 +101,13 @@ impl Gguf {
         match self.value(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.broken(format!("`{key}` is no text"))),
+            Some(_) => Err(self.broken(format!("`{key}` is not a string"))),
         }
     }
 
-    /// A list of texts; empty where there is none.
+    /// Returns a list of strings (empty if absent).
     pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>, OperatorError> {
-        let wrong = || self.broken(format!("`{key}` is no list of texts"));
+        let wrong = || self.broken(format!("`{key}` is not a list of strings"));
         match self.value(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
@@ -122,7 +122,7 @@ impl Gguf {
     }
 }
 
-/// Candle's error in its own words, without a trace.
+/// Returns candle's message without the backtrace.
 pub(super) fn plain(error: &candle_core::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()

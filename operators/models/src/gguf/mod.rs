@@ -1,5 +1,5 @@
-//! Models as llama.cpp keeps them: one `.gguf` file with configuration, weights (quantised or not) and tokenizer
-//! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Weights are dequantised into the decoder's f32.
+//! Models in llama.cpp's format: one `.gguf` file with configuration, weights (quantised or not) and tokenizer
+//! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Weights are dequantised to f32.
 
 mod config;
 mod file;
@@ -17,15 +17,16 @@ use searchmill_engine::operator::OperatorError;
 use super::decoder::{Decoder, DecoderConfig};
 use super::device::Compute;
 
-/// How the files' names end.
+/// Extension of the files.
 const ENDING: &str = "gguf";
 
-/// Is a path that of such a file, by its name?
+/// Whether a path has the extension of a GGUF file.
 pub fn is_meant(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|ending| ending.eq_ignore_ascii_case(ENDING))
 }
 
-/// The `.gguf` file that a path means: itself, or the one in a folder without other weights. None: it is no such model.
+/// Returns the `.gguf` file of a path: the path itself, or the only one in a folder without other weights. `None` if the path
+/// is another kind of model.
 ///
 /// # Errors
 /// When the folder has several.
@@ -43,24 +44,24 @@ pub fn found(path: &Path) -> Result<Option<PathBuf>, OperatorError> {
         0 | 1 => Ok(files.pop()),
         count => {
             let message = format!("{} has {count} .gguf files: {}, …", path.display(), files[0].display());
-            Err(OperatorError::pipeline(message).with_help("name the file that is meant"))
+            Err(OperatorError::pipeline(message).with_help("name one of the files"))
         }
     }
 }
 
 impl Gguf {
-    /// The decoder's configuration.
+    /// Returns the decoder's configuration.
     ///
     /// # Errors
-    /// When the architecture is not known, or the file does not say what it must.
+    /// When the architecture is not supported, or metadata are missing.
     pub fn config(&self) -> Result<DecoderConfig, OperatorError> {
         config::read(self)
     }
 
-    /// The decoder with its weights in f32.
+    /// Loads the decoder with its weights in f32.
     ///
     /// # Errors
-    /// When a tensor is missing, cut short, or of the wrong shape.
+    /// When a tensor is missing, truncated, or of the wrong shape.
     pub fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
         let config = self.config()?;
         let moved = |tensor: Tensor| tensor.to_device(&compute.device)?.to_dtype(compute.dtype);
@@ -70,10 +71,10 @@ impl Gguf {
         Decoder::from_checked(config, tensors, &self.path.display().to_string())
     }
 
-    /// The tokenizer that the file itself has.
+    /// Returns the tokenizer stored in the file.
     ///
     /// # Errors
-    /// When it is not of a kind that is known.
+    /// When its kind is not supported.
     pub fn tokenizer(&self) -> Result<tokenizers::Tokenizer, OperatorError> {
         tokenizer::read(self)
     }

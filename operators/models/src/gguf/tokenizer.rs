@@ -1,4 +1,4 @@
-//! The tokenizer in a GGUF file's metadata: byte-level BPE, as GPT-2's and all families here have it.
+//! The tokenizer in a GGUF file's metadata: byte-level BPE, as in GPT-2 and all supported families.
 
 use searchmill_engine::operator::OperatorError;
 use serde_json::{Map, Value, json};
@@ -6,31 +6,31 @@ use tokenizers::Tokenizer;
 
 use super::file::Gguf;
 
-/// How the Qwen2 family cuts text into words (`pre_tokenizer` of its tokenizer.json).
+/// Pre-tokenizer of the Qwen2 family (`pre_tokenizer` of its tokenizer.json).
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// How Llama 3 does.
+/// Pre-tokenizer of Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Kinds of tokens (`tokenizer.ggml.token_type`): those that are never cut.
+/// Values of `tokenizer.ggml.token_type` for tokens that are never split.
 const CONTROL: i64 = 3;
 const USER_DEFINED: i64 = 4;
 
-const BESIDE: &str = "put the model's tokenizer.json into the folder of the file";
+const BESIDE: &str = "put the model's `tokenizer.json` next to the file";
 
 pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
     let kind = gguf.text("tokenizer.ggml.model")?.unwrap_or("none");
     if kind != "gpt2" {
-        let message = format!("its tokenizer is of the kind `{kind}`, only byte-level BPE (`gpt2`) is known");
+        let message = format!("tokenizer of kind `{kind}`: only byte-level BPE (`gpt2`) is supported");
         return Err(gguf.broken(message).with_help(BESIDE));
     }
     let tokens = gguf.texts("tokenizer.ggml.tokens")?;
     if tokens.is_empty() {
-        return Err(gguf.broken("there is no `tokenizer.ggml.tokens`").with_help(BESIDE));
+        return Err(gguf.broken("missing `tokenizer.ggml.tokens`").with_help(BESIDE));
     }
     let pre = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
     let Some(words) = words(pre) else {
-        return Err(gguf.broken(format!("its tokenizer cuts words as `{pre}`, which is not known")).with_help(BESIDE));
+        return Err(gguf.broken(format!("the pre-tokenizer `{pre}` is not supported")).with_help(BESIDE));
     };
     let whole = json!({
         "version": "1.0", "truncation": null, "padding": null,
@@ -47,14 +47,14 @@ pub(super) fn read(gguf: &Gguf) -> Result<Tokenizer, OperatorError> {
             "merges": gguf.texts("tokenizer.ggml.merges")?,
         },
     });
-    Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("its tokenizer: {error}")))
+    Tokenizer::from_bytes(whole.to_string()).map_err(|error| gguf.broken(format!("tokenizer: {error}")))
 }
 
 fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex})
 }
 
-/// How words are cut, by llama.cpp's name for it.
+/// Returns the pre-tokenizer with llama.cpp's name `pre`.
 fn words(pre: &str) -> Option<Value> {
     let pattern = match pre {
         "qwen2" => QWEN2,
@@ -66,10 +66,10 @@ fn words(pre: &str) -> Option<Value> {
     Some(json!({"type": "Sequence", "pretokenizers": [split, byte_level(false)]}))
 }
 
-/// Tokens that stand for themselves wherever they are written.
+/// Returns the special tokens, which are matched wherever they occur.
 fn added(gguf: &Gguf, tokens: &[&str]) -> Result<Vec<Value>, OperatorError> {
     let kinds = match gguf.value("tokenizer.ggml.token_type") {
-        Some(value) => value.to_vec().map_err(|_| gguf.broken("`tokenizer.ggml.token_type` is no list"))?.as_slice(),
+        Some(value) => value.to_vec().map_err(|_| gguf.broken("`tokenizer.ggml.token_type` is not a list"))?.as_slice(),
         None => &[],
     };
     let kind = |id: usize| match kinds.get(id) {

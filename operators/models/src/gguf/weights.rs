@@ -1,4 +1,4 @@
-//! The tensors of a GGUF file under the names and in the order that Hugging Face's checkpoints have.
+//! The tensors of a GGUF file with the names and the row order of Hugging Face's checkpoints.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,7 +10,7 @@ use searchmill_engine::operator::OperatorError;
 use super::file::{Gguf, plain};
 use crate::decoder::{DecoderConfig, Tensors};
 
-/// Parts of names: Hugging Face's and llama.cpp's.
+/// Parts of names: Hugging Face's, then llama.cpp's.
 const NAMES: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
@@ -25,7 +25,7 @@ const NAMES: [(&str, &str); 11] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// A tensor's name in the file.
+/// Returns a tensor's name in the file.
 #[must_use]
 pub fn file_name(name: &str) -> Option<String> {
     match name {
@@ -40,7 +40,7 @@ pub fn file_name(name: &str) -> Option<String> {
     Some(format!("blk.{layer}.{short}.{kind}"))
 }
 
-/// All tensors that the configuration asks for, in f32.
+/// Loads all tensors of the configuration, in f32.
 pub(super) fn read(gguf: &Gguf, config: &DecoderConfig) -> Result<Tensors, OperatorError> {
     let mut file = open(gguf)?;
     let mut tensors = Tensors::new();
@@ -59,11 +59,11 @@ pub(super) fn read(gguf: &Gguf, config: &DecoderConfig) -> Result<Tensors, Opera
     all.sort();
     match all.into_iter().find(|name| !taken.contains(*name)) {
         None => Ok(tensors),
-        Some(extra) => Err(gguf.broken(format!("the tensor `{extra}` has no place in the model of its metadata"))),
+        Some(extra) => Err(gguf.broken(format!("unexpected tensor `{extra}`: its metadata describe another model"))),
     }
 }
 
-/// The numbers of one tensor.
+/// Reads the numbers of a tensor.
 pub(super) fn numbers(gguf: &Gguf, name: &str) -> Result<Vec<f32>, OperatorError> {
     let tensor = tensor(gguf, &mut open(gguf)?, name)?;
     tensor.flatten_all().and_then(|flat| flat.to_vec1()).map_err(|error| gguf.broken(plain(&error)))
@@ -76,16 +76,16 @@ fn open(gguf: &Gguf) -> Result<BufReader<File>, OperatorError> {
 fn tensor(gguf: &Gguf, file: &mut BufReader<File>, name: &str) -> Result<Tensor, OperatorError> {
     if !gguf.content.tensor_infos.contains_key(name) {
         return Err(gguf
-            .broken(format!("there is no tensor `{name}`"))
-            .with_help("is the file complete, and not one of several parts?"));
+            .broken(format!("missing tensor `{name}`"))
+            .with_help("check that the file is complete, and not one of several parts"));
     }
     let read = gguf.content.tensor(file, name, &Device::Cpu).and_then(|tensor| tensor.dequantize(&Device::Cpu));
     read.map_err(|error| {
-        gguf.broken(format!("the tensor `{name}` cannot be read: {}", plain(&error))).with_help("fetch the file again")
+        gguf.broken(format!("cannot read tensor `{name}`: {}", plain(&error))).with_help("download the file again")
     })
 }
 
-/// Heads of a map whose rows llama.cpp keeps in another order: those of queries and keys, in its `llama` files alone.
+/// Returns the number of heads of a layer whose rows llama.cpp reorders: queries and keys of `llama` files.
 fn heads(gguf: &Gguf, config: &DecoderConfig, name: &str) -> Option<usize> {
     let is = |part: &str| name.contains(part);
     match gguf.architecture.as_str() {
@@ -95,8 +95,7 @@ fn heads(gguf: &Gguf, config: &DecoderConfig, name: &str) -> Option<usize> {
     }
 }
 
-/// Puts the rows of each head from pairs of neighbours back to halves: llama.cpp turns neighbours, Hugging Face's models
-/// the halves.
+/// Restores the row order of each head: llama.cpp rotates neighbouring rows, Hugging Face's models rotate the two halves.
 fn apart(tensor: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
     let mut shape = vec![heads, tensor.dim(0)? / heads.max(1) / 2, 2];
     shape.extend(&tensor.dims()[1..]);

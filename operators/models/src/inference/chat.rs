@@ -1,4 +1,4 @@
-//! Chat templates: the Jinja of `chat_template.jinja` or `tokenizer_config.json`, rendered as transformers renders it.
+//! Chat templates: the Jinja of `chat_template.jinja` or `tokenizer_config.json`, rendered as in transformers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,40 +11,40 @@ use searchmill_text::json::Json;
 
 use super::control::{ControlTokens, Prompt, unused_mark};
 
-/// What is used where a model has no template of its own: ChatML with tools as Hermes writes them.
+/// Template of models without one: ChatML with Hermes tool calls.
 const CHATML: &str = include_str!("chatml.jinja");
 
 /// A model's chat template.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     special_tokens: BTreeMap<String, String>,
-    /// Texts that content may hold without being read as control.
+    /// Control tokens, which are plain text in content.
     control: ControlTokens,
 }
 
-/// One message, as templates see them.
+/// A message as seen by templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// Its text.
     pub content: String,
-    /// What the model thought before it.
+    /// The model's reasoning before the text.
     pub reasoning: Option<String>,
     /// Tool calls in it.
     pub calls: Vec<Said>,
-    /// Of a tool's message: the call that it answers.
+    /// Id of the call that a tool's message answers.
     pub call_id: Option<String>,
 }
 
 impl Message {
-    /// What is content in it.
+    /// Returns the content texts of the message.
     fn texts(&self) -> impl Iterator<Item = &str> + Clone {
         let calls = self.calls.iter().flat_map(|call| [call.name.as_str(), call.arguments.as_str()]);
         [self.content.as_str()].into_iter().chain(self.reasoning.as_deref()).chain(calls)
     }
 
-    /// The same with marks where its content would be read as control.
+    /// Returns a copy with marks where content would be read as control tokens.
     fn marked(&self, control: &ControlTokens, mark: char) -> Self {
         let marked = |text: &str| control.marked(text, mark).into_owned();
         let call =
@@ -59,7 +59,7 @@ impl Message {
     }
 }
 
-/// A tool call, its arguments as the JSON text that was written.
+/// A tool call, with its arguments as the model wrote them (JSON).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     /// Id that the tool's answer refers to.
@@ -71,7 +71,7 @@ pub struct Said {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder.
+    /// Loads the template of a model folder.
     ///
     /// # Errors
     /// When it is not Jinja, or `tokenizer_config.json` is not JSON; the message names the file.
@@ -91,7 +91,7 @@ impl ChatTemplate {
             .map_err(|problem| OperatorError::data(format!("{}: {problem}", place.display())))
     }
 
-    /// A template from elsewhere; none: ChatML. `place` is where it comes from.
+    /// Compiles a template (`None`: ChatML). `place` is its origin, for messages.
     ///
     /// # Errors
     /// When it is not Jinja.
@@ -105,7 +105,7 @@ impl ChatTemplate {
             .map_err(|problem| OperatorError::data(format!("{place}: the chat template: {problem}")))
     }
 
-    /// Templates by name: `default`, and for requests with tools `tool_use`, where there is one.
+    /// Compiles templates by name: `default`, and `tool_use` for requests with tools, if present.
     fn new(templates: Vec<(String, String)>, special_tokens: BTreeMap<String, String>) -> Result<Self, String> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
@@ -115,7 +115,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        // What trainers mark the loss with changes nothing of the text.
+        // Marks for the loss of trainers do not change the text.
         let marks = regex::Regex::new(r"\{%-?\s*(?:end)?generation\s*-?%\}").map_err(|error| error.to_string())?;
         for (name, text) in templates {
             let text = marks.replace_all(&text, "").into_owned();
@@ -127,16 +127,16 @@ impl ChatTemplate {
         Ok(Self { environment, special_tokens, control: ControlTokens::default() })
     }
 
-    /// The same for a tokenizer with those control tokens.
+    /// Sets the tokenizer's control tokens.
     pub(crate) fn guarding(self, control: ControlTokens) -> Self {
         Self { control, ..self }
     }
 
-    /// A conversation as the text that the model goes on with. `options` are further variables of the template
+    /// Renders a conversation as the prompt for the model's next turn. `options` are additional variables of the template
     /// (`enable_thinking`).
     ///
     /// # Errors
-    /// When the template refuses the conversation.
+    /// When the template rejects the conversation.
     pub fn prompt(
         &self,
         messages: &[Message],
@@ -146,10 +146,10 @@ impl ChatTemplate {
         self.render(messages, tools, options, true)
     }
 
-    /// A whole conversation, without the beginning of a further answer.
+    /// Renders a complete conversation, without the start of another turn.
     ///
     /// # Errors
-    /// When the template refuses the conversation.
+    /// When the template rejects the conversation.
     pub fn render(
         &self,
         messages: &[Message],
@@ -180,14 +180,14 @@ impl ChatTemplate {
     }
 }
 
-/// An error with its line, and what lies behind it.
+/// Formats an error with its line and its causes.
 fn told(error: &Error) -> String {
     let line = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     format!("{detail}{line}")
 }
 
-/// The templates that a `tokenizer_config.json` has: one, or several with names.
+/// Returns the templates of a `tokenizer_config.json`: one, or several with names.
 fn configured(config: &Json) -> Vec<(String, String)> {
     let named = |item: &Json| {
         let text = |key| item.get(key).and_then(Json::as_text).map(str::to_owned);
@@ -200,7 +200,7 @@ fn configured(config: &Json) -> Vec<(String, String)> {
     }
 }
 
-/// Tokens that templates know by name (`bos_token`, …).
+/// Returns the tokens that templates refer to by name (`bos_token`, …).
 fn special_tokens(config: &Json) -> BTreeMap<String, String> {
     let names = ["bos_token", "eos_token", "unk_token", "pad_token"];
     let token = |name: &str| {
@@ -221,7 +221,7 @@ fn message_json(message: &Message) -> Json {
     Json::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Arguments that are JSON become what they mean; others stay text.
+/// Converts a call for templates. Arguments that are valid JSON become values, others stay text.
 fn call_json(call: &Said) -> Json {
     let arguments = Json::parse(&call.arguments).ok().filter(|value| matches!(value, Json::Object(_)));
     let arguments = arguments.unwrap_or_else(|| Json::text(&call.arguments));
@@ -229,7 +229,7 @@ fn call_json(call: &Said) -> Json {
     Json::object([("id", Json::text(&call.id)), ("type", Json::text("function")), ("function", function)])
 }
 
-/// A JSON object whose keys keep their order in a template.
+/// A JSON object that keeps the order of its keys in a template.
 #[derive(Debug)]
 struct Ordered(Json);
 
@@ -264,7 +264,7 @@ fn value(json: &Json) -> Value {
     }
 }
 
-/// A template's value as JSON.
+/// Converts a template's value to JSON.
 fn json(value: &Value) -> Json {
     if let Some(ordered) = value.downcast_object_ref::<Ordered>() {
         return ordered.0.clone();
@@ -282,10 +282,10 @@ fn json(value: &Value) -> Json {
     }
 }
 
-/// `json.dumps(value, ensure_ascii=False, indent=indent)`, as transformers has it for its templates.
+/// `json.dumps(value, ensure_ascii=False, indent=indent)`, as in transformers' templates.
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // Other options of Python's have no bearing here.
+    // Python's other options are ignored.
     drop(options);
     let json = json(value);
     let text = indent.map_or_else(|| json.write(), |indent| indented(&json, indent, 0));
@@ -326,7 +326,7 @@ mod tests {
         ChatTemplate::new(vec![("default".to_owned(), text.to_owned())], tokens).unwrap()
     }
 
-    /// The messages of a golden vector as a chat has them: calls belong to an assistant's message.
+    /// Converts the messages of a golden vector to a chat, where calls belong to an assistant's message.
     fn messages(agent: &Json) -> Vec<Message> {
         let Json::List(items) = agent else { panic!("a list") };
         let mut all: Vec<Message> = Vec::new();
@@ -361,7 +361,7 @@ mod tests {
             let messages = messages(vector.get("messages").unwrap());
             let rendered = template.render(&messages, tools, &BTreeMap::new(), false).unwrap().text;
             let expected = vector.get("text").and_then(Json::as_text).unwrap();
-            // An assistant's text right before a call: ms-swift puts nothing between them, chat templates a line.
+            // Between an assistant's text and a call, chat templates put a line break and ms-swift puts nothing.
             let Some(Json::List(agent)) = vector.get("messages") else { panic!("messages") };
             let role = |place: usize| agent[place].get("role").and_then(Json::as_text);
             let joined = (1..agent.len()).any(|at| role(at - 1) == Some("assistant") && role(at) == Some("tool_call"));

@@ -1,24 +1,23 @@
-//! Control tokens in content: documents, questions and tool results may hold texts such as `<|im_end|>`. Models read
-//! those as plain text; only the chat template writes control tokens. Training encodes rendered examples by the same rule.
+//! Control tokens in content: documents, questions and tool results may contain texts such as `<|im_end|>`. Models read them as
+//! plain text; only the chat template writes control tokens. Training encodes rendered examples by the same rule.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use tokenizers::Tokenizer;
 
-/// Tags of Hermes that models write themselves: also where a tokenizer calls them special, they are no more than text.
+/// Hermes tags that models write themselves. They are text, even if a tokenizer marks them as special.
 const AUTHORED: [&str; 6] =
     ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
 
-/// Characters that are in no text (Unicode noncharacters): one of them marks cuts while a template is rendered.
+/// Unicode noncharacters, which texts do not contain. One of them marks cuts while a template is rendered.
 const MARKS: Range<u32> = 0xFDD0..0xFDF0;
 
 /// The control tokens of a tokenizer, as texts.
 #[derive(Clone, Debug, Default)]
 pub struct ControlTokens(Vec<String>);
 
-/// Text for a model, and the places at which it is cut before it is encoded: within each text that looks like a control
-/// token and is content.
+/// Text for a model, and the offsets at which it is cut before encoding: inside each control token that is content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
     pub text: String,
@@ -26,7 +25,7 @@ pub struct Prompt {
 }
 
 impl ControlTokens {
-    /// The special tokens of that tokenizer.
+    /// Returns the special tokens of a tokenizer.
     pub fn of(tokenizer: &Tokenizer) -> Self {
         let added = tokenizer.get_added_tokens_decoder();
         let special = added.values().filter(|token| token.special && token.content.chars().count() > 1);
@@ -36,11 +35,11 @@ impl ControlTokens {
         Self(texts)
     }
 
-    /// Behind the first character of each control token in a content: cut there, none of them is left.
+    /// Returns the offsets after the first character of each control token in a content. Cut there, no control token remains.
     pub fn cuts(&self, content: &str) -> Vec<usize> {
         let places = |token: &String| {
             let first = token.chars().next().map_or(0, char::len_utf8);
-            // One byte on, not one token: tokens may overlap.
+            // Advance one byte, not one token: tokens may overlap.
             let found = (0..content.len()).filter(|at| content.as_bytes()[*at..].starts_with(token.as_bytes()));
             found.map(|at| at + first).collect::<Vec<_>>()
         };
@@ -51,7 +50,7 @@ impl ControlTokens {
         cuts
     }
 
-    /// The content with a mark at each cut.
+    /// Returns the content with a mark at each cut.
     pub(super) fn marked<'t>(&self, content: &'t str, mark: char) -> Cow<'t, str> {
         let cuts = self.cuts(content);
         if cuts.is_empty() {
@@ -68,20 +67,20 @@ impl ControlTokens {
     }
 }
 
-/// A mark that stands in none of the texts.
+/// Returns a mark that none of the texts contains.
 pub(super) fn unused_mark<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> Option<char> {
     MARKS.filter_map(char::from_u32).find(|mark| !texts.clone().any(|text| text.contains(*mark)))
 }
 
 impl From<&str> for Prompt {
-    /// Nothing of the text is content: what looks like a control token is one.
+    /// Creates a prompt without content: every control token in the text is one.
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), cuts: Vec::new() }
     }
 }
 
 impl Prompt {
-    /// What was rendered of marked content.
+    /// Creates a prompt from text rendered with marked content.
     pub(super) fn of_marked(rendered: &str, mark: char) -> Self {
         let mut prompt = Self::default();
         for (place, piece) in rendered.split(mark).enumerate() {
@@ -93,7 +92,7 @@ impl Prompt {
         prompt
     }
 
-    /// A rendered text in which those ranges are content.
+    /// Creates a prompt from rendered text in which these ranges are content.
     pub(crate) fn of_text(text: &str, content: &[Range<usize>], control: &ControlTokens) -> Self {
         let within = |range: &Range<usize>| {
             let cuts = text.get(range.clone()).map(|content| control.cuts(content)).unwrap_or_default();
@@ -109,7 +108,7 @@ impl Prompt {
         self.text.push_str(content);
     }
 
-    /// The tokens, each with the bytes of the text that it stands for.
+    /// Returns the tokens, each with its byte range in the text.
     ///
     /// # Errors
     /// When the tokenizer cannot read the text.
@@ -117,10 +116,10 @@ impl Prompt {
         self.encode_part(tokenizer, 0..self.text.len())
     }
 
-    /// The tokens of a part of the text, encoded apart.
+    /// Returns the tokens of a part of the text, encoded separately.
     ///
     /// # Errors
-    /// When the tokenizer cannot read the text, or the range is none of its.
+    /// When the tokenizer cannot read the text, or the range does not fit it.
     pub(crate) fn encode_part(
         &self,
         tokenizer: &Tokenizer,

@@ -1,4 +1,4 @@
-//! Keys and values on a device: for each layer one tensor with a place a row, which grows with the longest row.
+//! Cache of keys and values on a device: one tensor per layer with one place per row. It grows with the longest row.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,18 +7,18 @@ use candle_core::{DType, Device, Result, Tensor};
 use super::shape::Shape;
 use super::slot::{Free, Place, Slot};
 
-/// Tokens that a cache has room for at first.
+/// Initial capacity in tokens.
 const LEAST: usize = 256;
 
 /// Keys and values of all rows.
 pub(super) struct DeviceCache {
-    /// Places × heads × capacity × size, keys and values apart.
+    /// Keys and values of each layer: places × heads × capacity × size.
     layers: Vec<(Tensor, Tensor)>,
     shape: Shape,
     places: usize,
     free: Free,
     capacity: usize,
-    /// Tokens of the longest row that there may be.
+    /// Maximum length of a row in tokens.
     context: usize,
     dtype: DType,
     device: Device,
@@ -38,7 +38,7 @@ impl DeviceCache {
         self.dtype
     }
 
-    /// Makes room for rows of so many tokens.
+    /// Grows the cache for rows of `tokens` tokens.
     pub(super) fn reserve(&mut self, tokens: usize) -> Result<()> {
         if tokens <= self.capacity && !self.layers.is_empty() {
             return Ok(());
@@ -64,14 +64,14 @@ impl DeviceCache {
         Ok(())
     }
 
-    /// A slot with a place of its own.
+    /// Allocates an empty slot.
     pub(super) fn empty(&self) -> Result<Slot> {
         let place = Place::take(&self.free);
         let Some(place) = place else { candle_core::bail!("all {} places of the cache are taken", self.places) };
         Ok(Slot::at(place))
     }
 
-    /// A slot of its own with the first `count` tokens of another one.
+    /// Allocates a slot with a copy of the first `count` tokens of another one.
     pub(super) fn beginning(&self, slot: &Slot, count: usize) -> Result<Slot> {
         let mut copy = self.empty()?;
         let (from, to) = (slot.place()?, copy.place()?);
@@ -85,7 +85,7 @@ impl DeviceCache {
         Ok(copy)
     }
 
-    /// Where heads of tokens at (place, position) lie, for [`Self::write`]: (tokens · heads) × size.
+    /// Returns the indexes of the heads of tokens at (place, position), for [`Self::write`]: (tokens · heads) × size.
     pub(super) fn addresses(&self, tokens: impl Iterator<Item = (usize, usize)>) -> Result<Tensor> {
         let (heads, size) = (self.shape.shared, self.shape.size);
         let of = |(place, position): (usize, usize)| {
@@ -96,7 +96,7 @@ impl DeviceCache {
         Tensor::from_vec(rows, (count, 1), &self.device)?.expand((count, size))?.contiguous()
     }
 
-    /// Puts keys and values (tokens × heads × size each) where they belong.
+    /// Writes keys and values (tokens × heads × size each) to their places.
     pub(super) fn write(&self, layer: usize, (keys, values): (&Tensor, &Tensor), places: &Tensor) -> Result<()> {
         let (all_keys, all_values) = &self.layers[layer];
         for (all, new) in [(all_keys, keys), (all_values, values)] {
@@ -106,7 +106,7 @@ impl DeviceCache {
         Ok(())
     }
 
-    /// The first `tokens` keys and values of places `first..first + places`: places × heads × tokens × size.
+    /// Returns the first `tokens` keys and values of places `first..first + places`: places × heads × tokens × size.
     pub(super) fn rows(&self, layer: usize, first: usize, places: usize, tokens: usize) -> Result<(Tensor, Tensor)> {
         let (keys, values) = &self.layers[layer];
         let part = |all: &Tensor| all.narrow(0, first, places)?.narrow(2, 0, tokens);

@@ -1,4 +1,4 @@
-//! Continuous batching: rows join and leave the batch between steps, and what rows have in common is read once.
+//! Continuous batching: rows join and leave the batch between steps, and common prefixes are read once.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -15,76 +15,76 @@ use super::sampling::{Sampling, draw, log_probability};
 use super::slot::Slot;
 use super::text::Writer;
 
-/// A text to go on with.
+/// A request to continue a text.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The text's tokens.
+    /// Tokens of the text.
     pub prompt: Vec<u32>,
-    /// How tokens are drawn.
+    /// Sampling settings.
     pub sampling: Sampling,
-    /// Decides, with the prompt, every token that is drawn.
+    /// Determines, with the prompt, every sampled token.
     pub seed: u64,
-    /// Tokens that are drawn at most.
+    /// Maximum number of sampled tokens.
     pub max_tokens: usize,
-    /// Strings that end the text; they are not part of it.
+    /// Strings that end the text; not part of the result.
     pub stops: Vec<String>,
     /// Tokens that end the text.
     pub stop_tokens: Arc<[u32]>,
-    /// Are the tokens' log-probabilities wanted?
+    /// Whether to return the tokens' log-probabilities.
     pub log_probabilities: bool,
-    /// Is the text wanted bit by bit?
+    /// Whether to stream the text.
     pub stream: bool,
 }
 
-/// Why a text ended.
+/// Reason why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// A stop token or string.
     Stop,
-    /// It has `max_tokens` tokens, or fills the model's context.
+    /// `max_tokens`, or the end of the model's context.
     Length,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// What was written.
+    /// The generated text.
     pub text: String,
-    /// The tokens drawn, the stop token left out.
+    /// The sampled tokens, without the stop token.
     pub tokens: Vec<u32>,
-    /// Natural logarithms of the tokens' probabilities as the model sees them (empty unless asked for).
+    /// Natural logarithms of the tokens' probabilities before sampling settings apply (empty unless requested).
     pub log_probabilities: Vec<f32>,
-    /// Why it ended.
+    /// Reason why it ended.
     pub finish: Finish,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens drawn, the stop token counted.
+    /// Number of sampled tokens, including the stop token.
     pub drawn: usize,
-    /// Tokens of the prompt that were read before, by this or another row.
+    /// Prompt tokens whose keys and values were reused from this or another row.
     pub reused: usize,
 }
 
-/// What a request's sender hears.
+/// Event sent to the caller of a request.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// More text (of requests that stream).
+    /// More text (streaming requests only).
     Text(String),
-    /// The end.
+    /// The result.
     Done(Result<Completion, String>),
 }
 
-/// How much is worked on at once.
+/// Limits of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Rows in the batch.
     pub rows: usize,
-    /// Tokens of one row, prompt and answer.
+    /// Maximum tokens of a row, prompt and answer.
     pub context: usize,
-    /// Tokens that all rows may take together.
+    /// Maximum tokens of all rows together.
     pub tokens: usize,
-    /// Rows that have left whose tokens are kept: they may come again.
+    /// Finished rows whose tokens stay cached for reuse.
     pub kept: usize,
-    /// Prompt tokens that are read in one step at most, so that rows that write do not wait long for rows that read.
+    /// Maximum prompt tokens per step, so that prefill does not delay decoding.
     pub prompt_tokens: usize,
 }
 
@@ -93,12 +93,12 @@ struct Job {
     reply: UnboundedSender<Event>,
 }
 
-/// One row at work.
+/// An active row.
 struct Row {
     request: Request,
     reply: UnboundedSender<Event>,
     slot: Slot,
-    /// Tokens still to be read: the rest of the prompt, then the token drawn last.
+    /// Tokens to be read: the rest of the prompt, then the last sampled token.
     queue: Vec<u32>,
     chance: ChaCha8Rng,
     writer: Writer,
@@ -106,24 +106,24 @@ struct Row {
     told: usize,
     reused: usize,
     drawn: usize,
-    /// Tokens that it may grow to.
+    /// Maximum length in tokens.
     planned: usize,
 }
 
-/// What turns tokens into text, kept by the thread that does it.
+/// State of the thread that generates text.
 pub(super) struct Worker {
     network: Generator,
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     waiting: Vec<Job>,
     rows: Vec<Row>,
-    /// Slots of rows that have left, the oldest first: what they read may come again.
+    /// Slots of finished rows, oldest first, cached for reuse.
     left: Vec<Slot>,
     scratch: Scratch,
     logits: Vec<f32>,
 }
 
-/// Starts the thread; it ends when the sender is dropped.
+/// Starts the thread, which ends when the sender is dropped.
 pub(super) fn start(
     network: Generator,
     tokenizer: Arc<Tokenizer>,
@@ -149,15 +149,15 @@ pub(super) fn start(
     Ok(JobSender(sender))
 }
 
-/// Where requests are handed in.
+/// Sender of requests.
 #[derive(Clone)]
 pub(super) struct JobSender(Sender<Job>);
 
 impl JobSender {
-    /// Hands a request in; its events come out of the receiver given back.
+    /// Sends a request. Returns the receiver of its events.
     pub(super) fn send(&self, request: Request) -> tokio::sync::mpsc::UnboundedReceiver<Event> {
         let (reply, events) = tokio::sync::mpsc::unbounded_channel();
-        // A thread that is gone drops the reply, which the receiver notices.
+        // If the thread has ended, the reply is dropped and the receiver closes.
         drop(self.0.send(Job { request, reply }));
         events
     }
@@ -184,8 +184,7 @@ impl Worker {
         }
     }
 
-    /// Lets waiting rows in, in their order, as far as there is room. A row whose beginning another row is just reading
-    /// waits until that is done.
+    /// Admits waiting rows in order, as far as the limits allow. A row waits while another row reads a common prefix.
     fn admit(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting).into_iter();
         for job in waiting.by_ref() {
@@ -208,7 +207,7 @@ impl Worker {
         self.waiting.extend(waiting);
     }
 
-    /// Will some row have read more of this prompt's beginning than any has now?
+    /// Whether an active row is still reading a longer prefix of this prompt than is cached now.
     fn is_being_read(&self, prompt: &[u32]) -> bool {
         const WORTH_WAITING: usize = 16;
         let now = self.rows.iter().map(|row| &row.slot).chain(&self.left).map(|slot| slot.shared_with(prompt)).max();
@@ -221,7 +220,7 @@ impl Worker {
         })
     }
 
-    /// Forgets the oldest slots that no row uses until `taken` tokens and what is kept fit.
+    /// Evicts the oldest cached slots until they fit the limit together with `taken` tokens.
     fn make_room(&mut self, taken: usize) {
         let mut kept: usize = self.left.iter().map(|slot| slot.tokens.len()).sum();
         while kept + taken > self.limits.tokens || self.left.len() > self.limits.kept {
@@ -249,7 +248,7 @@ impl Worker {
         }
     }
 
-    /// A slot that has read as much of the prompt as any (at least one token must be left to read).
+    /// Returns a slot with the longest cached prefix of the prompt (at least one token must be left to read).
     fn slot(&mut self, prompt: &[u32]) -> candle_core::Result<Slot> {
         let most = prompt.len().saturating_sub(1);
         let shape = self.network.shape();
@@ -263,7 +262,7 @@ impl Worker {
         let of_rows = best(&mut self.rows.iter().map(|row| &row.slot)).filter(|(shared, _)| *shared > 0);
         match (of_left, of_rows) {
             (Some((shared, at)), other) if other.is_none_or(|(more, _)| shared >= more) => {
-                // A conversation that goes on takes its own slot; a beginning in common is copied.
+                // A continued conversation takes its own slot over; a common prefix is copied.
                 if shared * 2 > self.left[at].tokens.len()
                     && shared + self.limits.prompt_tokens > self.left[at].tokens.len()
                 {
@@ -278,7 +277,7 @@ impl Worker {
         }
     }
 
-    /// Every row reads what it has to, and those that have read everything draw a token.
+    /// Runs a step: each row reads its tokens, and rows that have read everything sample a token.
     fn step(&mut self) {
         self.rows.retain(|row| !row.reply.is_closed());
         if self.rows.is_empty() {
@@ -312,7 +311,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Ends all rows: what the device holds is of no use any more.
+    /// Fails all rows, because the state on the device is invalid.
     fn give_up(&mut self, error: &candle_core::Error) {
         for row in std::mem::take(&mut self.rows) {
             drop(row.end(Err(broken(error))));
@@ -325,7 +324,7 @@ fn broken(error: &candle_core::Error) -> String {
     format!("the model failed: {error}")
 }
 
-/// Tokens that each row reads in this step: one for those that write, and what is left of the step for the others.
+/// Returns the number of tokens that each row reads in this step: one for decoding rows; the others share the rest.
 fn shares(rows: &[Row], prompt_tokens: usize) -> Vec<usize> {
     let mut left = prompt_tokens;
     let share = |row: &Row| {
@@ -337,7 +336,7 @@ fn shares(rows: &[Row], prompt_tokens: usize) -> Vec<usize> {
 }
 
 impl Row {
-    /// Draws a token; how the row ended, if it did.
+    /// Samples a token. Returns how the row ended, if it did.
     fn draw(&mut self, logits: &[f32]) -> Option<Result<Finish, String>> {
         let Some(token) = draw(logits, self.request.sampling, &mut self.chance) else {
             return Some(Err(
@@ -361,7 +360,7 @@ impl Row {
         (self.slot.tokens.len() + 1 >= self.planned).then_some(Ok(Finish::Length))
     }
 
-    /// Tells the sender the text up to `end`.
+    /// Sends the text up to `end`.
     fn tell(&mut self, end: usize) {
         if let Some(new) = self.writer.text().get(self.told..end).filter(|new| !new.is_empty()) {
             drop(self.reply.send(Event::Text(new.to_owned())));
@@ -369,7 +368,7 @@ impl Row {
         }
     }
 
-    /// Tells the sender the result, and gives the slot back.
+    /// Sends the result and returns the slot.
     fn end(mut self, ended: Result<Finish, String>) -> Slot {
         let stopped = self.writer.finish();
         let finish = ended.map(|finish| if stopped { Finish::Stop } else { finish });

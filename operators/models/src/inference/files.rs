@@ -1,4 +1,4 @@
-//! What a model is read from: a Hugging Face folder, or a `.gguf` file.
+//! Files of a model: a Hugging Face folder, or a `.gguf` file.
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,8 @@ pub(super) enum Files {
 }
 
 impl Files {
+    /// Opens a folder or a `.gguf` file.
+    ///
     /// # Errors
     /// When a `.gguf` file is broken, or a folder has several.
     pub(super) fn open(place: &Path) -> Result<Self, OperatorError> {
@@ -34,7 +36,7 @@ impl Files {
         }
     }
 
-    /// The weights, where they are computed with.
+    /// Loads the decoder on its device.
     pub(super) fn decoder(&self, compute: &Compute) -> Result<Decoder, OperatorError> {
         match self {
             Self::Folder(folder) => Decoder::load(folder, &compute.device, compute.dtype),
@@ -42,7 +44,7 @@ impl Files {
         }
     }
 
-    /// That of `tokenizer.json`, or else of the `.gguf` file.
+    /// Loads the tokenizer of `tokenizer.json`, else of the `.gguf` file.
     pub(super) fn tokenizer(&self, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
         match self {
             Self::Gguf(gguf) if !self.folder().join("tokenizer.json").is_file() => {
@@ -52,7 +54,7 @@ impl Files {
         }
     }
 
-    /// That of `chat_template.jinja` or `tokenizer_config.json`, or else of the `.gguf` file.
+    /// Loads the template of `chat_template.jinja` or `tokenizer_config.json`, else of the `.gguf` file.
     pub(super) fn template(&self) -> Result<ChatTemplate, OperatorError> {
         let folder = self.folder();
         let beside = ["chat_template.jinja", "tokenizer_config.json"].iter().any(|name| folder.join(name).is_file());
@@ -64,7 +66,7 @@ impl Files {
         }
     }
 
-    /// The tokens that end a turn.
+    /// Returns the tokens that end a turn.
     pub(super) fn stop_tokens(&self, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
         source::stop_tokens(self.folder(), config, tokenizer)
     }
@@ -77,7 +79,7 @@ impl Files {
     }
 }
 
-/// What a model folder must hold besides its weights.
+/// Required file of a model folder besides its weights.
 pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer, OperatorError> {
     let path = folder.join("tokenizer.json");
     let broken = |problem: String| OperatorError::data(format!("{}: {problem}", path.display()));
@@ -85,17 +87,17 @@ pub fn read_tokenizer(folder: &Path, config: &DecoderConfig) -> Result<Tokenizer
     fitting(tokenizer, config, &path)
 }
 
-/// A tokenizer that has no tokens beyond the model's.
+/// Checks that a tokenizer has no tokens beyond the model's vocabulary.
 fn fitting(tokenizer: Tokenizer, config: &DecoderConfig, place: &Path) -> Result<Tokenizer, OperatorError> {
     let broken = |problem: String| OperatorError::data(format!("{}: {problem}", place.display()));
     let highest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
     if highest > config.vocab_size {
         return Err(broken(format!(
-            "it has tokens up to {}, but the model's vocabulary is {}",
+            "tokens go up to {}, but the model's vocabulary is {}",
             highest - 1,
             config.vocab_size
         ))
-        .with_help("the tokenizer must be the model's own"));
+        .with_help("use the tokenizer of the model"));
     }
     Ok(tokenizer)
 }

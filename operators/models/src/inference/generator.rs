@@ -1,4 +1,4 @@
-//! What reads tokens for the engine: loops over numbers (f32 on the CPU), or tensor operations (everything else).
+//! The engine's decoder: loops (f32 on the CPU) or tensor operations (everything else).
 
 use candle_core::Result;
 
@@ -21,7 +21,7 @@ impl Generator {
         }
     }
 
-    /// A slot that has read nothing.
+    /// Creates an empty slot.
     ///
     /// # Errors
     /// When the device fails.
@@ -32,7 +32,7 @@ impl Generator {
         }
     }
 
-    /// A slot that has read the first `count` tokens of another one.
+    /// Creates a slot with a copy of the first `count` tokens of another one.
     ///
     /// # Errors
     /// When the device fails.
@@ -43,10 +43,10 @@ impl Generator {
         }
     }
 
-    /// As [`Network::read`].
+    /// Like [`Network::read`].
     ///
     /// # Errors
-    /// When the device fails; the slots are of no use then.
+    /// When the device fails; the slots are then invalid.
     pub(super) fn read(
         &mut self,
         pieces: &mut [Piece<'_>],

@@ -1,5 +1,5 @@
-//! Tool calls in text that a model wrote, as Hermes models (Qwen2.5, Qwen3) write them:
-//! `<tool_call>\n{"name": …, "arguments": …}\n</tool_call>`. Give it model-authored text only.
+//! Tool calls in model output, in the format of Hermes models (Qwen2.5, Qwen3):
+//! `<tool_call>\n{"name": …, "arguments": …}\n</tool_call>`. Pass only text that a model wrote.
 
 use searchmill_text::thoughts;
 use serde::Deserialize;
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
-/// What a model said.
+/// A parsed turn of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Speech {
-    /// The text outside of calls and thoughts.
+    /// Text outside of calls and reasoning.
     pub content: String,
-    /// What stands between `<think>` and `</think>`, or was not finished.
+    /// Text between `<think>` and `</think>`, or after an unclosed `<think>`.
     pub reasoning: Option<String>,
-    /// All but its thoughts, calls as they were written.
+    /// Everything but the reasoning, with calls as written.
     pub said: String,
-    /// Name and arguments (JSON text, as it was written) of each call.
+    /// Name and arguments (JSON as written) of each call.
     pub calls: Vec<(String, String)>,
 }
 
@@ -28,8 +28,8 @@ struct Call<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Takes thoughts and calls out of a model's text. A call that cannot be read becomes one of `fallback` (the tool that
-/// was offered) with its text as arguments, so that the model is told its mistake.
+/// Parses reasoning and calls in a model's text. An invalid call becomes a call of `fallback` (the offered tool) with its text
+/// as arguments, so that the tool's answer reports the mistake to the model.
 pub fn parse_calls(text: &str, fallback: &str) -> Speech {
     let mut speech = Speech::default();
     let split = thoughts::split(text);
@@ -53,7 +53,7 @@ pub fn parse_calls(text: &str, fallback: &str) -> Speech {
 fn read(call: &str, fallback: &str) -> (String, String) {
     let Ok(read) = serde_json::from_str::<Call<'_>>(call) else { return (fallback.to_owned(), call.to_owned()) };
     let arguments = read.arguments.map_or("{}", RawValue::get);
-    // Some models write the arguments as a text that holds JSON.
+    // Some models write the arguments as a JSON string.
     let inner = serde_json::from_str::<String>(arguments);
     (read.name, inner.unwrap_or_else(|_| arguments.to_owned()))
 }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(parse_calls("<think>\n\n</think>\n\nYes", "search").reasoning, None);
         let speech =
             parse_calls("So. <think>maybe <answer>X</answer> <tool_call>{\"name\": \"f\"}</tool_call>", "search");
-        assert_eq!((speech.content.as_str(), speech.calls.len()), ("So.", 0), "an unfinished thought says nothing");
+        assert_eq!((speech.content.as_str(), speech.calls.len()), ("So.", 0), "unclosed reasoning is not content");
         assert!(speech.reasoning.is_some_and(|thought| thought.starts_with("maybe")));
     }
 }

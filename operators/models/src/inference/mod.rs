@@ -1,4 +1,4 @@
-//! Text from a decoder: a thread that serves many rows at once, each as if it were alone.
+//! Text generation: a thread that serves many rows at once. Results do not depend on the other rows.
 
 mod chat;
 mod control;
@@ -8,7 +8,6 @@ mod files;
 mod generator;
 mod hermes;
 mod network;
-pub mod probe;
 mod sampling;
 mod scorer;
 mod shape;
@@ -18,6 +17,7 @@ mod step_plan;
 mod tensor_network;
 mod text;
 mod tools;
+pub mod throughput;
 #[cfg(test)]
 mod tensor_tests;
 #[cfg(test)]
@@ -52,7 +52,7 @@ use generator::Generator;
 use network::Network;
 use tensor_network::TensorNetwork;
 
-/// A model that is ready to write. Cheap to clone; its thread ends with the last clone.
+/// A loaded model. Cheap to clone; its thread ends with the last clone.
 #[derive(Clone)]
 pub struct TextModel {
     jobs: JobSender,
@@ -62,18 +62,18 @@ pub struct TextModel {
     limits: Limits,
 }
 
-/// How a model is opened.
+/// Options for opening a model.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// Rows in the batch at most.
+    /// Maximum rows in the batch.
     pub rows: usize,
-    /// Longest row, prompt and answer, in tokens; none: what the model has positions for.
+    /// Maximum length of a row in tokens, prompt and answer (`None`: the model's positions).
     pub context: Option<usize>,
-    /// Threads that compute.
+    /// Number of compute threads.
     pub threads: usize,
-    /// Bytes that weights, keys and values may take, where that is known (on a GPU: what is free there).
+    /// Limit of weights, keys and values in bytes, if known (on a GPU: its free memory).
     pub memory: Option<u64>,
-    /// Where it computes.
+    /// Device and precision.
     pub compute: Compute,
 }
 
@@ -81,7 +81,7 @@ impl TextModel {
     /// Loads a model folder or a `.gguf` file, with an adapter if there is one, and starts its thread.
     ///
     /// # Errors
-    /// When something is missing or broken, or the model with its rows does not fit into memory.
+    /// When a file is missing or broken, or the model with its rows does not fit into memory.
     pub fn open(folder: &Path, adapter: Option<&Path>, opening: Opening) -> Result<Self, OperatorError> {
         let files = Files::open(folder)?;
         let config = files.config()?;
@@ -112,11 +112,11 @@ impl TextModel {
         Ok(Self { jobs, tokenizer, template, stop_tokens, limits })
     }
 
-    /// The tokens of a conversation that the model is to go on with. `tools` is a JSON list of tool definitions, `options`
-    /// are further variables of the chat template. Control tokens in messages are read as the text that they are.
+    /// Returns the prompt tokens of a conversation. `tools` is a JSON list of tool definitions, `options` are additional
+    /// variables of the chat template. Control tokens in messages are read as plain text.
     ///
     /// # Errors
-    /// When the tools are not JSON, or the template refuses the conversation.
+    /// When the tools are not JSON, or the template rejects the conversation.
     pub fn chat_tokens(
         &self,
         messages: &[Message],
@@ -128,18 +128,18 @@ impl TextModel {
         Ok(prompt.encode(&self.tokenizer)?.into_iter().map(|(token, _)| token).collect())
     }
 
-    /// Whether a prompt ends in a thought that the chat template has begun.
+    /// Whether a prompt ends in reasoning opened by the chat template.
     pub fn begins_in_thought(&self, prompt: &[u32]) -> bool {
         let tail = &prompt[prompt.len().saturating_sub(8)..];
         self.tokenizer.decode(tail, false).is_ok_and(|text| text.trim_end().ends_with("<think>"))
     }
 
-    /// Tokens that end a turn.
+    /// Returns the tokens that end a turn.
     pub fn stop_tokens(&self) -> &Arc<[u32]> {
         &self.stop_tokens
     }
 
-    /// A text's tokens; special tokens in it count as such.
+    /// Returns a text's tokens, including special tokens.
     ///
     /// # Errors
     /// When the tokenizer cannot read it.
@@ -148,15 +148,15 @@ impl TextModel {
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// What a token stands for.
+    /// Returns the text of a token.
     pub fn token_text(&self, token: u32) -> String {
         self.tokenizer.decode(&[token], false).unwrap_or_default()
     }
 
-    /// Goes on with a text; events come as they happen.
+    /// Starts to generate text. Returns the receiver of its events.
     ///
     /// # Errors
-    /// When the prompt is empty, too long, or has tokens that the model has not.
+    /// When the prompt is empty, too long, or has tokens unknown to the model.
     pub fn start(&self, request: Request) -> Result<UnboundedReceiver<Event>, String> {
         let (length, context) = (request.prompt.len(), self.limits.context);
         if length == 0 {
@@ -174,12 +174,12 @@ impl TextModel {
 
     fn limits_of_tokens(&self, prompt: &[u32]) -> Option<String> {
         let vocabulary = self.tokenizer.get_vocab_size(true) as u32;
-        let strange =
+        let unknown =
             prompt.iter().find(|token| self.tokenizer.id_to_token(**token).is_none() && **token >= vocabulary);
-        strange.map(|token| format!("the model has no token {token}"))
+        unknown.map(|token| format!("the model has no token {token}"))
     }
 
-    /// Goes on with a text until it ends.
+    /// Generates text until it ends.
     ///
     /// # Errors
     /// As [`Self::start`], and when the model fails.
@@ -194,7 +194,7 @@ impl TextModel {
     }
 }
 
-/// Tokens that all rows may take together: all of them in full if that fits, else as many as do, one row at least.
+/// Returns the maximum tokens of all rows: all rows at full length if they fit, else as many as fit, at least one row.
 fn planned_tokens(
     config: &DecoderConfig,
     rows: usize,
@@ -209,13 +209,13 @@ fn planned_tokens(
     Ok(rows.saturating_mul(context).min(usize::try_from(fitting).unwrap_or(usize::MAX)))
 }
 
-/// Rows that have left whose tokens are kept on a device.
+/// Finished rows whose tokens stay cached on a device.
 const KEPT: usize = 4;
-/// Prompt tokens that a device reads in one step.
+/// Prompt tokens per step on a device.
 const DEVICE_PROMPT_TOKENS: usize = 4096;
 
-/// Rows that a device has places for: all that are wanted if they fit, else as many as do, one at least. A place is as
-/// long as the context.
+/// Returns the number of rows on a device: all requested rows if they fit, else as many as fit, at least one. Each place has the
+/// length of the context.
 fn planned_places(
     config: &DecoderConfig,
     (rows, context): (usize, usize),

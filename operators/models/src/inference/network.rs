@@ -1,5 +1,5 @@
-//! The decoder's forward pass for generation on the CPU: weights as plain rows of numbers, a few fused loops in place of
-//! many small tensor operations, and results that do not depend on what else is in the batch.
+//! The decoder's forward pass for generation on the CPU: weights as plain rows of numbers, a few fused loops instead of many
+//! small tensor operations, and results that do not depend on the rest of the batch.
 
 use rayon::prelude::*;
 use searchmill_kernels::loops::{attend_one, rms_norm, rotate, silu_product};
@@ -10,7 +10,7 @@ use super::slot::Slot;
 use crate::decoder::{Angles, Block, Decoder, Linear, Rope};
 use candle_core::{DType, Result, Tensor};
 
-/// Several linear maps of the same inputs, one below the other.
+/// Several linear maps of the same inputs, stacked.
 struct Stack {
     weight: Vec<f32>,
     bias: Option<Vec<f32>>,
@@ -33,21 +33,21 @@ pub(super) struct Network {
     embedding: Vec<f32>,
     layers: Vec<Layer>,
     norm: Vec<f32>,
-    /// None: the embedding's weights are used.
+    /// `None`: tied to the embedding.
     head: Option<Vec<f32>>,
     rope: std::sync::Arc<Rope>,
     eps: f32,
 }
 
-/// New tokens of one row.
+/// New tokens of a row.
 pub(super) struct Piece<'a> {
     pub(super) slot: &'a mut Slot,
     pub(super) tokens: &'a [u32],
-    /// How many of the last tokens' logits are wanted.
+    /// Number of last tokens whose logits are returned.
     pub(super) wanted: usize,
 }
 
-/// Buffers that live from step to step.
+/// Buffers reused between steps.
 #[derive(Default)]
 pub(super) struct Scratch {
     hidden: Vec<f32>,
@@ -112,7 +112,7 @@ fn normed(rows: &[f32], weight: &[f32], eps: f32, out: &mut Vec<f32>) {
 }
 
 impl Network {
-    /// A copy of a decoder's weights (with its adapter's share in them) in f32.
+    /// Copies a decoder's weights in f32, with its adapter merged into them.
     ///
     /// # Errors
     /// When the device fails.
@@ -131,8 +131,7 @@ impl Network {
         })
     }
 
-    /// Reads the pieces' tokens and gives the logits asked for, one after the other, in the order of the pieces. The
-    /// slots take the tokens up.
+    /// Reads the tokens of the pieces into their slots. Writes the requested logits, concatenated in the order of the pieces.
     pub(super) fn read(&self, pieces: &mut [Piece<'_>], scratch: &mut Scratch, logits: &mut Vec<f32>) {
         let mut hidden = std::mem::take(&mut scratch.hidden);
         hidden.clear();
@@ -186,7 +185,7 @@ impl Network {
         add(hidden, &scratch.narrow);
     }
 
-    /// Normalises (where the family does) and rotates the queries and keys of each token, into `turned`.
+    /// Normalises (in families that do) and rotates the queries and keys of each token, into `turned`.
     fn turn(&self, layer: &Layer, angles: &Angles, (queries, keys): (usize, usize), scratch: &mut Scratch) {
         let (width, both) = (queries + 2 * keys, queries + keys);
         let tokens = scratch.projected.len() / width;
@@ -205,7 +204,7 @@ impl Network {
         rotate(&scratch.wide[..tokens * both], (both, 0), angles.turns(), false, &mut scratch.turned[..tokens * both]);
     }
 
-    /// What each token hears from those before it, head by head.
+    /// Computes the attention of each token to those before it, head by head.
     fn listen(&self, layer: usize, pieces: &[Piece<'_>], scratch: &mut Scratch) {
         let shape = &self.shape;
         let group = shape.heads / shape.shared;
@@ -221,7 +220,7 @@ impl Network {
         scratch.heard.resize(places.len() * queries, 0.0);
         let turned = &scratch.turned;
         let longest = places.iter().map(|(_, count)| *count).max().unwrap_or(1);
-        // Small tasks are not worth a thread each.
+        // Small tasks run on one thread.
         let least = (1 << 14) / (longest * group * shape.size) + 1;
         let tasks = scratch.heard.par_chunks_mut(group * shape.size).enumerate().with_min_len(least);
         tasks.for_each_init(Vec::new, |scores, (task, out)| {

@@ -1,17 +1,17 @@
-//! From logits to the next token.
+//! Sampling: from logits to the next token.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_kernels::loops::{log_of_sum, powers};
 
-/// How the next token is drawn.
+/// Sampling settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 takes the most probable token.
+    /// Divisor of the logits (0: always the most probable token).
     pub temperature: f32,
-    /// Only the most probable `top_k` tokens; 0: all.
+    /// Samples from the `top_k` most probable tokens (0: all).
     pub top_k: usize,
-    /// Only the most probable tokens that have this share together (Holtzman et al. 2019, arXiv:1904.09751); 1: all.
+    /// Samples from the most probable tokens with this total probability (1: all; Holtzman et al. 2019, arXiv:1904.09751).
     pub top_p: f32,
 }
 
@@ -20,7 +20,7 @@ impl Sampling {
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0 };
 }
 
-/// The token drawn; none where the logits are not numbers. Equal logits are taken in the order of the vocabulary.
+/// Samples a token. Returns `None` if the logits are not numbers. Equal logits are taken in the order of the vocabulary.
 pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) -> Option<u32> {
     let (best, highest) = logits
         .iter()
@@ -46,7 +46,7 @@ pub(super) fn draw(logits: &[f32], sampling: Sampling, chance: &mut ChaCha8Rng) 
     candidates.last().copied()
 }
 
-/// The tokens that may be drawn: all in their order, or the most probable ones first.
+/// Returns the candidate tokens: all in order, or the most probable ones first.
 fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
     let all = 0..weights.len() as u32;
     if sampling.top_k == 0 && sampling.top_p >= 1.0 {
@@ -56,7 +56,7 @@ fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
         |one: &u32, other: &u32| weights[*other as usize].total_cmp(&weights[*one as usize]).then(one.cmp(other));
     let mut whole: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
     let mut kept: Vec<u32> = if sampling.top_k == 0 {
-        // Tokens below this share are outside of the nucleus whatever their number.
+        // Tokens below this share are outside of the nucleus, whatever their number.
         let least = (whole * f64::from(1.0 - sampling.top_p) / weights.len() as f64) as f32;
         all.filter(|token| weights[*token as usize] >= least).collect()
     } else {
@@ -72,7 +72,7 @@ fn candidates(weights: &[f32], sampling: Sampling) -> Vec<u32> {
     kept
 }
 
-/// Cuts tokens, the most probable first, after the first ones that together have the weight `wanted`.
+/// Truncates tokens, sorted by probability, to the first ones with the total weight `wanted`.
 fn nucleus(kept: &mut Vec<u32>, weights: &[f32], wanted: f64) {
     let mut reached = 0.0;
     let count = kept.iter().position(|token| {
@@ -82,7 +82,7 @@ fn nucleus(kept: &mut Vec<u32>, weights: &[f32], wanted: f64) {
     kept.truncate(count.map_or(kept.len(), |last| last + 1));
 }
 
-/// The natural logarithm of a token's probability as the model sees it, whatever the sampling.
+/// Returns the natural logarithm of a token's probability before sampling settings apply.
 pub(super) fn log_probability(logits: &[f32], token: u32) -> f32 {
     logits[token as usize] - log_of_sum(logits)
 }

@@ -16,11 +16,10 @@ use super::slot::Slot;
 use crate::decoder::{Adapter, Decoder, Layout, inference_need, log_probabilities};
 use crate::device::Compute;
 
-/// Tokens that are read at once.
+/// Tokens read at a time.
 const TOKENS: usize = 512;
 
-/// A model that says how probable texts are. Any number of threads may ask at once; a text's figures do not depend on
-/// the others, to the last bit.
+/// A model that scores texts, from any number of threads. The score of a text does not depend on other texts, to the last bit.
 pub struct Scorer {
     reader: Reader,
     tokenizer: Tokenizer,
@@ -29,26 +28,26 @@ pub struct Scorer {
     context: usize,
 }
 
-/// Loops over numbers (f32 on the CPU), or tensor operations (everything else).
+/// The backend: loops (f32 on the CPU) or tensor operations (everything else).
 enum Reader {
     Loops(Network),
     Tensors(Decoder),
 }
 
-/// The tokens of a part of a text.
+/// Score of a part of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scored {
-    /// Natural logarithms of their probabilities, each given all before it.
+    /// Natural logarithms of the tokens' probabilities, each given all tokens before it.
     pub log_probabilities: Vec<f32>,
 }
 
 impl Scored {
-    /// Of the whole part.
+    /// Returns the log-probability of the whole part.
     pub fn sum(&self) -> f64 {
         self.log_probabilities.iter().map(|number| f64::from(*number)).sum()
     }
 
-    /// A token's, on average.
+    /// Returns the mean per token.
     pub fn mean(&self) -> f64 {
         self.sum() / self.log_probabilities.len().max(1) as f64
     }
@@ -58,7 +57,7 @@ impl Scorer {
     /// Loads a model folder or a `.gguf` file, with an adapter if there is one.
     ///
     /// # Errors
-    /// When something is missing or broken, or does not fit into `memory` bytes.
+    /// When a file is missing or broken, or the model does not fit into `memory` bytes.
     pub fn open(
         folder: &Path,
         adapter: Option<&Path>,
@@ -86,20 +85,20 @@ impl Scorer {
         Ok(Self { reader, tokenizer, template, control, context })
     }
 
-    /// The chat template.
+    /// Returns the chat template.
     pub fn template(&self) -> &ChatTemplate {
         &self.template
     }
 
-    /// The control tokens of the model.
+    /// Returns the control tokens of the model.
     pub fn control(&self) -> &ControlTokens {
         &self.control
     }
 
-    /// The log-probabilities of the tokens that have a byte of `part` of the text in them.
+    /// Scores the tokens that overlap `part` of the text.
     ///
     /// # Errors
-    /// When the text has more tokens than the model has positions for, or the part none.
+    /// When the text is longer than the context, or the part has no tokens.
     pub fn score(&self, text: &Prompt, part: Range<usize>) -> Result<Scored, String> {
         let encoded = text.encode(&self.tokenizer)?;
         let (tokens, spans): (Vec<u32>, Vec<Range<usize>>) = encoded.into_iter().unzip();
@@ -116,7 +115,7 @@ impl Scorer {
         self.read(&tokens[..=last], first)
     }
 
-    /// The log-probabilities of `tokens[first..]`.
+    /// Scores `tokens[first..]`.
     fn read(&self, tokens: &[u32], first: usize) -> Result<Scored, String> {
         let numbers = match &self.reader {
             Reader::Loops(network) => by_loops(network, tokens, first),
@@ -136,7 +135,7 @@ fn broken(error: &candle_core::Error) -> String {
 fn by_loops(network: &Network, tokens: &[u32], first: usize) -> Vec<f32> {
     let (mut slot, mut scratch, mut logits) = (Slot::new(&network.shape), Scratch::default(), Vec::new());
     let (mut numbers, mut at) = (Vec::new(), 0);
-    // The last token's own logits say nothing about it.
+    // The logits of the last token are not needed.
     let end = tokens.len() - 1;
     while at < end {
         let count = TOKENS.min(end - at);

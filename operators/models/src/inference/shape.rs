@@ -1,4 +1,4 @@
-//! The sizes that networks and caches are built by.
+//! Sizes of networks and caches.
 
 use crate::decoder::DecoderConfig;
 
@@ -7,7 +7,7 @@ use crate::decoder::DecoderConfig;
 pub(super) struct Shape {
     pub(super) layers: usize,
     pub(super) heads: usize,
-    /// Heads of keys and values.
+    /// Key/value heads.
     pub(super) shared: usize,
     pub(super) size: usize,
     pub(super) hidden: usize,

@@ -1,4 +1,4 @@
-//! What a row has read so far: its tokens, and their keys and values in every layer.
+//! Slot of a row: the tokens read so far, and their keys and values in every layer.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use candle_core::Result;
 
 use super::shape::Shape;
 
-/// Numbers of the places that are free.
+/// Numbers of free places.
 pub(super) type Free = Arc<Mutex<BTreeSet<usize>>>;
 
-/// A row's place on a device; it is free again when this is dropped.
+/// A row's place on a device, freed on drop.
 pub(super) struct Place {
     number: usize,
     free: Free,
@@ -23,7 +23,7 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// The first one that is free, if any is.
+    /// Takes the first free place, if any.
     pub(super) fn take(free: &Free) -> Option<Self> {
         let number = free.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
         Some(Self { number, free: Arc::clone(free) })
@@ -34,13 +34,13 @@ impl Place {
     }
 }
 
-/// One row's share of the cache. It grows with the row; what it may grow to is planned before the row is let in.
+/// A row's part of the cache. It grows with the row; its maximum size is reserved before the row is admitted.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) tokens: Vec<u32>,
-    /// For each layer and head: tokens × size, keys and values apart. None where they lie on a device.
+    /// Keys and values of each layer and head: tokens × size. Empty if they are on a device.
     heads: Vec<Head>,
-    /// Where they lie on a device.
+    /// Place on a device.
     place: Option<Place>,
 }
 
@@ -55,12 +55,12 @@ impl Slot {
         Self { heads: vec![Head::default(); shape.layers * shape.shared], ..Self::default() }
     }
 
-    /// An empty slot on a device.
+    /// Creates an empty slot on a device.
     pub(super) fn at(place: Place) -> Self {
         Self { place: Some(place), ..Self::default() }
     }
 
-    /// Its place on the device.
+    /// Returns the place on the device.
     pub(super) fn place(&self) -> Result<usize> {
         let place = self.place.as_ref().map(Place::number);
         place.ok_or_else(|| candle_core::Error::Msg("the slot is not on a device".to_owned()))
@@ -70,7 +70,7 @@ impl Slot {
         &self.heads[layer * shape.shared + head]
     }
 
-    /// Takes up one token's keys and values in a layer, all heads of each one after the other.
+    /// Appends a token's keys and values in a layer, with all heads concatenated.
     pub(super) fn push(&mut self, shape: &Shape, layer: usize, keys: &[f32], values: &[f32]) {
         let heads = &mut self.heads[layer * shape.shared..][..shape.shared];
         let parts = keys.chunks_exact(shape.size).zip(values.chunks_exact(shape.size));
@@ -80,12 +80,12 @@ impl Slot {
         }
     }
 
-    /// Tokens that it has in common with a text, from the first one on.
+    /// Returns the length of the common prefix with a text.
     pub(super) fn shared_with(&self, text: &[u32]) -> usize {
         self.tokens.iter().zip(text).take_while(|(one, other)| one == other).count()
     }
 
-    /// Forgets all but the first `count` tokens.
+    /// Truncates the slot to the first `count` tokens.
     pub(super) fn truncate(&mut self, shape: &Shape, count: usize) {
         self.tokens.truncate(count);
         for head in &mut self.heads {
@@ -94,7 +94,7 @@ impl Slot {
         }
     }
 
-    /// A copy of the first `count` tokens.
+    /// Copies the first `count` tokens.
     pub(super) fn beginning(&self, shape: &Shape, count: usize) -> Self {
         let numbers = count * shape.size;
         let part = |head: &Head| Head { keys: head.keys[..numbers].to_vec(), values: head.values[..numbers].to_vec() };

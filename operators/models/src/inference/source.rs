@@ -1,4 +1,4 @@
-//! Where a decoder comes from: a folder, a `.gguf` file, the Hugging Face hub, or another node of the pipeline.
+//! Source of a decoder: a folder, a `.gguf` file, the Hugging Face hub, or another node of the pipeline.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,13 @@ use crate::place::{ModelPlace, Needs};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelSource {
-    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
-    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
-    /// given: the model comes from another node, by the input `model`.
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model. Weights of a
+    /// `.gguf` file are dequantised to 32-bit numbers. Without it, the model comes from the input `model`.
     pub model: Option<String>,
-    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes.
     #[serde(default = "main_branch")]
     pub revision: String,
-    /// The folder of a PEFT LoRA adapter for the model.
+    /// Folder of a PEFT LoRA adapter for the model.
     pub adapter: Option<String>,
 }
 
@@ -29,19 +28,19 @@ fn main_branch() -> String {
     "main".to_owned()
 }
 
-/// Files of a model folder that are always there; the weights are one file or several.
+/// Required files of a model folder, apart from the weights.
 const FILES: &[&str] = &["config.json", "tokenizer.json"];
 const ADAPTER_FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// What may lie beside a `.gguf` file and is read in place of what it holds.
+/// Optional files next to a `.gguf` file, which replace its own content.
 const BESIDE: &[&str] = &["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
-/// Files that a model may have besides.
+/// Optional files of a model.
 const MORE: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 const NEEDS: Needs = Needs { files: FILES, whole_folder: true, beside: BESIDE };
 
 impl ModelSource {
-    /// What is wrong, with paths below `path`.
+    /// Returns the issues, with paths below `path`.
     pub fn check(&self, path: &str) -> Vec<ParamIssue> {
         let empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
         let mut issues = Vec::new();
@@ -58,25 +57,25 @@ impl ModelSource {
         Some(ModelPlace::of(self.model.as_deref()?, &self.revision, directory))
     }
 
-    /// Files outside the pipeline that it reads; relative paths start at `directory`.
+    /// Returns the files outside the pipeline that it reads; relative paths start at `directory`.
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         let model = self.place(directory).map(|place| place.sources(NEEDS)).unwrap_or_default();
         model.into_iter().chain(self.adapter.iter().map(|adapter| Source::Path(adapter.clone()))).collect()
     }
 
-    /// Finds out which commit of a repository is meant.
+    /// Resolves the revision of a repository to a commit.
     ///
     /// # Errors
-    /// When the Hub cannot be asked.
+    /// When the Hub cannot be reached.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         self.place(&context.resolve("")).map_or(Ok(()), |place| place.fetch(context))
     }
 
-    /// The folders of the model and of its adapter, fetched where needed. `trees` are bound to the node: a model, an
+    /// Returns the folders of the model and of its adapter, downloaded if needed. `trees` are the node's inputs: a model, an
     /// adapter, or both.
     ///
     /// # Errors
-    /// When there is no model, or more than one of either, or it cannot be fetched.
+    /// When there is no model, more than one model or adapter, or the download fails.
     pub fn folders(
         &self,
         trees: &[&TreeInput],
@@ -105,7 +104,7 @@ impl ModelSource {
         if !matches!(place, ModelPlace::Hub(_)) {
             return Ok(opened.path);
         }
-        // In this order: where weights are, all else was settled before.
+        // Weights last: their presence means that the other files are complete.
         for file in MORE {
             opened.has(file, context)?;
         }
@@ -114,7 +113,7 @@ impl ModelSource {
         }
         let missing = |file: &str| {
             let message = format!("{}: the repository has no {file}", opened.path.display());
-            OperatorError::data(message).with_help("it must hold its weights as .safetensors files")
+            OperatorError::data(message).with_help("the repository must hold weights as .safetensors files")
         };
         if !opened.has(INDEX, context)? {
             return Err(missing(INDEX));
@@ -128,7 +127,7 @@ impl ModelSource {
     }
 }
 
-/// The one item of a list that may have one.
+/// Returns the only item of a list, if any.
 fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorError> {
     if items.len() > 1 {
         return Err(OperatorError::pipeline(format!("{} {what}s are given, one is wanted", items.len())));
@@ -136,7 +135,7 @@ fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorE
     Ok(items.pop())
 }
 
-/// The shards that a folder's index names.
+/// Returns the shards named by a folder's index.
 fn shards(folder: &Path) -> Vec<String> {
     let text = std::fs::read(folder.join(INDEX)).unwrap_or_default();
     let index: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
@@ -147,7 +146,7 @@ fn shards(folder: &Path) -> Vec<String> {
     files
 }
 
-/// The tokens that end a turn, as the model's files tell.
+/// Reads the tokens that end a turn from the model's files.
 pub(super) fn stop_tokens(folder: &Path, config: &DecoderConfig, tokenizer: &Tokenizer) -> Vec<u32> {
     let read = |file: &str| -> serde_json::Value {
         std::fs::read(folder.join(file)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a step over many rows needs on a device: made once, used by every layer.
+//! Data of a step over many rows on a device, computed once and used by every layer.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -7,32 +7,32 @@ use super::network::Piece;
 use super::shape::Shape;
 use crate::decoder::Rope;
 
-/// Attention scores that lie in memory at once.
+/// Attention scores held in memory at a time.
 const SCORES: usize = 1 << 27;
-/// Added to the scores of keys that a token does not see: no score outweighs it.
+/// Bias of keys that a token does not see; no score can outweigh it.
 const HIDDEN: f64 = 1e30;
 
-/// A step's places, angles and masks. Tokens are those of all pieces, one behind the other.
+/// Places, angles and masks of a step. The tokens of all pieces are concatenated.
 pub(super) struct StepPlan {
     /// Tokens × half a head.
     pub(super) cosines: Tensor,
     pub(super) sines: Tensor,
-    /// Where in the cache the tokens' heads go: (tokens · key heads) × size.
+    /// Indexes of the tokens' heads in the cache: (tokens · key heads) × size.
     pub(super) written: Tensor,
     pub(super) singles: Option<Singles>,
     pub(super) texts: Vec<Text>,
-    /// From the order of `singles` and `texts` to that of the tokens; none: they are the same.
+    /// Permutation from the order of `singles` and `texts` to that of the tokens (`None`: equal).
     pub(super) order: Option<Tensor>,
 }
 
-/// Rows that read one token. They are computed together with the rows between them, which cost less than a copy.
+/// Rows that read one token. They are computed together with the rows between them, which is cheaper than a copy.
 pub(super) struct Singles {
-    /// The first of their places, and how many there are from it to the last.
+    /// First place, and the number of places up to the last one.
     pub(super) first: usize,
     pub(super) places: usize,
-    /// The token of each place (any for places between); none: they are in order.
+    /// Token of each place, arbitrary for places between (`None`: in order).
     pub(super) spread: Option<Tensor>,
-    /// The place of each token; none: they are in order.
+    /// Place of each token (`None`: in order).
     pub(super) back: Option<Tensor>,
     /// Keys of the longest row.
     pub(super) longest: usize,
@@ -42,20 +42,20 @@ pub(super) struct Singles {
 
 /// A row that reads several tokens.
 pub(super) struct Text {
-    /// The first of its tokens, and how many.
+    /// First token and count.
     pub(super) first: usize,
     pub(super) count: usize,
     pub(super) place: usize,
     pub(super) blocks: Vec<TextBlock>,
 }
 
-/// Some of its tokens; `bias` is tokens × keys.
+/// A block of its tokens; `bias` is tokens × keys.
 pub(super) struct TextBlock {
     pub(super) first: usize,
     pub(super) bias: Tensor,
 }
 
-/// A piece: the first of its tokens, how many, its place in the cache, and what it has read before.
+/// A piece: first token, count, place in the cache, and the number of tokens read before.
 #[derive(Clone, Copy)]
 struct Part {
     first: usize,
@@ -88,7 +88,7 @@ impl StepPlan {
     }
 }
 
-/// Where each number of a permutation stands.
+/// Inverts a permutation.
 fn inverse(order: &[usize], device: &Device) -> Result<Tensor> {
     let mut places = vec![0_u32; order.len()];
     for (place, number) in order.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Text {
     }
 }
 
-/// 0 for the keys before each token's end, else what hides them: tokens × keys.
+/// Returns the mask, tokens × keys: 0 for the keys before each token's end, else the bias that hides them.
 fn bias(ends: Vec<u32>, keys: usize, device: &Device) -> Result<Tensor> {
     let count = ends.len();
     let keys = Tensor::arange(0, keys as u32, device)?.unsqueeze(0)?;

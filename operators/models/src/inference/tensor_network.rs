@@ -1,5 +1,5 @@
-//! The decoder's forward pass for generation on any device, made of tensor operations: few and large ones, since what
-//! counts on a GPU is how many are launched. Keys and values lie in one tensor a layer, a place a row.
+//! The decoder's forward pass for generation by tensor operations, on any device. Operations are few and large, because the
+//! number of launches limits a GPU. Each layer has one tensor of keys and values with one place per row.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::{rms_norm, softmax_last_dim};
@@ -12,7 +12,7 @@ use super::slot::Slot;
 use super::step_plan::{Singles, StepPlan, Text};
 use crate::decoder::{Block, Decoder, Linear, Rope};
 
-/// Several linear maps of the same inputs, one below the other.
+/// Several linear maps of the same inputs, stacked.
 struct Stack {
     /// Outputs × inputs.
     weight: Tensor,
@@ -71,7 +71,7 @@ impl Layer {
 }
 
 impl TensorNetwork {
-    /// A decoder's weights (with its adapter's share in them), where and as they are, and a cache for `places` rows of at
+    /// Takes a decoder's weights on their device, with its adapter merged into them, and creates a cache for `places` rows of at
     /// most `context` tokens.
     ///
     /// # Errors
@@ -97,20 +97,20 @@ impl TensorNetwork {
         self.embedding.device()
     }
 
-    /// A slot that has read nothing.
+    /// Creates an empty slot.
     pub(super) fn empty(&self) -> Result<Slot> {
         self.cache.empty()
     }
 
-    /// A slot that has read the first `count` tokens of another one.
+    /// Creates a slot with a copy of the first `count` tokens of another one.
     pub(super) fn beginning(&self, slot: &Slot, count: usize) -> Result<Slot> {
         self.cache.beginning(slot, count)
     }
 
-    /// As [`super::network::Network::read`].
+    /// Like [`super::network::Network::read`].
     ///
     /// # Errors
-    /// When the device fails; the slots are of no use then.
+    /// When the device fails; the slots are then invalid.
     pub(super) fn read(&mut self, pieces: &mut [Piece<'_>], logits: &mut Vec<f32>) -> Result<()> {
         let longest = pieces.iter().map(|piece| piece.slot.tokens.len() + piece.tokens.len()).max().unwrap_or(0);
         self.cache.reserve(longest)?;
@@ -158,7 +158,7 @@ impl TensorNetwork {
         plan.order.as_ref().map_or(Ok(heard.clone()), |order| heard.index_select(order, 0))
     }
 
-    /// What rows hear that read one token each: tokens × (heads · size).
+    /// Computes the attention of rows that read one token each: tokens × (heads · size).
     fn listen_alone(&self, layer: usize, queries: &Tensor, singles: &Singles) -> Result<Tensor> {
         let s = &self.shape;
         let queries = select(queries, singles.spread.as_ref())?;
@@ -169,7 +169,7 @@ impl TensorNetwork {
         select(&heard.reshape((singles.places, s.heads * s.size))?, singles.back.as_ref())
     }
 
-    /// What the tokens of one row hear: tokens × (heads · size).
+    /// Computes the attention of the tokens of a row: tokens × (heads · size).
     fn listen(&self, layer: usize, queries: &Tensor, text: &Text) -> Result<Tensor> {
         let s = &self.shape;
         let group = s.heads / s.shared;

@@ -1,4 +1,4 @@
-//! Generation by tensor operations, which is what runs on a GPU, beside the loops and transformers.
+//! Generation by tensor operations (the code that runs on a GPU), compared with the loops and transformers.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn loops(family: &str) -> Generator {
     Generator::Loops(Network::new(&decoder(family)).unwrap())
 }
 
-/// The logits of the last token of each row after each step: every row reads so many of its tokens in each step.
+/// Returns the logits of each row's last token after each step; `steps` are the tokens read per row and step.
 fn read(generator: &mut Generator, rows: &[Vec<u32>], steps: &[Vec<usize>]) -> Vec<Vec<f32>> {
     let (mut scratch, mut out) = (Scratch::default(), Vec::new());
     let mut slots: Vec<_> = rows.iter().map(|_| generator.empty().unwrap()).collect();
@@ -48,7 +48,7 @@ fn relative_error(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / largest
 }
 
-/// Sixteen rows of different lengths, which read texts, single tokens, both in one step, or nothing.
+/// Sixteen rows of different lengths that read texts, single tokens, both in one step, or nothing.
 #[test]
 fn logits_of_a_ragged_batch_are_those_of_the_loops() {
     let rows: Vec<Vec<u32>> = (0..16).map(|row| (0..40).map(|at| (at * 7 + row * 13) % 90 + 3).collect()).collect();
@@ -98,7 +98,7 @@ fn greedy_continuations_are_those_of_transformers() {
     }
 }
 
-/// More rows than places, with beginnings in common: slots are copied, taken over and given back.
+/// More rows than places, with common prefixes: slots are copied, taken over and returned.
 #[test]
 fn sampled_rows_are_those_of_the_loops() {
     let limits = Limits { rows: 3, context: 64, tokens: usize::MAX, kept: 2, prompt_tokens: 16 };
@@ -112,7 +112,7 @@ fn sampled_rows_are_those_of_the_loops() {
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(found.tokens, expected.tokens);
     }
-    assert!(found.iter().map(|row| row.reused).sum::<usize>() >= 9 * 20, "beginnings in common are read once");
+    assert!(found.iter().map(|row| row.reused).sum::<usize>() >= 9 * 20, "common prefixes are read once");
 }
 
 #[test]

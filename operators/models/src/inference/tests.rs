@@ -1,4 +1,4 @@
-//! Generation beside transformers' and the tensor path, and rows alone beside rows in company.
+//! Generation compared with transformers and the tensor path, and single rows compared with batches.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::decoder::tests::{decoder, reference};
 
 const FAMILIES: [&str; 4] = ["qwen2", "qwen3", "llama", "qwen3_linear"];
 
-/// All logits of some tokens, read in pieces of these lengths.
+/// Returns all logits of some tokens, read in pieces of these lengths.
 fn read(network: &Network, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
     let (mut slot, mut scratch, mut all, mut at) = (Slot::new(&network.shape), Scratch::default(), Vec::new(), 0);
     for count in pieces {
@@ -55,7 +55,7 @@ fn an_adapter_is_merged_in() {
     assert!(difference.to_scalar::<f32>().unwrap() < 1e-3);
 }
 
-/// The tensor path gives what the fast one gives, for a batch with a cache.
+/// The tensor path gives the results of the loops, for a batch with a cache.
 #[test]
 fn both_paths_agree() {
     let decoder = decoder("qwen3");
@@ -111,7 +111,7 @@ fn greedy_continuations_are_those_of_transformers() {
     }
 }
 
-/// Prompts of different lengths, some with a beginning in common.
+/// Prompts of different lengths, some with a common prefix.
 pub(super) fn prompt(number: usize) -> Vec<u32> {
     let shared = (0..20).map(|n| n % 90 + 3);
     let own = (0..=number % 9).map(|n| ((n * 31 + number * 17) % 90 + 3) as u32);
@@ -136,10 +136,7 @@ fn a_row_draws_the_same_tokens_alone_and_among_31_others() {
                 assert_eq!(found[row].tokens[..count], alone.tokens, "{family} row {row} of {rows}");
                 assert_eq!(found[row].log_probabilities[..count], alone.log_probabilities, "to the bit");
             }
-            assert!(
-                found.iter().map(|row| row.reused).sum::<usize>() >= 15 * 20,
-                "the beginning in common is read once"
-            );
+            assert!(found.iter().map(|row| row.reused).sum::<usize>() >= 15 * 20, "the common prefix is read once");
         }
     }
 }
@@ -217,5 +214,5 @@ fn folders_are_opened_and_what_does_not_fit_is_refused() {
     .unwrap();
     std::fs::copy(folder("qwen3").join("model.safetensors"), made.path().join("model.safetensors")).unwrap();
     let error = TextModel::open(made.path(), None, opening).err().unwrap().message;
-    assert!(error.contains("tokenizer.json: it has tokens up to 258, but the model's vocabulary is 96"), "{error}");
+    assert!(error.contains("tokenizer.json: tokens go up to 258, but the model's vocabulary is 96"), "{error}");
 }

@@ -1,14 +1,14 @@
-//! Tokens to text while they come, and the strings that end a text.
+//! Streaming of tokens to text, and stop strings.
 
 use std::sync::Arc;
 
 use tokenizers::Tokenizer;
 
-/// Writes a row's text token by token: a character of several tokens appears when it is whole.
+/// Writes a row's text token by token. A character of several tokens appears when it is complete.
 pub(super) struct Writer {
     tokenizer: Arc<Tokenizer>,
     tokens: Vec<u32>,
-    /// Tokens before this one are only there because some decoders look back.
+    /// Tokens before this one are kept only because some decoders look back.
     context: usize,
     /// Tokens before this one are written.
     written: usize,
@@ -16,7 +16,7 @@ pub(super) struct Writer {
     stops: Vec<String>,
 }
 
-/// What stands for a character that is not whole.
+/// Replacement of an incomplete character.
 const BROKEN: char = '\u{FFFD}';
 
 impl Writer {
@@ -33,18 +33,18 @@ impl Writer {
         &self.text
     }
 
-    /// Takes a token in; true when a stop string ended the text (which is cut before it).
+    /// Appends a token. Returns true if a stop string ended the text, which is cut before it.
     pub(super) fn push(&mut self, token: u32) -> bool {
         self.tokens.push(token);
         self.write(false)
     }
 
-    /// Writes what is left, broken or not; true when a stop string ended the text.
+    /// Writes the rest, complete or not. Returns true if a stop string ended the text.
     pub(super) fn finish(&mut self) -> bool {
         self.write(true)
     }
 
-    /// The text that no stop string can take back any more.
+    /// Returns the length of the text that no stop string can cut any more.
     pub(super) fn settled(&self) -> usize {
         let held = self.stops.iter().map(|stop| unfinished(&self.text, stop)).max().unwrap_or(0);
         self.text.len() - held
@@ -83,7 +83,7 @@ impl Writer {
     }
 }
 
-/// Bytes at the end of a text that may be the beginning of a stop string.
+/// Returns the number of bytes at the end of a text that may start a stop string.
 fn unfinished(text: &str, stop: &str) -> usize {
     let longest = stop.len().saturating_sub(1).min(text.len());
     (1..=longest).rev().find(|count| stop.as_bytes().starts_with(&text.as_bytes()[text.len() - count..])).unwrap_or(0)

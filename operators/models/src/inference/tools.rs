@@ -1,12 +1,12 @@
-//! Tool definitions as a chat template is given them.
+//! Tool definitions as passed to chat templates.
 
 use indexmap::IndexMap;
 use searchmill_text::json::Json;
 
-/// The tools of a JSON list, their keys in the order in which servers hand them to chat templates.
+/// Parses a JSON list of tools, with their keys in the order in which servers pass them to chat templates.
 ///
 /// # Errors
-/// When it is no such list.
+/// When the text is not a JSON list.
 pub fn parse_tools(text: &str) -> Result<Vec<Json>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
@@ -19,9 +19,9 @@ pub fn parse_tools(text: &str) -> Result<Vec<Json>, String> {
     }
 }
 
-/// A tool definition with its keys in the order in which OpenAI-compatible servers hand it to the chat template, whatever
-/// order it was sent in (vLLM reads it into a model of `type` and `function`, that into one of `name`, `description` and
-/// `parameters`; what is in `parameters` stays as it was). The trained prompt is then the served one.
+/// Orders the keys of a tool definition as OpenAI-compatible servers pass it to the chat template, so that the training prompt
+/// equals the served one. vLLM reads it as `type` and `function`, the latter as `name`, `description` and `parameters`;
+/// the content of `parameters` is unchanged.
 fn served(tool: Json) -> Json {
     match tool {
         Json::Object(entries) if entries.contains_key("function") => {
@@ -36,7 +36,7 @@ fn served(tool: Json) -> Json {
     }
 }
 
-/// The entries with these keys first, as far as they are there.
+/// Moves the entries with these keys to the front, if present.
 fn led_by(mut entries: IndexMap<String, Json>, keys: &[&str]) -> IndexMap<String, Json> {
     let mut ordered: IndexMap<String, Json> = keys.iter().filter_map(|key| entries.shift_remove_entry(*key)).collect();
     ordered.extend(entries);

@@ -1,4 +1,4 @@
-//! Models that have learnt nothing: a tokenizer trained on a corpus, and seeded weights.
+//! Untrained models: a tokenizer trained on a corpus, and seeded random weights.
 
 pub mod phrases;
 pub mod tokenizer;

@@ -1,19 +1,19 @@
-//! Phrases that stand in nearly all texts: the fixed parts of prompts and tool calls, found to become one token each.
+//! Phrases found in nearly all texts (the fixed parts of prompts and tool calls). Each becomes one token.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::tokenizer::{CONTROL, MARKS};
 
-/// Texts that are looked at, evenly spread.
+/// Texts examined, evenly spaced.
 const SAMPLE: usize = 400;
-/// Units other than white space that a phrase has at least.
+/// Minimum number of units of a phrase other than white space.
 const LEAST: usize = 3;
 
-/// The beginning that all texts share, up to its last line break, if there is one; then the phrases within messages that
-/// stand in at least this share of the texts, in the order in which they come up.
+/// Returns the common beginning of all texts, up to its last line break; then the phrases within messages that occur in at
+/// least this share of the texts, in order of occurrence.
 ///
-/// A phrase within messages never reaches over the head of a message (`<|im_start|>assistant` and its line break) or its
-/// end: the text that a model is asked to continue ends there, and must be cut as the same text was in training.
+/// A phrase never crosses the head of a message (`<|im_start|>assistant` and its line break) or its end. The prompt of a
+/// model ends there, and must be tokenised as the same text was in training.
 pub fn phrases(texts: &[String], share: f64) -> Vec<String> {
     let start = beginning(texts);
     let sample = texts.iter().step_by(texts.len().div_ceil(SAMPLE).max(1));
@@ -38,31 +38,31 @@ pub fn phrases(texts: &[String], share: f64) -> Vec<String> {
     (!start.trim().is_empty()).then_some(start).into_iter().chain(inner).collect()
 }
 
-/// What all texts begin with, whole lines only.
+/// Returns the common beginning of all texts, in whole lines.
 fn beginning(texts: &[String]) -> String {
     let (Some(least), Some(greatest)) = (texts.iter().min(), texts.iter().max()) else { return String::new() };
-    // What the first and the last text in their order share, all those between them share too.
+    // A prefix of the first and the last text in sorted order is a prefix of all texts.
     let same = least.bytes().zip(greatest.bytes()).take_while(|(one, other)| one == other).count();
     let end = least.as_bytes()[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     least[..end].to_owned()
 }
 
-/// The bodies of a text's messages: without control tokens and without the line that says who speaks.
+/// Returns the bodies of a text's messages, without control tokens and the line with the role.
 fn messages(text: &str) -> Vec<&str> {
     let mut bodies = vec![text];
     for control in CONTROL {
         bodies = bodies.into_iter().flat_map(|body| body.split(control)).collect();
     }
     let body = |body: &'_ str| body.split_once('\n').map_or(0, |(head, _)| head.len() + 1);
-    // The first one goes on where the common beginning ended.
+    // The first body continues where the common beginning ends.
     bodies.into_iter().enumerate().map(|(at, text)| if at == 0 { text } else { &text[body(text)..] }).collect()
 }
 
-/// Units by their numbers: words, single other characters, marks, and what was joined of them.
+/// Units by number: words, other single characters, marks, and units joined from these.
 #[derive(Default)]
 struct Names {
     text: Vec<String>,
-    /// Units other than white space that it is made of.
+    /// Number of its parts other than white space.
     size: Vec<usize>,
     numbers: HashMap<String, usize>,
 }
@@ -93,14 +93,14 @@ impl Names {
     fn join(&mut self, (one, other): (usize, usize)) -> usize {
         let text = format!("{}{}", self.text[one], self.text[other]);
         let size = self.size[one] + self.size[other];
-        // A joined unit is another one than a word of the same letters.
+        // A joined unit differs from a word with the same letters.
         self.text.push(text);
         self.size.push(size);
         self.text.len() - 1
     }
 }
 
-/// The pair of neighbours that stands in the most texts, if those are enough; the earliest of equals.
+/// Returns the pair of neighbours that occurs in the most texts, if in enough of them; the earliest of equals.
 fn most_frequent(cut: &[Vec<Vec<usize>>], wanted: usize) -> Option<(usize, usize)> {
     let mut counts: BTreeMap<(usize, usize), (usize, usize)> = BTreeMap::new();
     for (text, messages) in cut.iter().enumerate() {

@@ -6,24 +6,24 @@ use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::BpeTrainer;
 use tokenizers::{AddedToken, Tokenizer};
 
-/// Ends a text, and fills up short rows.
+/// Ends a text and pads rows.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
-/// Ends a message: where generation stops.
+/// Ends a message; generation stops here.
 pub const END_OF_MESSAGE: &str = "<|im_end|>";
-/// Tokens that are never cut, and never made of pieces; the first ones are left out of decoded text.
+/// Tokens that are never split and never merged from others. The first ones are left out of decoded text.
 pub(crate) const CONTROL: [&str; 3] = [END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE];
 pub(crate) const MARKS: [&str; 6] =
     ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
 
-/// Tokens that every tokenizer has: the special ones and the 256 bytes.
+/// Number of tokens of every tokenizer: the special ones and the 256 bytes.
 pub const FEWEST: usize = CONTROL.len() + MARKS.len() + 256;
 
-/// Where words end: small letters with the space before them, other words without it, single digits, runs of marks, line
-/// breaks, spaces. So a name is the same tokens after a space, a quotation mark and a tag: what copies names has nothing
-/// to learn about what stands before them.
+/// Splits text into words: lower-case letters with the space before them, other words without it, single digits, runs of
+/// marks, line breaks, spaces. A name has the same tokens after a space, a quotation mark or a tag, so a model learns to
+/// copy it sooner.
 const WORDS: &str = r" ?\p{Ll}+|\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// What separates the parts of a text that the merges are learnt on: the longest of the tokens at each place.
+/// Separators of the texts that merges are trained on: the longest of the special tokens at each position.
 fn parts_between(tokens: &[&str]) -> tokenizers::Result<Regex> {
     let mut longest_first = tokens.to_vec();
     longest_first.sort_by_key(|token| std::cmp::Reverse(token.len()));
@@ -31,8 +31,8 @@ fn parts_between(tokens: &[&str]) -> tokenizers::Result<Regex> {
     Ok(regex::RegexBuilder::new(&escaped.join("|")).size_limit(1 << 26).build()?)
 }
 
-/// Trains a tokenizer of at most `vocab_size` tokens on `texts`; each of the `phrases` becomes one token. The same texts
-/// give the same tokenizer: pairs of equal count are merged in the order of their ids.
+/// Trains a tokenizer of at most `vocab_size` tokens on `texts`. Each of the `phrases` becomes one token. The result is
+/// deterministic: pairs with equal counts are merged in the order of their ids.
 pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokenizers::Result<Tokenizer> {
     let mut tokenizer = Tokenizer::from_bytes(blank().to_string())?;
     let whole = |text: &str, special: bool| AddedToken::from(text.to_owned(), special).normalized(false);
@@ -49,7 +49,7 @@ pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokeniz
         .into();
     let whole_parts: Vec<&str> =
         CONTROL.iter().chain(&MARKS).copied().chain(phrases.iter().map(String::as_str)).collect();
-    // Tokens of their own take no part in the merges.
+    // Special tokens and phrases take no part in merges.
     let parts = parts_between(&whole_parts)?;
     let plain = texts.iter().flat_map(|text| parts.split(text).collect::<Vec<_>>());
     tokenizer.train(&mut trainer, plain.filter(|piece| !piece.is_empty()))?;
@@ -57,7 +57,7 @@ pub fn train(texts: &[String], phrases: &[String], vocab_size: usize) -> tokeniz
     Ok(tokenizer)
 }
 
-/// A tokenizer that knows nothing yet.
+/// Returns an untrained tokenizer.
 fn blank() -> Value {
     let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
     let split = json!({"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": false});
@@ -72,7 +72,7 @@ fn blank() -> Value {
     })
 }
 
-/// `tokenizer_config.json`: what Hugging Face's libraries need beside `tokenizer.json`.
+/// Returns `tokenizer_config.json`, which Hugging Face's libraries need besides `tokenizer.json`.
 pub fn config(tokenizer: &Tokenizer, context: usize) -> Value {
     let entry = |token: &str, special: bool| {
         let id = tokenizer.token_to_id(token).unwrap_or_default().to_string();
@@ -96,8 +96,8 @@ pub fn config(tokenizer: &Tokenizer, context: usize) -> Value {
     })
 }
 
-/// Renders messages as the Hermes conversion does (`conversion::hermes`, which follows ms-swift): with a generation
-/// prompt it is the prefix of what is trained on.
+/// Renders messages as the Hermes conversion does (`conversion::hermes`, which follows ms-swift). With a generation prompt,
+/// the result is a prefix of the training text.
 const CHAT_TEMPLATE: &str = include_str!("../inference/chatml.jinja");
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Seeded weights for a network that has learnt nothing.
+//! Seeded random weights of an untrained network.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,8 @@ use rand_chacha::rand_core::SeedableRng;
 use safetensors::tensor::{Dtype, TensorView};
 use searchmill_engine::operator::OperatorError;
 
-/// Weights of these names and shapes as one `.safetensors` file, in f32: normally distributed with that deviation, as
-/// transformers does it; norms are 1 and biases 0. Each tensor has a stream of its own, so it depends on the seed, its
-/// place and its size alone.
+/// Returns random weights as a `.safetensors` file in f32: normally distributed with this deviation, as in transformers; norms
+/// are 1 and biases 0. Each tensor has its own random stream, so it depends on the seed, its index and its size only.
 pub fn file(tensors: &[(String, Vec<usize>)], deviation: f64, seed: u64) -> Result<Vec<u8>, OperatorError> {
     let numbers: Vec<Vec<u8>> = tensors
         .iter()
@@ -43,7 +42,7 @@ fn draw(name: &str, count: usize, deviation: f64, seed: u64, place: u64) -> Vec<
     (0..count).map(|_| (normal(&mut chance) * deviation) as f32).collect()
 }
 
-/// A normally distributed number (Box and Muller 1958).
+/// Draws a normally distributed number (Box and Muller 1958).
 fn normal(chance: &mut ChaCha8Rng) -> f64 {
     let radius = (-2.0 * (1.0 - chance.random::<f64>()).ln()).sqrt();
     radius * (std::f64::consts::TAU * chance.random::<f64>()).cos()

@@ -1,46 +1,57 @@
-//! What a pass takes and gives, whether by tensor operations or by loops.
+//! Input and outcome of a pass, the same for both backends.
+
+use std::collections::BTreeMap;
 
 use candle_core::{Device, Result, Tensor};
 
 use super::example::Example;
-use super::schedule::Pass;
-use crate::decoder::{Dropout, Layout};
+use super::objective::Objective;
+use super::packing::Pass;
+use crate::decoder::Layout;
 
-/// Logits that lie in memory at a time: on the CPU what its caches take, elsewhere enough to keep the device busy.
+/// Logits held in memory at a time: on the CPU as many as fit its caches, elsewhere enough to keep the device busy.
 pub fn logits_at_once(device: &Device) -> usize {
     if device.is_cpu() { 1 << 22 } else { 1 << 28 }
 }
 
-/// What a forward pass came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// Sum of the tokens' losses times their weights.
-    pub loss: f64,
-    /// Weights of the tokens that the model would have written itself.
-    pub right: f64,
+/// A token to be predicted.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Where the token is predicted from: row × columns + column.
+    pub place: u32,
+    pub token: u32,
+    pub weight: f32,
+    /// Number of the example.
+    example: usize,
+    /// Position in the example.
+    at: usize,
 }
 
-/// Tokens of a pass as the decoder takes them, and what is to be predicted.
-pub struct Batch {
+/// Packed examples of a pass, and the tokens to be predicted.
+pub struct Batch<'a> {
     /// Row by row.
     pub tokens: Vec<u32>,
     pub layout: Layout,
-    /// Places (row × columns + column) from which a token is predicted, the token, and its weight.
-    pub targets: Vec<(u32, u32, f32)>,
+    pub targets: Vec<Target>,
+    /// Factor of the gradients.
+    pub scale: f64,
+    examples: &'a [Example],
+    objective: &'a dyn Objective,
 }
 
-impl Batch {
-    pub fn new(pass: &Pass, examples: &[Example]) -> Self {
+impl<'a> Batch<'a> {
+    pub fn new(pass: &Pass, examples: &'a [Example], objective: &'a dyn Objective) -> Self {
         let length = |row: &Vec<usize>| row.iter().map(|example| examples[*example].tokens.len()).sum();
         let columns: usize = pass.iter().map(length).max().unwrap_or(0);
         let (mut tokens, mut segments, mut targets) = (Vec::new(), Vec::new(), Vec::new());
         for (number, row) in pass.iter().enumerate() {
-            for (segment, example) in row.iter().enumerate() {
-                let example = &examples[*example];
-                let first = tokens.len();
-                let predicted = (1..example.tokens.len()).filter(|at| example.learnt[*at] || example.context > 0.0);
-                targets
-                    .extend(predicted.map(|at| ((first + at - 1) as u32, example.tokens[at], example.weight_at(at))));
+            for (segment, number) in row.iter().enumerate() {
+                let (example, first) = (&examples[*number], tokens.len());
+                targets.extend((1..example.tokens.len()).filter_map(|at| {
+                    let weight = objective.weight(example, at)?;
+                    let place = (first + at - 1) as u32;
+                    Some(Target { place, token: example.tokens[at], weight, example: *number, at })
+                }));
                 tokens.extend_from_slice(&example.tokens);
                 segments.resize(tokens.len(), segment as u32 + 1);
             }
@@ -48,27 +59,46 @@ impl Batch {
             segments.resize((number + 1) * columns, 0);
         }
         let layout = Layout::packed(&segments, columns);
-        Self { tokens, layout, targets }
+        Self { tokens, layout, targets, scale: 1.0, examples, objective }
     }
 
     /// Rows × columns.
     pub(super) fn tensor(&self, device: &Device) -> Result<Tensor> {
         Tensor::from_slice(&self.tokens, (self.layout.rows, self.layout.columns), device)
     }
-
-    /// The tokens that are predicted, and their weights.
-    pub fn wanted(&self) -> (Vec<u32>, Vec<f32>) {
-        self.targets.iter().map(|target| (target.1, target.2)).unzip()
-    }
 }
 
-/// What the passes of a step share.
-#[derive(Clone, Copy)]
-pub struct Settings {
-    /// Hold the activations of one layer at a time, and compute them again on the way back.
-    pub checkpointing: bool,
-    /// Decides what is dropped.
-    pub dropout: Option<Dropout>,
-    /// What the gradients are multiplied by.
-    pub scale: f64,
+/// Sums over the targets of a pass, and their log-probabilities.
+#[derive(Clone, Debug, Default)]
+pub struct PassOutcome {
+    /// Sum of weighted losses.
+    pub loss: f64,
+    /// Sum of the weights of the targets that had the highest logit.
+    pub right: f64,
+    /// One per target, in the order of [`Batch::targets`].
+    pub log_probabilities: Vec<f32>,
+}
+
+impl PassOutcome {
+    /// Adds the predictions of the next targets. Returns the gradients of their log-probabilities, scaled.
+    pub(super) fn take(&mut self, batch: &Batch<'_>, log_probabilities: &[f32], best: &[u32]) -> Vec<f32> {
+        let targets = &batch.targets[self.log_probabilities.len()..];
+        self.log_probabilities.extend_from_slice(log_probabilities);
+        let mut slope = |(target, (log_probability, best)): (&Target, (&f32, &u32))| {
+            let loss = batch.objective.loss(&batch.examples[target.example], target.at, *log_probability);
+            self.loss += f64::from(loss.value * target.weight);
+            self.right += if *best == target.token { f64::from(target.weight) } else { 0.0 };
+            loss.slope * target.weight * batch.scale as f32
+        };
+        targets.iter().zip(log_probabilities.iter().zip(best)).map(&mut slope).collect()
+    }
+
+    /// Splits the log-probabilities by example.
+    pub(super) fn by_example(&self, batch: &Batch<'_>) -> BTreeMap<usize, Vec<f32>> {
+        let mut all = BTreeMap::<usize, Vec<f32>>::new();
+        for (target, log_probability) in batch.targets.iter().zip(&self.log_probabilities) {
+            all.entry(target.example).or_default().push(*log_probability);
+        }
+        all
+    }
 }

@@ -1,4 +1,4 @@
-//! Training examples: rendered text to tokens, with a weight for each token that is learnt.
+//! Training examples: tokens of rendered text, with a mark on each token that is learnt.
 
 use std::ops::Range;
 
@@ -14,72 +14,59 @@ use tokenizers::Tokenizer;
 
 use crate::inference::{ControlTokens, Prompt};
 
-/// What becomes of examples that are longer than `max_length`.
+/// What to do with examples longer than `max_length`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Truncation {
-    /// They go to `rejects`: half a conversation teaches to break off.
+    /// Reject them: half a conversation teaches the model to stop early.
     #[default]
     Delete,
-    /// The end is cut off.
+    /// Cut off the end.
     Right,
-    /// The beginning is cut off.
+    /// Cut off the beginning.
     Left,
 }
 
-/// One example.
+/// A training example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Example {
     pub id: String,
     pub question: String,
     pub tokens: Vec<u32>,
-    /// Is the token learnt?
+    /// Whether the model wrote the token, so that it is learnt.
     pub learnt: Vec<bool>,
-    /// How much its tokens count.
+    /// Weight of its tokens.
     pub weight: f32,
-    /// How much of that the tokens of the context count, which the model did not write.
-    pub context: f32,
 }
 
 impl Example {
-    /// Tokens that are predicted and learnt: the first one is never predicted.
+    /// Returns the number of learnt tokens. The first token is never predicted.
     pub fn targets(&self) -> usize {
         self.learnt.iter().skip(1).filter(|learnt| **learnt).count()
     }
-
-    /// How much the prediction of a token counts.
-    pub(crate) fn weight_at(&self, at: usize) -> f32 {
-        self.weight * if self.learnt[at] { 1.0 } else { self.context }
-    }
-
-    /// How much all its predictions count together.
-    pub fn whole_weight(&self) -> f64 {
-        let context = self.tokens.len().saturating_sub(1 + self.targets());
-        f64::from(self.weight) * (self.targets() as f64 + context as f64 * f64::from(self.context))
-    }
 }
 
-/// Makes examples of rows.
+/// Reads rows as examples.
 pub struct Reader<'a> {
     pub tokenizer: &'a Tokenizer,
-    /// Texts that are control tokens only where they are no content.
+    /// Control tokens of the template; the same texts in content are plain text.
     pub control: ControlTokens,
-    /// Tokens that the model knows.
+    /// Size of the model's vocabulary.
     pub vocabulary: usize,
     pub max_length: usize,
     pub truncation: Truncation,
     pub weight_column: Option<&'a str>,
 }
 
-/// Examples and the rows that cannot be trained on.
+/// Examples, and the rows that cannot be trained on.
 #[derive(Default)]
 pub struct Read {
     pub examples: Vec<Example>,
     pub rejects: Vec<Reject>,
 }
 
-/// One row, not yet tokenised.
-struct Source<'a> {
+/// A row before it is tokenised.
+struct Row<'a> {
     id: &'a str,
     question: &'a str,
     text: Option<&'a str>,
@@ -89,17 +76,17 @@ struct Source<'a> {
 }
 
 impl Reader<'_> {
-    /// All rows, in their order.
+    /// Reads all rows, in order.
     pub fn read(&self, rows: &RowsInput) -> Result<Read, OperatorError> {
         let mut read = Read::default();
         for batch in rows.batches() {
             let batch = batch?;
-            let sources = self.sources(&batch)?;
-            let made: Vec<_> = sources.par_iter().map(|source| self.example(source)).collect();
-            for (source, made) in sources.iter().zip(made) {
+            let rows = self.rows(&batch)?;
+            let made: Vec<_> = rows.par_iter().map(|row| self.example(row)).collect();
+            for (row, made) in rows.iter().zip(made) {
                 match made {
                     Ok(example) => read.examples.push(example),
-                    Err(Unfit::Row(message)) => read.rejects.push(reject(source.id, message)),
+                    Err(Unfit::Row(message)) => read.rejects.push(reject(row.id, message)),
                     Err(Unfit::Vocabulary(error)) => return Err(error),
                 }
             }
@@ -107,17 +94,17 @@ impl Reader<'_> {
         Ok(read)
     }
 
-    fn sources<'a>(&self, batch: &'a RecordBatch) -> Result<Vec<Source<'a>>, OperatorError> {
+    fn rows<'a>(&self, batch: &'a RecordBatch) -> Result<Vec<Row<'a>>, OperatorError> {
         let (ids, questions) = (text_column(batch, "id")?, text_column(batch, "question_id")?);
         let texts = text_column(batch, "text")?;
         let ranges = |name: &str| batch.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
         let spans = ranges("loss_spans").ok_or_else(|| {
-            OperatorError::data("the examples have no `loss_spans`: it is not known which text the model wrote")
-                .with_help("make them with `convert-to-swift`, which renders `text` and says where loss is")
+            OperatorError::data("the examples have no `loss_spans`, so the text that the model wrote is not known")
+                .with_help("convert them with `convert-to-swift`, which writes `text` and `loss_spans`")
         })?;
         let weights = self.weights(batch)?;
         let content = ranges("content_spans");
-        let source = |row: usize| Source {
+        let at = |row: usize| Row {
             id: ids.value(row),
             question: questions.value(row),
             text: text_value(texts, row),
@@ -125,26 +112,26 @@ impl Reader<'_> {
             content: content.map_or_else(Vec::new, |content| ranges_at(content, row)),
             weight: weights[row],
         };
-        Ok((0..batch.num_rows()).map(source).collect())
+        Ok((0..batch.num_rows()).map(at).collect())
     }
 
     fn weights(&self, batch: &RecordBatch) -> Result<Vec<f64>, OperatorError> {
         let Some(name) = self.weight_column else { return Ok(vec![1.0; batch.num_rows()]) };
         let missing = || {
-            OperatorError::data(format!("the examples have no column `{name}` with weights"))
-                .with_help("`weight_column` names a column of numbers")
+            OperatorError::data(format!("the examples have no column `{name}`"))
+                .with_help("`weight_column` must name a numeric column")
         };
         let column = cast(batch.column_by_name(name).ok_or_else(missing)?, &DataType::Float64)?;
         Ok(column.as_primitive::<Float64Type>().iter().map(Option::unwrap_or_default).collect())
     }
 
-    fn example(&self, source: &Source<'_>) -> Result<Example, Unfit> {
-        let text = source.text.ok_or_else(|| Unfit::Row("there is no rendered text".to_owned()))?;
-        if !(source.weight.is_finite() && source.weight >= 0.0) {
-            return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", source.weight)));
+    fn example(&self, row: &Row<'_>) -> Result<Example, Unfit> {
+        let text = row.text.ok_or_else(|| Unfit::Row("there is no rendered text".to_owned()))?;
+        if !(row.weight.is_finite() && row.weight >= 0.0) {
+            return Err(Unfit::Row(format!("the weight is {}, it must be 0 or more", row.weight)));
         }
-        let text = Prompt::of_text(text, &source.content, &self.control);
-        let (mut tokens, mut learnt) = self.tokenise(&text, &source.spans)?;
+        let text = Prompt::of_text(text, &row.content, &self.control);
+        let (mut tokens, mut learnt) = self.tokenise(&text, &row.spans)?;
         if tokens.len() > self.max_length {
             let over = tokens.len() - self.max_length;
             match self.truncation {
@@ -162,16 +149,16 @@ impl Reader<'_> {
                 }
             }
         }
-        let (id, question) = (source.id.to_owned(), source.question.to_owned());
-        let example = Example { id, question, tokens, learnt, weight: source.weight as f32, context: 0.0 };
+        let (id, question) = (row.id.to_owned(), row.question.to_owned());
+        let example = Example { id, question, tokens, learnt, weight: row.weight as f32 };
         match example.targets() {
             0 => Err(Unfit::Row("no token of the model's own is left to learn".to_owned())),
             _ => Ok(example),
         }
     }
 
-    /// The text's tokens. What the model wrote and what it did not are tokenised apart, as ms-swift does, so that no
-    /// token is half of each.
+    /// Tokenises the text. Text of the model and other text are tokenised separately, as in ms-swift, so that no token spans
+    /// both.
     fn tokenise(&self, text: &Prompt, spans: &[Range<usize>]) -> Result<(Vec<u32>, Vec<bool>), Unfit> {
         let (mut tokens, mut learnt) = (Vec::new(), Vec::new());
         let mut at = 0;
@@ -191,18 +178,18 @@ impl Reader<'_> {
         }
         add(at..text.text.len(), false)?;
         match tokens.iter().find(|token| **token as usize >= self.vocabulary) {
-            Some(strange) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*strange))),
+            Some(unknown) => Err(Unfit::Vocabulary(self.wrong_vocabulary(*unknown))),
             None => Ok((tokens, learnt)),
         }
     }
 
-    fn wrong_vocabulary(&self, strange: u32) -> OperatorError {
-        let token = self.tokenizer.id_to_token(strange).unwrap_or_default();
+    fn wrong_vocabulary(&self, unknown: u32) -> OperatorError {
+        let token = self.tokenizer.id_to_token(unknown).unwrap_or_default();
         OperatorError::data(format!(
-            "the tokenizer gives token {strange} (`{token}`), but the model's vocabulary ends at {}",
+            "the tokenizer has token {unknown} (`{token}`), but the model's vocabulary ends at {}",
             self.vocabulary
         ))
-        .with_help("tokenizer.json and config.json must be of the same model")
+        .with_help("`tokenizer.json` and `config.json` must belong to the same model")
     }
 }
 
@@ -211,7 +198,7 @@ enum Unfit {
     Vocabulary(OperatorError),
 }
 
-/// The byte ranges in a column of lists.
+/// Returns the byte ranges of a row in a column of lists.
 fn ranges_at(column: &ListArray, row: usize) -> Vec<Range<usize>> {
     let list = column.value(row);
     let ends = |name: &str| -> Vec<usize> {

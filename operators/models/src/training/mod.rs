@@ -1,13 +1,20 @@
-//! Training a decoder: examples, forward and backward passes, the optimiser, and the state between two steps.
+//! Training a decoder: examples, objectives, forward and backward passes, the optimiser, and the loop over steps.
 
-mod batch;
+pub mod batch;
 pub mod example;
-pub mod gradient;
+pub mod fit;
+pub mod learning_rate;
+pub mod memory;
+pub mod objective;
 pub mod optimizer;
+pub mod packing;
 mod plain;
-pub mod probe;
 #[cfg(test)]
 mod reference;
-pub mod schedule;
 pub mod state;
+pub mod step;
+#[cfg(test)]
+mod step_tests;
 pub mod student;
+pub mod tensors;
+pub mod throughput;

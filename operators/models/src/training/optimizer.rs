@@ -1,5 +1,4 @@
-//! AdamW with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101), in f32, and clipping by the norm of
-//! all gradients together.
+//! AdamW with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101) in f32, and the global gradient norm.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +8,20 @@ use schemars::JsonSchema;
 use searchmill_kernels::adamw::{Factors, sum_of_squares, update};
 use serde::{Deserialize, Serialize};
 
-/// Numbers that one thread takes at once. Fixed, so that sums do not depend on the number of threads.
+/// Numbers per task. Fixed, so that sums do not depend on the number of threads.
 const BLOCK: usize = 1 << 14;
 
 /// Settings of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct AdamParams {
-    /// Decay of the mean of gradients.
+    /// Decay rate of the mean of gradients.
     pub beta1: f64,
-    /// Decay of the mean of squared gradients.
+    /// Decay rate of the mean of squared gradients.
     pub beta2: f64,
     /// Added to the denominator.
     pub epsilon: f64,
-    /// Weight decay; norms and biases are left out.
+    /// Weight decay; norms and biases have none.
     pub weight_decay: f64,
 }
 
@@ -39,21 +38,21 @@ pub struct Moments {
     pub square: Vec<f32>,
 }
 
-/// The optimiser's state: steps taken, and the means of each weight.
+/// State of the optimiser: the number of steps, and the running means of each weight.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     params: AdamParams,
     pub steps: u64,
-    /// Of weights on the CPU.
+    /// Running means of weights on the CPU.
     moments: BTreeMap<String, Moments>,
-    /// Means of gradients and of their squares, of weights on other devices.
+    /// Running means (of gradients, of their squares) of weights on other devices.
     tensors: BTreeMap<String, (Tensor, Tensor)>,
 }
 
 /// Gradients by weight.
 pub type Gradients = BTreeMap<String, Tensor>;
 
-/// The norm of all gradients together.
+/// Returns the global norm of the gradients.
 pub fn norm(gradients: &Gradients) -> Result<f64> {
     let (mut whole, mut elsewhere) = (0.0, Vec::new());
     for gradient in gradients.values() {
@@ -66,7 +65,7 @@ pub fn norm(gradients: &Gradients) -> Result<f64> {
         whole += sums.iter().sum::<f64>();
     }
     if !elsewhere.is_empty() {
-        // Read together: the device is waited for once.
+        // Read together, so that the device is synchronised once.
         whole += Tensor::stack(&elsewhere, 0)?.to_vec1::<f32>()?.into_iter().map(f64::from).sum::<f64>();
     }
     Ok(whole.sqrt())
@@ -77,7 +76,7 @@ impl AdamW {
         Self { params, steps: 0, moments: BTreeMap::new(), tensors: BTreeMap::new() }
     }
 
-    /// The means of all weights that have taken a step.
+    /// Returns the running means of all weights that were updated.
     pub fn moments(&self) -> Result<BTreeMap<String, Moments>> {
         let mut all = self.moments.clone();
         for (name, (mean, square)) in &self.tensors {
@@ -87,8 +86,8 @@ impl AdamW {
         Ok(all)
     }
 
-    /// Goes on with a weight's means.
-    pub fn go_on(&mut self, var: &Var, name: String, moments: Moments) -> Result<()> {
+    /// Restores the running means of a weight.
+    pub fn restore(&mut self, var: &Var, name: String, moments: Moments) -> Result<()> {
         if var.device().is_cpu() {
             self.moments.insert(name, moments);
             return Ok(());
@@ -98,7 +97,7 @@ impl AdamW {
         Ok(())
     }
 
-    /// Takes one step with the gradients times `scale`.
+    /// Updates the weights with the gradients times `scale`.
     pub fn step(
         &mut self,
         weights: &BTreeMap<String, Var>,
@@ -144,7 +143,7 @@ fn step_on_cpu(var: &Var, gradient: &Tensor, moments: &mut Moments, factors: Fac
     var.set(&Tensor::from_vec(numbers, var.shape(), var.device())?)
 }
 
-/// The same made of tensor operations, with nothing that leaves the device; gives the new means.
+/// Updates a weight by tensor operations on its device. Returns the new running means.
 fn step_on_device(
     var: &Var,
     gradient: &Tensor,
@@ -188,7 +187,7 @@ mod tests {
         }
     }
 
-    /// What runs on other devices takes the same steps.
+    /// The tensor operations of other devices give the same steps.
     #[test]
     fn steps_of_tensors_are_those_of_the_loops() {
         let var = |numbers: &[f32]| Var::from_tensor(&Tensor::new(numbers, &Device::Cpu).unwrap()).unwrap();

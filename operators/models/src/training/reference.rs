@@ -1,4 +1,4 @@
-//! Twenty steps beside those of torch and PEFT (`scripts/reference_training.py`).
+//! Twenty steps compared with torch and PEFT (`scripts/reference_training.py`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,10 +6,11 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 
 use super::example::Example;
-use super::gradient::{self, Settings};
+use super::learning_rate::{Decay, Rate};
+use super::objective::Sft;
 use super::optimizer::{AdamParams, AdamW, Gradients, norm};
-use super::schedule::{Decay, Rate, pack};
 use super::state;
+use super::step::{self, Settings};
 use super::student::{LoraParams, Student, Tuning};
 use crate::device::{Compute, Precision};
 
@@ -34,29 +35,25 @@ fn examples(reference: &BTreeMap<String, Tensor>) -> Vec<Example> {
             tokens: tokens[range.clone()].iter().map(|token| *token as u32).collect(),
             learnt: learnt[range].iter().map(|learnt| *learnt > 0.0).collect(),
             weight: 1.0,
-            context: 0.0,
         }
     });
     cut.collect()
 }
 
-/// Losses and norms of twenty steps, each in passes of at most `most` tokens.
+/// Returns losses and gradient norms of twenty steps, in passes of at most `most` tokens.
 fn train(student: &Student, examples: &[Example], most: usize) -> (Vec<f64>, Vec<f64>) {
     let rate = Rate { peak: 1e-2, warmup: 3, total: 20, decay: Decay::Cosine };
     let mut adam = AdamW::new(AdamParams::default());
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for step in 0..20 {
         let batch: Vec<usize> = (0..4).map(|place| (step * 4 + place) % examples.len()).collect();
-        let whole = gradient::whole_weight(&batch, examples);
-        let (mut gradients, mut loss) = (Gradients::new(), 0.0);
-        for pass in pack(&gradient::lengths(&batch, examples), most) {
-            let settings = Settings { checkpointing: false, dropout: None, scale: 1.0 / whole };
-            loss += gradient::pass(student, &pass, examples, settings, &mut gradients).unwrap().loss;
-        }
+        let settings = Settings { objective: &Sft::default(), pass_tokens: most, checkpointing: false, dropout: None };
+        let mut gradients = Gradients::new();
+        let loss = step::learn(student, &batch, examples, settings, &mut gradients).unwrap().loss;
         let length = norm(&gradients).unwrap();
         let clip = (1.0 / (length + 1e-6)).min(1.0);
         adam.step(&student.weights, &gradients, rate.at(step as u64), clip).unwrap();
-        losses.push(loss / whole);
+        losses.push(loss);
         norms.push(length);
     }
     (losses, norms)
@@ -99,14 +96,14 @@ fn twenty_steps_of_an_adapter_are_those_of_peft() {
     check(&student, &reference, 10_000);
 }
 
-/// What runs on a GPU: bf16 over f32 weights, and an adapter on a bf16 model. Losses stay near those of torch in f32.
+/// The code that runs on a GPU: bf16 over f32 weights, and an adapter on a bf16 model. Losses stay near those of torch in f32.
 #[test]
 fn twenty_steps_in_bf16_stay_near() {
     let lora = LoraParams { rank: 4, alpha: 8.0, dropout: 0.0, ..LoraParams::default() };
     for (name, tuning) in [("full.safetensors", Tuning::Full), ("lora.safetensors", Tuning::Lora(lora))] {
         let reference = reference(name);
         let student = Student::load(&model(), &tuning, 0, &Compute::on_cpu(Precision::Bf16)).unwrap();
-        assert!(student.weights.values().all(|var| var.dtype() == DType::F32), "what learns is kept in f32");
+        assert!(student.weights.values().all(|var| var.dtype() == DType::F32), "trained weights are kept in f32");
         for (name, var) in student.weights.iter().filter(|_| matches!(tuning, Tuning::Lora(_))) {
             let start = reference[&format!("start/{name}")].flatten_all().unwrap().to_vec1::<f32>().unwrap();
             state::set(var, start).unwrap();

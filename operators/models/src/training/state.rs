@@ -1,5 +1,5 @@
-//! The state of a training between two steps, as one `.safetensors` text: what learns, the optimiser's means, the best
-//! weights so far, and what was measured. From it a training goes on to the same bits.
+//! The state of a training between two steps as one `.safetensors` file: trained weights, the optimiser's means, the best
+//! weights so far, and the metrics. A training resumed from it gives the same bits.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 
 use super::optimizer::{AdamW, Moments};
 
-/// What was measured at a step.
+/// Metrics of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// From 1.
+    /// Number of the step, from 1.
     pub step: u64,
-    /// Passes over the examples, parts of one included.
+    /// Passes over the examples so far; may be fractional.
     pub epoch: f64,
-    /// Mean over the learnt tokens of the batch, by weight.
+    /// Mean loss of the batch by weight.
     pub loss: f64,
     pub learning_rate: f64,
-    /// Norm of all gradients before they were clipped.
+    /// Global norm of the gradients before clipping.
     pub grad_norm: f64,
     /// Tokens read.
     pub tokens: u64,
     /// Tokens learnt.
     pub targets: u64,
-    /// Share of the learnt tokens that the model would have written itself.
+    /// Share of the learnt tokens, by weight, to which the model gives the highest probability.
     pub token_accuracy: f64,
-    /// Loss on what is held out, where it was measured after this step.
+    /// Loss on the held-out examples, if evaluated after this step.
     pub eval_loss: Option<f64>,
     pub eval_token_accuracy: Option<f64>,
 }
 
-/// The best weights so far.
+/// The best weights so far, by loss on the held-out examples.
 #[derive(Clone, Debug)]
 pub struct Best {
     pub loss: f64,
@@ -42,18 +42,18 @@ pub struct Best {
     pub weights: BTreeMap<String, Vec<f32>>,
 }
 
-/// Where a training stands.
+/// Progress of a training.
 #[derive(Debug, Default)]
 pub struct Progressed {
     pub steps: Vec<Step>,
     pub best: Option<Best>,
-    /// Measurements since the best one.
+    /// Evaluations since the best one.
     pub stale: u32,
-    /// Did it end early?
+    /// Whether the training stopped early.
     pub stopped: bool,
 }
 
-/// What is not a tensor: whole numbers only, since text does not keep every bit of others.
+/// The part of the state that is not a tensor. Integers only, because text does not keep every bit of a float.
 #[derive(Serialize, Deserialize)]
 struct Head {
     best_step: Option<u64>,
@@ -62,7 +62,7 @@ struct Head {
     taken: u64,
 }
 
-/// Numbers of a step, in the order of its fields; NaN where nothing was measured.
+/// Count of the fields of a step, stored in order; NaN if not measured.
 const FIGURES: usize = 10;
 
 impl Step {
@@ -111,10 +111,10 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn unwritable(error: impl std::fmt::Display) -> OperatorError {
-    OperatorError::engine(format!("the state of the training cannot be written: {error}"))
+    OperatorError::engine(format!("cannot write the state of the training: {error}"))
 }
 
-/// Writes the state down.
+/// Serialises the state.
 pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progressed) -> Result<Vec<u8>, OperatorError> {
     let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for (name, var) in weights {
@@ -147,7 +147,7 @@ pub fn save(weights: &BTreeMap<String, Var>, adam: &AdamW, progressed: &Progress
     safetensors::serialize(whole, Some(HashMap::from([("head".to_owned(), head)]))).map_err(unwritable)
 }
 
-/// Takes a saved state up. `None` when it is not one of these weights: then the training starts over.
+/// Restores a saved state into the weights and the optimiser. Returns `None` if the state does not fit these weights.
 pub fn restore(
     state: &[u8],
     weights: &BTreeMap<String, Var>,
@@ -173,7 +173,7 @@ pub fn restore(
     }
     for (name, (weight, moments)) in taken {
         set(&weights[&name], weight)?;
-        adam.go_on(&weights[&name], name, moments).map_err(super::student::failed)?;
+        adam.restore(&weights[&name], name, moments).map_err(super::student::failed)?;
     }
     adam.steps = head.taken;
     let (steps, rest) = figures.as_chunks::<FIGURES>();
@@ -182,13 +182,13 @@ pub fn restore(
     Ok(Some(Progressed { steps, best, stale: head.stale, stopped: head.stopped }))
 }
 
-/// Writes numbers into a weight.
+/// Sets the numbers of a weight.
 pub fn set(var: &Var, numbers: Vec<f32>) -> Result<(), OperatorError> {
     let tensor = Tensor::from_vec(numbers, var.shape(), var.device());
     tensor.and_then(|tensor| var.set(&tensor)).map_err(super::student::failed)
 }
 
-/// A copy of all weights.
+/// Copies all weights.
 pub fn copied(weights: &BTreeMap<String, Var>) -> Result<BTreeMap<String, Vec<f32>>, OperatorError> {
     let copy = |(name, var): (&String, &Var)| Ok((name.clone(), var.flatten_all()?.to_vec1::<f32>()?));
     weights.iter().map(copy).collect::<candle_core::Result<_>>().map_err(super::student::failed)

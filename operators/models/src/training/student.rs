@@ -1,4 +1,4 @@
-//! The model in training: which of its weights learn, and where they are written.
+//! The model in training: which of its weights are trained, and how they are saved.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,32 +14,41 @@ use serde::{Deserialize, Serialize};
 use crate::decoder::{Adapter, AdapterConfig, Decoder, DecoderConfig, Tensors, adapter_tensor_name};
 use crate::device::Compute;
 
-/// Which weights learn.
+/// Which weights are trained.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Tuning {
-    /// All of them; out comes a whole model.
+    /// All weights; the output is a full model.
     #[default]
     Full,
-    /// A low-rank addition to some of them (Hu et al. 2021); out comes a PEFT adapter.
+    /// A low-rank adapter of some modules (Hu et al. 2021); the output is a PEFT adapter.
     Lora(LoraParams),
 }
 
-/// Options of LoRA; defaults are ms-swift's.
+impl Tuning {
+    /// Returns the number of trained parameters of a model.
+    pub fn trained_parameters(&self, config: &DecoderConfig) -> u64 {
+        let Self::Lora(lora) = self else { return config.parameter_count() as u64 };
+        let maps = modules(config, &lora.targets()).into_iter();
+        maps.map(|(_, outputs, inputs)| (lora.rank * (outputs + inputs)) as u64).sum()
+    }
+}
+
+/// Options of LoRA, with the defaults of ms-swift.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct LoraParams {
-    /// Rank of the addition.
+    /// Rank of the adapter.
     #[schemars(range(min = 1))]
     pub rank: usize,
-    /// The addition is multiplied by alpha / rank.
+    /// The adapter's output is multiplied by alpha / rank.
     pub alpha: f64,
-    /// Share of the inputs that is dropped in training, 0 to under 1.
+    /// Dropout of the adapter's inputs (0 to under 1).
     pub dropout: f64,
-    /// What is adapted: `all-linear`, or any of `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`,
+    /// Adapted modules: `all-linear`, or any of `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`, `up_proj`,
     /// `down_proj`.
     pub target_modules: Vec<String>,
-    /// Write the whole model with the adapter in it, in place of the adapter.
+    /// Output the full model with the adapter merged into it, instead of the adapter.
     pub merge: bool,
 }
 
@@ -50,13 +59,13 @@ impl Default for LoraParams {
     }
 }
 
-/// Every linear map but the one that makes logits.
+/// All linear layers except the output layer.
 pub const ALL_LINEAR: &str = "all-linear";
-/// The linear maps of a layer.
+/// The linear layers of a block.
 pub const MODULES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
 impl LoraParams {
-    /// The modules meant, in the order of the network.
+    /// Returns the adapted modules in the order of the network.
     pub fn targets(&self) -> Vec<&'static str> {
         let wanted = |name: &&str| self.target_modules.iter().any(|target| target == ALL_LINEAR || target == name);
         MODULES.into_iter().filter(wanted).collect()
@@ -66,7 +75,7 @@ impl LoraParams {
 /// The model in training.
 pub struct Student {
     pub decoder: Decoder,
-    /// What learns, by its name in the file that is written.
+    /// Trained weights, by their names in the output file.
     pub weights: BTreeMap<String, Var>,
     adapter: Option<(AdapterConfig, bool)>,
     pub compute: Compute,
@@ -77,8 +86,7 @@ pub fn failed(error: candle_core::Error) -> OperatorError {
 }
 
 impl Student {
-    /// Loads the model of a folder. What learns is kept in f32, whatever is computed with; what does not is kept in the
-    /// precision of the computation.
+    /// Loads a model folder. Trained weights are kept in f32, frozen ones in the precision of the computation.
     pub fn load(folder: &Path, tuning: &Tuning, seed: u64, compute: &Compute) -> Result<Self, OperatorError> {
         let load = |dtype| Decoder::load(folder, &compute.device, dtype);
         match tuning {
@@ -95,7 +103,7 @@ impl Student {
         Ok(Self { decoder, weights, adapter: None, compute: compute.clone() })
     }
 
-    /// Puts a new adapter on a model.
+    /// Attaches a new adapter to a model.
     pub(crate) fn adapted(
         mut decoder: Decoder,
         params: &LoraParams,
@@ -117,18 +125,18 @@ impl Student {
         Ok(Self { decoder, weights, adapter: Some((config, params.merge)), compute: compute.clone() })
     }
 
-    /// Do the weights that make logits learn?
+    /// Whether the output layer is trained.
     pub(crate) fn trains_head(&self) -> bool {
         self.adapter.is_none()
     }
 
-    /// Numbers that learn.
+    /// Returns the number of trained parameters.
     pub fn trainable(&self) -> usize {
         self.weights.values().map(|var| var.elem_count()).sum()
     }
 
-    /// Writes what transformers, PEFT and vLLM load: a model folder, or an adapter. Tokenizer and chat template come
-    /// from the folder that the model was loaded from.
+    /// Writes a model folder or an adapter that transformers, PEFT and vLLM can load. Tokenizer and chat template are copied
+    /// from the base model.
     pub fn write(&self, from: &Path, to: &Path) -> Result<(), OperatorError> {
         for name in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"] {
             copy(from, to, name)?;
@@ -150,7 +158,7 @@ impl Student {
         self.weights.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone())).collect()
     }
 
-    /// The model's weights with the adapter in them.
+    /// Returns the model's weights with the adapter merged into them.
     fn merged(&self) -> candle_core::Result<Tensors> {
         let mut all = self.decoder.parameters();
         for (layer, block) in self.decoder.blocks().iter().enumerate() {
@@ -164,7 +172,7 @@ impl Student {
     }
 }
 
-/// Names, outputs and inputs of the modules meant, layer by layer.
+/// Returns names, outputs and inputs of the adapted modules, layer by layer.
 fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usize)> {
     let meant = |name: &str| targets.iter().any(|target| name.ends_with(target));
     let of_layer = |layer: usize| {
@@ -174,7 +182,7 @@ fn modules(config: &DecoderConfig, targets: &[&str]) -> Vec<(String, usize, usiz
     (0..config.num_hidden_layers).flat_map(of_layer).collect()
 }
 
-/// A new adapter of one module, as PEFT makes it: `a` (rank × inputs) evenly distributed up to 1/√inputs, `b` 0.
+/// Creates the adapter of a module as PEFT does: `a` (rank × inputs) uniform in ±1/√inputs, `b` 0.
 fn pair(
     (rank, outputs, inputs): (usize, usize, usize),
     seed: u64,
@@ -196,7 +204,7 @@ fn copy(from: &Path, to: &Path, name: &str) -> Result<(), OperatorError> {
     Ok(())
 }
 
-/// A `config.json` that says what is written: weights in f32.
+/// Returns a `config.json` whose dtype is f32, as the weights are written.
 fn in_f32(text: &[u8]) -> Result<String, OperatorError> {
     let broken = |error: serde_json::Error| OperatorError::data(format!("config.json: {error}"));
     let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).map_err(broken)?;
@@ -205,7 +213,7 @@ fn in_f32(text: &[u8]) -> Result<String, OperatorError> {
     Ok(serde_json::to_string_pretty(&config).map_err(broken)? + "\n")
 }
 
-/// Writes tensors as transformers reads them.
+/// Writes tensors in the form that transformers reads.
 fn write_tensors(tensors: &Tensors, path: &Path) -> Result<(), OperatorError> {
     let metadata = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let tensors = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));

@@ -1,4 +1,4 @@
-//! What lies between a trainer of others and us: examples for it, a folder for its model, a file for its figures.
+//! Files shared with an external trainer: examples for it, a folder for its model, a file for its metrics.
 
 use std::fs;
 use std::io::{BufWriter, Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use searchmill_engine::operator::OperatorError;
 use serde_json::Value;
 
-/// Paths that the trainer is told.
+/// Paths passed to the trainer.
 pub(super) struct Files {
     pub(super) examples: PathBuf,
     pub(super) held_out: PathBuf,
@@ -15,7 +15,7 @@ pub(super) struct Files {
     pub(super) metrics: PathBuf,
 }
 
-/// What a checkpoint holds besides a model: states of optimisers, settings with paths of this machine.
+/// Files of a checkpoint that are not part of the model: optimiser states, settings with paths of this machine.
 const LEFT_BEHIND: [&str; 9] = [
     "optimizer.pt",
     "scheduler.pt",
@@ -27,7 +27,7 @@ const LEFT_BEHIND: [&str; 9] = [
     "README.md",
     "logging.jsonl",
 ];
-/// What belongs to a model and is not in every checkpoint.
+/// Files of a model that some checkpoints lack.
 const TOKENIZER: [&str; 4] =
     ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"];
 const ADAPTER: &str = "adapter_config.json";
@@ -43,7 +43,7 @@ impl Files {
         }
     }
 
-    /// Makes the folder and writes the rows.
+    /// Creates the folder and writes the rows.
     pub(super) fn make(folder: &Path, examples: &[String], held_out: &[String]) -> Result<Self, OperatorError> {
         let files = Self::at(&std::path::absolute(folder)?);
         fs::create_dir_all(&files.output)?;
@@ -61,21 +61,19 @@ fn write_lines(path: &Path, lines: &[String]) -> Result<(), OperatorError> {
     Ok(file.flush()?)
 }
 
-/// Is a model or an adapter in that folder?
+/// Whether the folder holds a model or an adapter.
 pub(super) fn holds_model(folder: &Path) -> bool {
     folder.join("config.json").is_file() || folder.join(ADAPTER).is_file()
 }
 
-/// Moves what a trainer left into the model's folder, and takes the tokenizer from the model to begin with where there
-/// is none.
+/// Moves the trained model into the output folder. Copies the tokenizer from the base model if the trainer left none.
 ///
 /// # Errors
-/// When it is no model, or its weights are not whole.
+/// When the folder holds no model, or its weights are truncated.
 pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), OperatorError> {
     if !holds_model(from) {
-        let message =
-            format!("the trainer left no model in {}: there is neither config.json nor {ADAPTER}", from.display());
-        return Err(OperatorError::data(message).with_help("it must save as transformers or PEFT do"));
+        let message = format!("the trainer left no model in {}: expected `config.json` or `{ADAPTER}`", from.display());
+        return Err(OperatorError::data(message).with_help("save the model as transformers or PEFT do"));
     }
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(from)? {
@@ -90,7 +88,7 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), Oper
     if weights.is_empty() {
         let message = format!("the trainer left no .safetensors file in {}", from.display());
         return Err(
-            OperatorError::data(message).with_help("let it save weights as safetensors (`--safe_serialization true`)")
+            OperatorError::data(message).with_help("save the weights as safetensors (`--safe_serialization true`)")
         );
     }
     for name in weights {
@@ -106,14 +104,14 @@ pub(super) fn take_model(from: &Path, base: &Path, to: &Path) -> Result<(), Oper
 }
 
 fn moved(from: &Path, to: &Path) -> Result<(), OperatorError> {
-    // Another file system: copy.
+    // Renaming fails between file systems.
     if fs::rename(from, to).is_err() {
         fs::copy(from, to)?;
     }
     Ok(())
 }
 
-/// Takes out of an adapter's settings what differs from run to run: where its base lay, and the order of a set.
+/// Removes from an adapter's settings what differs between runs: the path of its base, and the order of a set.
 fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
     let broken = |error: serde_json::Error| OperatorError::data(format!("{ADAPTER}: {error}"));
     let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&fs::read(path)?).map_err(broken)?;
@@ -124,26 +122,27 @@ fn settle_adapter(path: &Path) -> Result<(), OperatorError> {
     Ok(fs::write(path, serde_json::to_string_pretty(&config).map_err(broken)? + "\n")?)
 }
 
-/// Compares a safetensors file's header with its length: a trainer that was cut short leaves less than it announced.
+/// Compares the header of a safetensors file with the file's length, to detect a truncated file.
 fn whole(path: &Path) -> Result<(), OperatorError> {
-    let broken =
-        |problem: &str| OperatorError::data(format!("{} is no whole safetensors file: {problem}", path.display()));
+    let broken = |problem: &str| {
+        OperatorError::data(format!("{} is not a complete safetensors file: {problem}", path.display()))
+    };
     let mut file = fs::File::open(path)?;
     let length = file.metadata()?.len();
     let mut count = [0; 8];
-    file.read_exact(&mut count).map_err(|_| broken("it has no header"))?;
+    file.read_exact(&mut count).map_err(|_| broken("no header"))?;
     let count = u64::from_le_bytes(count);
     if count > length.saturating_sub(8) {
-        return Err(broken("its header is longer than the file"));
+        return Err(broken("the header is longer than the file"));
     }
     let mut header = vec![0; usize::try_from(count).unwrap_or_default()];
     file.read_exact(&mut header)?;
     let header: serde_json::Map<String, Value> =
-        serde_json::from_slice(&header).map_err(|error| broken(&format!("its header: {error}")))?;
+        serde_json::from_slice(&header).map_err(|error| broken(&format!("header: {error}")))?;
     let ends = header.values().filter_map(|tensor| tensor.get("data_offsets")?.get(1)?.as_u64());
     match ends.max().unwrap_or_default() + 8 + count {
         announced if announced == length => Ok(()),
-        announced => Err(broken(&format!("it announces {announced} bytes and has {length}"))),
+        announced => Err(broken(&format!("header says {announced} bytes, found {length}"))),
     }
 }
 
@@ -152,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_cut_short_is_told() {
+    fn a_truncated_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         let tensor = candle_core::Tensor::zeros((3, 4), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
         tensor.save_safetensors("w", &path).unwrap();
         whole(&path).unwrap();
         let bytes = fs::read(&path).unwrap();
-        for (cut, told) in [(bytes.len() - 1, "announces"), (9, "longer than the file"), (3, "no header")] {
+        for (cut, told) in [(bytes.len() - 1, "header says"), (9, "longer than the file"), (3, "no header")] {
             fs::write(&path, &bytes[..cut]).unwrap();
             let message = whole(&path).unwrap_err().message;
             assert!(message.contains(told), "{message}");

@@ -1,5 +1,5 @@
-//! What trainers of others log, one JSON object a line, as rows of steps: ms-swift's `logging.jsonl`, what transformers'
-//! trainer logs, or the names of our own table.
+//! Metrics of external trainers as rows of `steps`: JSON lines with the names of ms-swift's `logging.jsonl`, of
+//! transformers' trainer, or of our own table.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,24 +7,24 @@ use std::path::Path;
 use searchmill_models::training::state::Step;
 use serde_json::{Map, Value};
 
-/// What a log says.
+/// Content of a trainer's log.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     /// By step.
     pub(super) steps: Vec<Step>,
     /// Steps of the whole training.
     pub(super) total: Option<u64>,
-    /// The step last told.
+    /// The last logged step.
     pub(super) at: u64,
-    /// The most memory that a device held, in GiB.
+    /// Peak memory of a device in GiB.
     pub(super) memory: Option<f64>,
-    /// The first step whose loss is no number.
+    /// The first step whose loss is not a number.
     pub(super) diverged: Option<u64>,
     /// ms-swift's last line: checkpoints and counts.
     pub(super) summary: Option<Value>,
 }
 
-/// Reads a log as far as it is written; a trainer that keeps none has no steps.
+/// Reads a log as far as it is written. A missing log has no steps.
 pub(super) fn read(path: &Path) -> Metrics {
     let text = std::fs::read(path).unwrap_or_default();
     parse(&String::from_utf8_lossy(&text))
@@ -34,10 +34,10 @@ fn parse(text: &str) -> Metrics {
     let mut metrics = Metrics::default();
     let mut steps = BTreeMap::new();
     for line in text.lines() {
-        // Python writes what is no JSON for what is no number.
+        // Python writes NaN and infinities, which are not valid JSON.
         let plain = ["NaN", "-Infinity", "Infinity"];
         let mended = plain.iter().fold(line.to_owned(), |line, word| line.replace(&format!(": {word}"), ": null"));
-        // The last line may be half written.
+        // The last line may be incomplete.
         let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(&mended) else { continue };
         if fields.contains_key("last_model_checkpoint") {
             metrics.summary = Some(Value::Object(fields));
@@ -77,7 +77,7 @@ impl Metrics {
     }
 }
 
-/// A step of which nothing is known yet.
+/// Returns a step without metrics.
 fn unknown(step: u64) -> Step {
     Step {
         step,
@@ -93,7 +93,7 @@ fn unknown(step: u64) -> Step {
     }
 }
 
-/// The step, and how many there are: ms-swift writes `"global_step/max_steps": "3/34"`.
+/// Returns the step and the number of steps. ms-swift writes `"global_step/max_steps": "3/34"`.
 fn place(fields: &Map<String, Value>) -> (Option<u64>, Option<u64>) {
     let both = fields.get("global_step/max_steps").and_then(Value::as_str).and_then(|text| text.split_once('/'));
     if let Some((step, total)) = both {

@@ -1,4 +1,4 @@
-//! Training by a program of others: hand it examples and a model, follow it, and take what it made.
+//! External trainers: pass examples and a model to a program, follow it, and take over the model it leaves.
 
 mod files;
 mod metrics;
@@ -16,6 +16,8 @@ use std::time::Duration;
 use searchmill_data::program::{Log, Program, Running};
 use searchmill_engine::operator::{Context, Inputs, OperatorError, Outputs, RowsInput};
 use searchmill_models::decoder::{Decoder, DecoderConfig};
+use searchmill_models::training::fit::Keep;
+use searchmill_models::training::state::Step;
 use searchmill_schemas::{Reject, text_column};
 
 use self::files::Files;
@@ -23,17 +25,17 @@ use self::metrics::Metrics;
 use super::backend::{Backend, ExecParams, SwiftParams};
 use super::held_out::held_out_questions;
 use super::page;
-use super::params::{Keep, TrainParams, trained_parameters};
+use super::params::TrainParams;
 
-/// How often the trainer's figures are looked at.
+/// Interval between two reads of the trainer's metrics.
 const LOOK: Duration = Duration::from_secs(1);
-/// The variable that says which GPUs a program sees.
+/// Environment variable with the GPUs that a program may use.
 const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Trains with the program that the params name.
+/// Trains with the program named by the params.
 ///
 /// # Errors
-/// When there is nothing to train on, the program fails, or what it leaves is no model.
+/// When there are no examples, the program fails, or it leaves no model.
 pub(super) fn train(
     params: &TrainParams,
     inputs: &Inputs,
@@ -48,7 +50,7 @@ pub(super) fn train(
         None => split(&mut examples, params.eval_share, context.seed()),
     };
     if examples.is_empty() {
-        return Err(OperatorError::data("there is no example to train on"));
+        return Err(OperatorError::data("no example to train on"));
     }
     let counts = (examples.len(), held_out.len());
     let lines = |rows: Vec<Row>| rows.into_iter().map(|row| row.text).collect::<Vec<_>>();
@@ -56,15 +58,15 @@ pub(super) fn train(
     let trainer = Trainer { params, context, model: &model, files: &files, held_out: counts.1 > 0 };
     let metrics = trainer.run()?;
     if let Some(step) = metrics.diverged {
-        let help = "lower the learning rate, or clip gradients (`max_grad_norm`)";
-        return Err(OperatorError::data(format!("step {step}: the loss is no number")).with_help(help));
+        let help = "lower `learning_rate` or set `max_grad_norm`";
+        return Err(OperatorError::data(format!("step {step}: the loss is not a number")).with_help(help));
     }
-    files::take_model(&trainer.left(&metrics)?, &model, &outputs.tree("model")?)?;
+    files::take_model(&trainer.trained(&metrics)?, &model, &outputs.tree("model")?)?;
     publish(params, &model, &files, &metrics, counts, outputs)?;
     outputs.write_rows::<Reject>("rejects", &[])
 }
 
-/// A row for the trainer.
+/// A row of the trainer's JSONL file.
 struct Row {
     question: String,
     text: String,
@@ -78,8 +80,8 @@ fn rows(input: &RowsInput, format: Option<&str>) -> Result<Vec<Row>, OperatorErr
         let (ids, formats) = (text_column(&batch, "id")?, text_column(&batch, "format")?);
         for row in 0..batch.num_rows() {
             if let Some(wanted) = format.filter(|wanted| formats.value(row) != *wanted) {
-                let message = format!("the example `{}` is in the layout `{}`", ids.value(row), formats.value(row));
-                let help = format!("make the examples with `convert-to-{wanted}`");
+                let message = format!("example `{}` has the layout `{}`", ids.value(row), formats.value(row));
+                let help = format!("convert the examples with `convert-to-{wanted}`");
                 return Err(OperatorError::data(message).with_help(help));
             }
             rows.push(Row { question: questions.value(row).to_owned(), text: texts.value(row).to_owned() });
@@ -88,7 +90,7 @@ fn rows(input: &RowsInput, format: Option<&str>) -> Result<Vec<Row>, OperatorErr
     Ok(rows)
 }
 
-/// Takes out what is held out, all rows of a question together.
+/// Removes the held-out rows and returns them. All rows of a question stay together.
 fn split(examples: &mut Vec<Row>, share: f64, seed: u64) -> Vec<Row> {
     let questions: BTreeSet<String> = examples.iter().map(|row| row.question.clone()).collect();
     let chosen = held_out_questions(questions, share, seed);
@@ -97,7 +99,7 @@ fn split(examples: &mut Vec<Row>, share: f64, seed: u64) -> Vec<Row> {
     held_out
 }
 
-/// A training by others.
+/// An external training.
 struct Trainer<'a> {
     params: &'a TrainParams,
     context: &'a Context,
@@ -113,7 +115,7 @@ impl Trainer<'_> {
             names.iter().cloned().chain(devices).collect::<Vec<_>>()
         };
         match &self.params.backend {
-            Backend::Candle => return Err(OperatorError::engine("the trainer of our own is no program of others")),
+            Backend::Candle => return Err(OperatorError::engine("the backend `candle` is not an external program")),
             Backend::Swift(own) => {
                 let command = self.swift_command(own)?;
                 let (given, allowed) = (self.swift_variables(), allowed(&own.environment));
@@ -151,7 +153,7 @@ impl Trainer<'_> {
         own.program.iter().cloned().chain(own.arguments.iter().map(filled)).collect()
     }
 
-    /// What both kinds are given: their share of the machine, and output that does not wait in a buffer.
+    /// Returns the variables of both backends: the node's share of the machine, and unbuffered output.
     fn variables(&self) -> BTreeMap<String, String> {
         let mut given = BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]);
         if self.context.gpus() == 0 {
@@ -164,7 +166,7 @@ impl Trainer<'_> {
     fn swift_variables(&self) -> BTreeMap<String, String> {
         let mut given = self.variables();
         if self.context.gpus() > 1 {
-            // Then swift starts itself once a device.
+            // swift then starts one process per device.
             given.insert("NPROC_PER_NODE".to_owned(), self.context.gpus().to_string());
         }
         given
@@ -184,7 +186,7 @@ impl Trainer<'_> {
         Ok(given)
     }
 
-    /// Runs the program to its end: its lines to the log, its figures to the progress.
+    /// Runs the program to its end. Logs its lines and reports its progress.
     fn follow(&self, program: &Program<'_>) -> Result<(), OperatorError> {
         let mut running: Running = program.start(Stdio::null(), self.context)?;
         let pipes = (running.process.stdout.take(), running.process.stderr.take());
@@ -195,11 +197,11 @@ impl Trainer<'_> {
         running.watched(self.context, &log, |process| {
             thread::scope(|threads| {
                 let listeners = [threads.spawn(|| log.listen(stdout)), threads.spawn(|| log.listen(stderr))];
-                let teller = threads.spawn(|| self.tell(&ended));
+                let reporter = threads.spawn(|| self.report_progress(&ended));
                 let status = process.wait();
                 ended.store(true, Ordering::Release);
-                teller.thread().unpark();
-                // What it said last is in the pipes still.
+                reporter.thread().unpark();
+                // The pipes may still hold its last lines.
                 for listener in listeners {
                     drop(listener.join());
                 }
@@ -208,8 +210,8 @@ impl Trainer<'_> {
         })
     }
 
-    /// Tells how far it is, until it has ended.
-    fn tell(&self, ended: &AtomicBool) {
+    /// Reports the progress until the program has ended.
+    fn report_progress(&self, ended: &AtomicBool) {
         while !ended.load(Ordering::Acquire) {
             let metrics = metrics::read(&self.files.metrics);
             if metrics.at > 0 {
@@ -219,8 +221,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// The folder with what it made.
-    fn left(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
+    /// Returns the folder of the trained model.
+    fn trained(&self, metrics: &Metrics) -> Result<PathBuf, OperatorError> {
         let output = &self.files.output;
         let is_swift = matches!(self.params.backend, Backend::Swift(_));
         if !is_swift && files::holds_model(output) {
@@ -229,7 +231,7 @@ impl Trainer<'_> {
         if is_swift {
             return swift::checkpoint(output, metrics.summary.as_ref(), self.params.keep);
         }
-        // transformers' trainer leaves checkpoints too; nothing at all is told later.
+        // transformers' trainer leaves checkpoints too. `take_model` reports a folder without a model.
         Ok(swift::checkpoint(output, None, Keep::Last).unwrap_or_else(|_| output.clone()))
     }
 }
@@ -254,7 +256,7 @@ fn publish(
         stopped: metrics.total.is_some_and(|total| metrics.at < total),
         examples,
         held_out,
-        trainable: config.as_ref().map_or(0, |config| trained_parameters(params, config) as usize),
+        trainable: config.as_ref().map_or(0, |config| params.tuning.trained_parameters(config) as usize),
         parameters: config.as_ref().map_or(0, DecoderConfig::parameter_count),
     };
     let folder = outputs.tree("report")?;
@@ -272,10 +274,10 @@ fn publish(
     Ok(())
 }
 
-/// The step whose weights came out.
+/// Returns the step whose weights were kept.
 fn kept(params: &TrainParams, metrics: &Metrics) -> u64 {
     let best = metrics.steps.iter().filter(|step| step.eval_loss.is_some()).min_by(|one, two| {
-        let loss = |step: &searchmill_models::training::state::Step| step.eval_loss.unwrap_or(f64::INFINITY);
+        let loss = |step: &Step| step.eval_loss.unwrap_or(f64::INFINITY);
         loss(one).total_cmp(&loss(two))
     });
     match best {

@@ -1,4 +1,4 @@
-//! ms-swift: params to the flags of `swift sft` (version 3.8), and where it leaves what it made.
+//! ms-swift 3.8: flags of `swift sft` from params, and the checkpoint that it leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,19 @@ use searchmill_data::program::variable_issues;
 use searchmill_engine::operator::{Context, OperatorError, ParamIssue};
 use searchmill_models::decoder::{Decoder, Family};
 use searchmill_models::training::example::Truncation;
-use searchmill_models::training::schedule::Decay;
+use searchmill_models::training::fit::Keep;
+use searchmill_models::training::learning_rate::Decay;
 use searchmill_models::training::student::Tuning;
 use serde_json::Value;
 
 use super::super::backend::{SwiftParams, no_program};
-use super::super::params::{Keep, TrainParams};
+use super::super::params::TrainParams;
 use super::files::Files;
 
 /// Flags by name, in alphabetical order.
 pub(super) type Flags = BTreeMap<String, Vec<String>>;
 
-/// Flags that not every training has, and one that ms-swift reads as the beginning of another.
+/// Flags that only some trainings have, and `lora_r`, which ms-swift reads as a prefix of `lora_rank`.
 const HANDLED: [&str; 10] = [
     "lora_r",
     "lora_rank",
@@ -32,7 +33,7 @@ const HANDLED: [&str; 10] = [
     "early_stop_interval",
 ];
 
-/// What cannot be passed on.
+/// Returns the params that cannot be passed to ms-swift.
 pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue> {
     let mut issues: Vec<ParamIssue> = no_program("backend.swift.program", &own.program).into_iter().collect();
     issues.extend(variable_issues("backend.swift.environment", &own.environment));
@@ -48,37 +49,37 @@ pub(crate) fn issues(own: &SwiftParams, params: &TrainParams) -> Vec<ParamIssue>
         own.save_steps != Some(0),
         "backend.swift.save_steps",
         at_least_1,
-        "leave it out to save at every measurement",
+        "leave it out to save at every evaluation",
     );
     demand(own.save_total_limit > 0, "backend.swift.save_total_limit", at_least_1, "write 2");
     demand(own.dataset_num_proc > 0, "backend.swift.dataset_num_proc", at_least_1, "write 1");
     demand(
         params.batch_size.is_multiple_of(own.per_device_batch_size.max(1)),
         "batch_size",
-        "is no multiple of `backend.swift.per_device_batch_size`",
-        "the examples of a step are taken in passes of that many",
+        "is not a multiple of `backend.swift.per_device_batch_size`",
+        "a step is split into passes of that many examples",
     );
     let saved = own.save_steps.unwrap_or(params.eval_steps);
     demand(
         params.keep == Keep::Last || saved.is_multiple_of(params.eval_steps.max(1)),
         "backend.swift.save_steps",
-        "is no multiple of `eval_steps`",
-        "`keep: best` takes the checkpoint with the lowest loss: save where it is measured",
+        "is not a multiple of `eval_steps`",
+        "`keep: best` needs a checkpoint at every evaluation",
     );
     demand(
         params.weight_column.is_none(),
         "weight_column",
-        "ms-swift does not know it",
-        "examples have no weights there; `rebalance` repeats what shall count more",
+        "not supported by ms-swift",
+        "repeat examples with `rebalance` instead of weighting them",
     );
     if let Tuning::Lora(lora) = &params.tuning {
         demand(
             lora.alpha.fract() == 0.0,
             "tuning.lora.alpha",
             "must be a whole number for ms-swift",
-            "alpha / rank is the factor: both may be doubled",
+            "only alpha / rank matters: scale both",
         );
-        demand(!lora.merge, "tuning.lora.merge", "ms-swift does not know it", "leave the adapter as it is");
+        demand(!lora.merge, "tuning.lora.merge", "not supported by ms-swift", "leave it out");
     }
     issues.extend(own.flags.iter().filter_map(|(name, value)| flag_issue(name, value, own, params)));
     issues
@@ -99,16 +100,17 @@ fn flag_issue(name: &str, value: &Value, own: &SwiftParams, params: &TrainParams
     let made =
         flags(&bare, params, &Facts { seed: 0, gpus: 0, held_out: true, family: None }, Path::new("."), &nowhere);
     let known: BTreeSet<&str> = made.keys().map(String::as_str).chain(HANDLED).collect();
-    known
-        .contains(name)
-        .then(|| ParamIssue::new(path, "is made of other params").with_help("look for the param of that meaning above"))
+    known.contains(name).then(|| {
+        ParamIssue::new(path, "is set by another param")
+            .with_help("set the param of `train` or `backend.swift` instead")
+    })
 }
 
-/// What the flags depend on besides params.
+/// Inputs of the flags besides params.
 pub(super) struct Facts {
     pub(super) seed: u64,
     pub(super) gpus: u32,
-    /// Is anything held out?
+    /// Whether examples are held out.
     pub(super) held_out: bool,
     pub(super) family: Option<Family>,
 }
@@ -120,10 +122,10 @@ impl Facts {
     }
 }
 
-/// The whole command.
+/// Returns the command line.
 ///
 /// # Errors
-/// When the batch cannot be divided among the GPUs.
+/// When `batch_size` cannot be split evenly among the GPUs.
 pub(super) fn command(
     own: &SwiftParams,
     params: &TrainParams,
@@ -134,11 +136,12 @@ pub(super) fn command(
     let at_once = own.per_device_batch_size * (facts.gpus.max(1) as usize);
     if !params.batch_size.is_multiple_of(at_once) {
         let message = format!(
-            "batch_size {} is no multiple of {} examples on each of {} GPUs",
+            "batch_size {} is not a multiple of {} examples on each of {} GPUs",
             params.batch_size, own.per_device_batch_size, facts.gpus
         );
-        return Err(OperatorError::pipeline(message)
-            .with_help("change one of them, so that a step learns from as many examples as written"));
+        return Err(
+            OperatorError::pipeline(message).with_help("change `batch_size`, `per_device_batch_size` or `gpus`")
+        );
     }
     let mut words = own.program.clone();
     words.push("sft".to_owned());
@@ -164,7 +167,7 @@ impl Rendering {
     }
 }
 
-/// All flags.
+/// Returns all flags.
 pub(super) fn flags(own: &SwiftParams, params: &TrainParams, facts: &Facts, model: &Path, files: &Files) -> Flags {
     let mut made = Rendering(Flags::new());
     set_model(&mut made, own, facts, model);
@@ -233,7 +236,7 @@ fn set_data(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, facts
     made.set("load_from_cache_file", own.load_from_cache_file);
     made.set("dataset_num_proc", own.dataset_num_proc);
     made.set("dataloader_num_workers", own.dataloader_num_workers);
-    // NumPy takes no larger ones.
+    // NumPy rejects larger seeds.
     made.set("seed", facts.seed % (1 << 32));
     made.set("data_seed", facts.seed % (1 << 32));
 }
@@ -247,17 +250,17 @@ fn set_steps(made: &mut Rendering, own: &SwiftParams, params: &TrainParams, fact
     made.set("gradient_accumulation_steps", params.batch_size / at_once);
     made.set("learning_rate", params.learning_rate);
     made.set("warmup_ratio", params.warmup_ratio);
-    let schedule = match params.schedule {
+    let scheduler = match params.schedule {
         Decay::Cosine => "cosine",
         Decay::Linear => "linear",
         Decay::Constant => "constant_with_warmup",
     };
-    made.set("lr_scheduler_type", schedule);
+    made.set("lr_scheduler_type", scheduler);
     made.set("weight_decay", params.optimizer.weight_decay);
     made.set("adam_beta1", params.optimizer.beta1);
     made.set("adam_beta2", params.optimizer.beta2);
     made.set("adam_epsilon", params.optimizer.epsilon);
-    // 0 never clips.
+    // 0 disables clipping.
     made.set("max_grad_norm", params.max_grad_norm.unwrap_or(0.0));
 }
 
@@ -273,33 +276,34 @@ fn set_measurements(made: &mut Rendering, own: &SwiftParams, params: &TrainParam
     made.set("save_only_model", true);
     made.set("report_to", &own.report_to);
     made.set("output_dir", files.output.display());
-    // The folder is this run's own: no further one below it.
+    // The folder belongs to this run alone: no subfolder per version.
     made.set("add_version", false);
 }
 
-/// The checkpoint that is kept, as the last line of the log names it or, where it does not, with the highest step.
+/// Returns the checkpoint to keep: the one named by the last line of the log, else the one with the highest step.
 ///
 /// # Errors
-/// When there is none.
+/// When no checkpoint exists, or the log does not name the best one.
 pub(super) fn checkpoint(output: &Path, summary: Option<&Value>, keep: Keep) -> Result<PathBuf, OperatorError> {
     let key = match keep {
         Keep::Best => "best_model_checkpoint",
         Keep::Last => "last_model_checkpoint",
     };
-    let told = summary.and_then(|summary| summary.get(key)?.as_str());
-    let told = told.and_then(|path| Path::new(path).file_name()).map(|name| output.join(name));
-    if let Some(path) = told.filter(|path| path.is_dir()) {
+    let named = summary.and_then(|summary| summary.get(key)?.as_str());
+    let named = named.and_then(|path| Path::new(path).file_name()).map(|name| output.join(name));
+    if let Some(path) = named.filter(|path| path.is_dir()) {
         return Ok(path);
     }
     if keep == Keep::Best {
-        let message = "swift sft does not say which checkpoint is the best one";
-        return Err(OperatorError::data(message).with_help("hold something out: `eval_share`, or an input `eval`"));
+        let message = "swift sft did not log which checkpoint is the best";
+        return Err(OperatorError::data(message).with_help("set `eval_share`, or connect the input `eval`"));
     }
     let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
     let folders = std::fs::read_dir(output)?.filter_map(|entry| Some(entry.ok()?.path()));
-    folders.filter(|path| path.is_dir() && step(path).is_some()).max_by_key(step).ok_or_else(|| {
-        OperatorError::data("swift sft ended well and left no checkpoint").with_help("its log says what it did")
-    })
+    folders
+        .filter(|path| path.is_dir() && step(path).is_some())
+        .max_by_key(step)
+        .ok_or_else(|| OperatorError::data("swift sft succeeded but left no checkpoint").with_help("see its log"))
 }
 
 #[cfg(test)]
@@ -317,7 +321,7 @@ mod tests {
         words.join(" ")
     }
 
-    /// The flags of DeepSearch-RL's `train_sft.sh`, each with the value that it has there.
+    /// The flags of DeepSearch-RL's `train_sft.sh` with their values there.
     #[test]
     fn every_flag_of_deepsearch_rl_is_rendered() {
         let params = json!({
@@ -394,6 +398,6 @@ mod tests {
         let Backend::Swift(own) = &params.backend else { panic!("swift") };
         let facts = Facts { seed: 0, gpus: 3, held_out: false, family: None };
         let failure = command(own, &params, &facts, Path::new("/m"), &Files::at(Path::new("/t"))).unwrap_err();
-        assert!(failure.message.contains("no multiple of 2 examples on each of 3 GPUs"), "{failure}");
+        assert!(failure.message.contains("not a multiple of 2 examples on each of 3 GPUs"), "{failure}");
     }
 }

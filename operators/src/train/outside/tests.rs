@@ -165,9 +165,9 @@ fn failures_are_told_with_the_tail_of_the_log() {
     let failure = told("killed", json!({}));
     assert!(failure.message.contains("exit code 247 (a program of its own was killed by signal 9)"), "{failure}");
     assert!(failure.help.unwrap().contains("no memory left"));
-    assert!(told("nan", json!({})).message.contains("step 3: the loss is no number"));
+    assert!(told("nan", json!({})).message.contains("step 3: the loss is not a number"));
     let failure = told("cut", json!({}));
-    assert!(failure.message.contains("is no whole safetensors file"), "{failure}");
+    assert!(failure.message.contains("is not a complete safetensors file"), "{failure}");
     let best = json!({"keep": "best", "eval_share": 0});
     assert!(told("silent", best).message.contains("does not say which checkpoint is the best"));
     let mut missing = swift(&bench, "well", json!({}));
@@ -283,7 +283,7 @@ fn any_program_can_train() {
     Decoder::load(&outcome.trees["model"], &Device::Cpu, DType::F32).expect("a model");
     assert!(model(&outcome, "tokenizer_config.json").is_file(), "the base's, where the trainer has none");
     let failure = bench.train(params(json!({"share": 0.5, "empty": true}))).unwrap_err();
-    assert!(failure.message.contains("neither config.json nor adapter_config.json"), "{failure}");
+    assert!(failure.message.contains("expected `config.json` or `adapter_config.json`"), "{failure}");
     let bound = Train::declare(&serde_json::from_value(params(json!({}))).unwrap()).sources(std::path::Path::new(""));
     assert!(bound.contains(&searchmill_engine::operator::Source::Argument(script.clone())), "{bound:?}");
 }
@@ -298,7 +298,7 @@ fn what_a_trainer_does_not_know_is_refused_at_its_place() {
         params
     };
     for (more, wanted) in [
-        (json!({"checkpointing": true}), "checkpointing: ms-swift does not know it"),
+        (json!({"checkpointing": true}), "checkpointing: not supported by ms-swift"),
         (json!({"pass_tokens": 7}), "pass_tokens: ms-swift"),
         (json!({"save_steps": 7}), "save_steps: ms-swift"),
         (json!({"weight_column": "weight"}), "weight_column: ms-swift"),
@@ -306,10 +306,16 @@ fn what_a_trainer_does_not_know_is_refused_at_its_place() {
         (json!({"tuning": {"lora": {"alpha": 1.5}}}), "tuning.lora.alpha: must be a whole number"),
         (json!({"backend": {"swift": {"program": []}}}), "backend.swift.program: names no program"),
         (json!({"backend": {"swift": {"flags": {"--x": 1}}}}), "backend.swift.flags.--x: is not the name"),
-        (json!({"backend": {"swift": {"flags": {"lora_rank": 1}}}}), "backend.swift.flags.lora_rank: is made of other"),
+        (
+            json!({"backend": {"swift": {"flags": {"lora_rank": 1}}}}),
+            "backend.swift.flags.lora_rank: is set by another",
+        ),
         (json!({"backend": {"swift": {"flags": {"x": null}}}}), "backend.swift.flags.x: has no value"),
-        (json!({"backend": {"swift": {"per_device_batch_size": 3}}}), "batch_size: is no multiple"),
-        (json!({"keep": "best", "backend": {"swift": {"save_steps": 70}}}), "backend.swift.save_steps: is no multiple"),
+        (json!({"backend": {"swift": {"per_device_batch_size": 3}}}), "batch_size: is not a multiple"),
+        (
+            json!({"keep": "best", "backend": {"swift": {"save_steps": 70}}}),
+            "backend.swift.save_steps: is not a multiple",
+        ),
         (json!({"backend": {"swift": {"environment": ["A=1"]}}}), "backend.swift.environment.0"),
         (json!({"backend": {"exec": {"program": ["x"]}}}), "backend.exec.arguments: do not say where"),
         (json!({"backend": {"exec": {"arguments": ["{output}"]}}}), "backend.exec.program: names no program"),
@@ -335,6 +341,6 @@ fn examples_of_another_layout_are_refused_by_swift() {
         .harness
         .run(&train, swift(&bench, "well", json!({})), &inputs([("examples", input), ("model", model)]))
         .unwrap_err();
-    assert!(failure.message.contains("is in the layout `trl`"), "{failure}");
+    assert!(failure.message.contains("has the layout `trl`"), "{failure}");
     assert!(failure.help.unwrap().contains("convert-to-swift"));
 }

@@ -1,53 +1,13 @@
-//! Which examples a step takes, how they are packed, and how fast it learns.
+//! Examples of each step, and how they are packed into passes.
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-/// Tokens that a row of a pass takes at least, where the examples give as many.
+/// Minimum capacity of a row in tokens, within the limit of a pass.
 const ROW: usize = 1024;
 
-/// How the learning rate falls after the warm-up; as transformers' schedules of these names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Decay {
-    /// Half a cosine wave down to 0.
-    #[default]
-    Cosine,
-    /// A straight line down to 0.
-    Linear,
-    /// Not at all.
-    Constant,
-}
-
-/// The learning rate of each step.
-#[derive(Clone, Copy, Debug)]
-pub struct Rate {
-    pub peak: f64,
-    pub warmup: u64,
-    pub total: u64,
-    pub decay: Decay,
-}
-
-impl Rate {
-    /// The rate of a step, from 0.
-    pub fn at(&self, step: u64) -> f64 {
-        if step < self.warmup {
-            return self.peak * step as f64 / self.warmup as f64;
-        }
-        let share = (step - self.warmup) as f64 / (self.total - self.warmup).max(1) as f64;
-        self.peak
-            * match self.decay {
-                Decay::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * share).cos()),
-                Decay::Linear => 1.0 - share,
-                Decay::Constant => 1.0,
-            }
-    }
-}
-
-/// The order of examples: each epoch has one of its own, which the seed decides.
+/// The order of examples, shuffled by the seed for each epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     pub examples: usize,
@@ -56,12 +16,12 @@ pub struct Order {
 }
 
 impl Order {
-    /// Steps of one epoch; the last batch of an epoch may be smaller.
+    /// Returns the steps per epoch; the last batch of an epoch may be smaller.
     pub fn steps_per_epoch(&self) -> u64 {
         self.examples.div_ceil(self.batch) as u64
     }
 
-    /// The examples of a step, from 0.
+    /// Returns the examples of a step; steps count from 0.
     pub fn batch(&self, step: u64) -> Vec<usize> {
         let epoch = step / self.steps_per_epoch();
         let first = (step % self.steps_per_epoch()) as usize * self.batch;
@@ -70,7 +30,7 @@ impl Order {
     }
 }
 
-/// 0 to `count` in an order that the seed and `stream` decide.
+/// Returns the numbers below `count`, shuffled by `seed` and `stream`.
 pub fn shuffled(count: usize, seed: u64, stream: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
@@ -79,11 +39,11 @@ pub fn shuffled(count: usize, seed: u64, stream: u64) -> Vec<usize> {
     order
 }
 
-/// What one forward and backward pass takes: the examples of each row.
+/// The examples of one forward and backward pass, row by row.
 pub type Pass = Vec<Vec<usize>>;
 
-/// Packs examples of these lengths into passes of at most `most` tokens, filling up included (one example may be longer):
-/// rows first, longest examples first, each into the first row that has room.
+/// Packs examples, given by number and length, into passes of at most `most` tokens, padding included. A longer example gets
+/// a pass to itself. Rows are filled first-fit, longest examples first.
 pub fn pack(lengths: &[(usize, usize)], most: usize) -> Vec<Pass> {
     let longest = lengths.iter().map(|(_, length)| *length).max().unwrap_or(0);
     let capacity = longest.max(ROW.min(most));
@@ -106,20 +66,6 @@ pub fn pack(lengths: &[(usize, usize)], most: usize) -> Vec<Pass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_those_of_transformers() {
-        // get_cosine_schedule_with_warmup and get_linear_schedule_with_warmup, 2 of 10 steps, 4.56.
-        let rate = |decay| Rate { peak: 1.0, warmup: 2, total: 10, decay };
-        let near = |decay, wanted: [f64; 5]| {
-            for (step, wanted) in [0, 1, 2, 6, 9].into_iter().zip(wanted) {
-                assert!((rate(decay).at(step) - wanted).abs() < 1e-6, "{decay:?} {step}");
-            }
-        };
-        near(Decay::Cosine, [0.0, 0.5, 1.0, 0.5, 0.038_060_2]);
-        near(Decay::Linear, [0.0, 0.5, 1.0, 0.5, 0.125]);
-        near(Decay::Constant, [0.0, 0.5, 1.0, 1.0, 1.0]);
-    }
 
     #[test]
     fn every_epoch_takes_each_example_once_in_an_order_of_its_own() {
@@ -152,7 +98,7 @@ mod tests {
         assert_eq!(
             pack(&[(0, 5000), (1, 10)], 1000),
             [[[0]], [[1]]].map(|pass| pass.map(|row| row.to_vec()).to_vec()).to_vec(),
-            "one too long stands alone"
+            "a longer example has its own pass"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The speed of generation with random weights.
+//! Throughput of generation with random weights.
 
 use std::time::Instant;
 
@@ -9,29 +9,29 @@ use super::network::{Network, Piece, Scratch};
 use super::slot::Slot;
 use super::tensor_network::TensorNetwork;
 use crate::device::Compute;
-use crate::probe::{Drawn, failed, wait};
+use crate::throughput::{Drawn, failed, wait};
 
-/// What was measured.
+/// Measured throughput of generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Generation {
-    /// Prompt tokens a second, all rows together.
+    /// Prompt tokens per second over all rows.
     pub prefill_tokens_per_second: f64,
-    /// Operations a second while prompts were read.
+    /// Floating-point operations per second of the prefill.
     pub prefill_flops: f64,
-    /// Tokens written a second, all rows together.
+    /// Generated tokens per second over all rows.
     pub decode_tokens_per_second: f64,
-    /// Bytes of weights, keys and values that had to be read a second while tokens were written.
+    /// Bytes of weights, keys and values read per second of decoding.
     pub decode_bytes_per_second: f64,
 }
 
-/// Prompt tokens that are read in one step.
+/// Prompt tokens per step.
 const STEP: usize = 4096;
 
-/// Reads `batch` prompts of `prompt` tokens, then writes `new` tokens behind each. `config` is the text of a
-/// `config.json`.
+/// Measures the prefill of `batch` prompts with `prompt` tokens each, then the decoding of `new` tokens per row. `config` is
+/// the text of a `config.json`.
 ///
 /// # Errors
-/// When the shape is none, or the device fails.
+/// When `config` is invalid, or the device fails.
 pub fn generation(
     config: &str,
     compute: &Compute,
@@ -46,7 +46,7 @@ pub fn generation(
     }
     .map_err(failed)?;
     let mut run = Run { generator: &mut generator, scratch: Scratch::default(), logits: Vec::new() };
-    // Once before: what is compiled or reserved at the first use is not measured.
+    // Warm up: the first use compiles kernels and reserves memory.
     let mut slots = run.slots(batch)?;
     run.read(&mut slots, prompt.min(STEP), 1)?;
     run.read(&mut slots, 1, 1)?;
@@ -65,7 +65,7 @@ pub fn generation(
     wait(compute)?;
     let decode = started.elapsed().as_secs_f64();
     let (batch, prompt, new) = (batch as f64, prompt as f64, new as f64);
-    let flops = batch * (prompt * (2.0 * drawn.mapped() + drawn.heard(prompt / 2.0)) + 2.0 * drawn.head());
+    let flops = batch * (prompt * (2.0 * drawn.mapped() + drawn.attention(prompt / 2.0)) + 2.0 * drawn.head());
     let number = compute.dtype.size_in_bytes();
     let kept = drawn.config.cache_bytes_per_token(number) as f64 * batch * (prompt + new / 2.0);
     let read = (drawn.mapped() + drawn.head()) * number as f64 + kept;
@@ -88,7 +88,7 @@ impl Run<'_> {
         (0..count).map(|_| self.generator.empty().map_err(failed)).collect()
     }
 
-    /// Every row reads `count` tokens, `times` times; the logits of the last one are fetched, as a sampler would.
+    /// Reads `count` tokens per row, `times` times. Fetches the logits of the last token, as a sampler would.
     fn read(&mut self, slots: &mut [Slot], count: usize, times: usize) -> Result<(), OperatorError> {
         let vocabulary = self.generator.shape().vocabulary;
         let tokens: Vec<u32> = (0..count).map(|at| (at * 7919 % vocabulary) as u32).collect();

@@ -1,4 +1,4 @@
-//! How fast a device computes models of given shapes with random weights, and how near it comes to what it could.
+//! Throughput of models with given shapes and random weights on a device.
 
 use candle_core::{DType, Result as Computed, Tensor};
 use searchmill_engine::operator::OperatorError;
@@ -6,10 +6,10 @@ use searchmill_engine::operator::OperatorError;
 use crate::decoder::{Decoder, DecoderConfig, Tensors};
 use crate::device::Compute;
 
-pub use crate::inference::probe::{Generation, generation};
-pub use crate::training::probe::{Tuned, tuning};
+pub use crate::inference::throughput::{Generation, generation};
+pub use crate::training::throughput::{Tuned, tuning};
 
-/// A model without a file: a `config.json` and weights that a device draws.
+/// A model from a `config.json`, with random weights.
 pub struct Drawn {
     pub config: DecoderConfig,
     pub decoder: Decoder,
@@ -20,8 +20,10 @@ pub fn failed(error: candle_core::Error) -> OperatorError {
 }
 
 impl Drawn {
+    /// Draws a model.
+    ///
     /// # Errors
-    /// When the text is no `config.json` of a decoder, or the device fails.
+    /// When `config` is not a decoder's `config.json`, or the device fails.
     pub fn new(config: &str, compute: &Compute) -> Result<Self, OperatorError> {
         let config = DecoderConfig::parse(config.as_bytes(), "the shape")?;
         let tensor = |name: &str, shape: Vec<usize>| -> Computed<Tensor> {
@@ -36,25 +38,25 @@ impl Drawn {
         Ok(Self { config, decoder })
     }
 
-    /// Numbers of the linear maps that every token goes through: twice as many operations a token.
+    /// Returns the number of weights of all blocks' linear layers. A token takes twice as many operations.
     pub fn mapped(&self) -> f64 {
         let layer: usize = self.config.projections().iter().map(|(_, outputs, inputs)| outputs * inputs).sum();
         (layer * self.config.num_hidden_layers) as f64
     }
 
-    /// Numbers of the map that makes logits.
+    /// Returns the number of weights of the output layer.
     pub fn head(&self) -> f64 {
         (self.config.vocab_size * self.config.hidden_size) as f64
     }
 
-    /// Operations of attention between one token and so many keys, over all layers.
-    pub fn heard(&self, keys: f64) -> f64 {
+    /// Returns the operations of attention between one token and `keys` keys, over all layers.
+    pub fn attention(&self, keys: f64) -> f64 {
         let width = self.config.num_attention_heads * self.config.head_dimensions();
         4.0 * keys * (width * self.config.num_hidden_layers) as f64
     }
 }
 
-/// Waits for a device.
+/// Waits until the device has finished.
 pub fn wait(compute: &Compute) -> Result<(), OperatorError> {
     let one = Tensor::zeros(1, DType::F32, &compute.device).and_then(|tensor| tensor.to_vec1::<f32>());
     one.map(drop).map_err(failed)?;

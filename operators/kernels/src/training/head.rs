@@ -1,0 +1,93 @@
+//! The output layer: log-probabilities of the predicted tokens, and the way back from their gradients.
+
+use rayon::prelude::*;
+
+use super::linear::{accumulate, product};
+use crate::loops;
+use crate::matrix::View;
+
+/// Rows of logits per task. Fixed, so that results do not depend on the number of threads.
+const ROWS: usize = 32;
+
+/// Vectors from which tokens are predicted, and the weight that turns them into logits.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// Tokens × width.
+    pub rows: &'a [f32],
+    /// Vocabulary × width.
+    pub weight: &'a [f32],
+    pub width: usize,
+    /// The predicted tokens, one per row.
+    pub tokens: &'a [u32],
+    /// Rows of logits held in memory at a time.
+    pub at_once: usize,
+}
+
+/// Predictions of consecutive rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Predictions<'a> {
+    /// Natural logarithms of the tokens' probabilities.
+    pub log_probabilities: &'a [f32],
+    /// Tokens with the highest logit.
+    pub best: &'a [u32],
+}
+
+impl Head<'_> {
+    /// Passes the predictions of all rows to `take`, in order, some rows at a time.
+    pub fn forward(&self, mut take: impl FnMut(Predictions<'_>)) {
+        for (rows, tokens) in self.parts() {
+            self.predict(&self.logits(rows), tokens, &mut take);
+        }
+    }
+
+    /// Like [`Self::forward`]; `slopes` returns the gradient of each row's log-probability. Returns the gradient of the
+    /// rows and adds that of the weight to `of_weight`, unless it is empty.
+    pub fn backward(&self, of_weight: &mut [f32], mut slopes: impl FnMut(Predictions<'_>) -> Vec<f32>) -> Vec<f32> {
+        let (mut of_rows, vocabulary) = (Vec::with_capacity(self.rows.len()), self.vocabulary());
+        for (rows, tokens) in self.parts() {
+            let logits = self.logits(rows);
+            let slopes = self.predict(&logits, tokens, &mut slopes);
+            let mut gradient = vec![0.0; logits.len()];
+            let given = logits.par_chunks(ROWS * vocabulary).zip(tokens.par_chunks(ROWS));
+            let blocks = gradient.par_chunks_mut(ROWS * vocabulary).zip(given).zip(slopes.par_chunks(ROWS));
+            blocks.for_each(|((out, (logits, tokens)), slopes)| {
+                loops::log_probabilities_backward(logits, tokens, slopes, out);
+            });
+            let first = of_rows.len();
+            of_rows.resize(first + rows.len(), 0.0);
+            let weight = View::new(self.weight, vocabulary, self.width);
+            rayon::join(
+                || product(&mut of_rows[first..], &gradient, weight, 1.0, false),
+                || accumulate(of_weight, &gradient, rows, self.width, 1.0),
+            );
+        }
+        of_rows
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.weight.len() / self.width
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (&[f32], &[u32])> {
+        self.rows.chunks(self.at_once * self.width).zip(self.tokens.chunks(self.at_once))
+    }
+
+    fn logits(&self, rows: &[f32]) -> Vec<f32> {
+        let vocabulary = self.vocabulary();
+        let mut logits = vec![0.0; rows.len() / self.width * vocabulary];
+        product(&mut logits, rows, View::new(self.weight, vocabulary, self.width).transposed(), 1.0, false);
+        logits
+    }
+
+    fn predict<T>(&self, logits: &[f32], tokens: &[u32], take: &mut impl FnMut(Predictions<'_>) -> T) -> T {
+        let mut log_probabilities = vec![0.0; tokens.len()];
+        let mut best = vec![0_u32; tokens.len()];
+        let given = logits.par_chunks(ROWS * self.vocabulary()).zip(tokens.par_chunks(ROWS));
+        let wanted = log_probabilities.par_chunks_mut(ROWS).zip(best.par_chunks_mut(ROWS));
+        wanted.zip(given).for_each(|((log_probabilities, best), (logits, tokens))| {
+            loops::log_probabilities(logits, tokens, log_probabilities);
+            loops::highest(logits, best);
+        });
+        take(Predictions { log_probabilities: &log_probabilities, best: &best })
+    }
+}

@@ -1,0 +1,243 @@
+//! The training loop: steps, checkpoints, evaluation on held-out examples, early stopping.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use searchmill_engine::operator::{Context, OperatorError};
+use serde::{Deserialize, Serialize};
+
+use super::example::Example;
+use super::learning_rate::{Decay, Rate};
+use super::objective::Objective;
+use super::optimizer::{AdamParams, AdamW, Gradients, norm};
+use super::packing::Order;
+use super::state::{self, Best, Progressed, Step};
+use super::step::{self, DropoutSeed, Outcome};
+use super::student::{Student, failed};
+
+/// Steps logged per training, apart from those with an evaluation.
+const LINES: u64 = 60;
+
+/// Which checkpoint to output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// The weights after the last step.
+    #[default]
+    Last,
+    /// The weights with the lowest loss on the held-out examples.
+    Best,
+}
+
+/// Settings of a training.
+#[derive(Clone, Debug)]
+pub struct FitSettings {
+    /// Passes over the examples; the last one may be partial.
+    pub epochs: f64,
+    /// Limit of the number of steps.
+    pub max_steps: Option<u64>,
+    /// Examples per step.
+    pub batch_size: usize,
+    /// Limit of a forward and backward pass in tokens, padding included.
+    pub pass_tokens: usize,
+    /// Hold the activations of one layer at a time and recompute them in the backward pass.
+    pub checkpointing: bool,
+    /// Peak of the learning rate.
+    pub learning_rate: f64,
+    pub decay: Decay,
+    /// Share of the steps in which the learning rate rises from 0.
+    pub warmup_ratio: f64,
+    pub optimizer: AdamParams,
+    /// Limit of the norm of the gradients; larger ones are scaled down.
+    pub max_grad_norm: Option<f64>,
+    /// Steps between evaluations; the last step is always evaluated.
+    pub eval_steps: u64,
+    /// Stop after this many evaluations without a lower loss.
+    pub early_stopping: Option<u32>,
+    pub keep: Keep,
+    /// Steps between saved states.
+    pub save_steps: u64,
+}
+
+/// A training: a student, its examples and what it minimises.
+pub struct Fit<'a> {
+    pub settings: FitSettings,
+    pub objective: &'a dyn Objective,
+    /// Measures the loss on the held-out examples.
+    pub evaluation: &'a dyn Objective,
+    pub student: &'a Student,
+    pub examples: &'a [Example],
+    pub held_out: &'a [Example],
+    pub context: &'a Context,
+}
+
+/// Outcome of a training; the trained weights are in the student.
+pub struct Fitted {
+    pub progressed: Progressed,
+    /// The step whose weights were kept.
+    pub kept: u64,
+    /// Tokens read by this process, and the time that took. Differs between runs.
+    pub tokens: u64,
+    pub time: Duration,
+}
+
+impl Fit<'_> {
+    fn order(&self) -> Order {
+        Order { examples: self.examples.len(), batch: self.settings.batch_size, seed: self.context.seed() }
+    }
+
+    /// Returns the number of steps of the whole training.
+    fn total(&self) -> u64 {
+        let all = (self.settings.epochs * self.order().steps_per_epoch() as f64).ceil() as u64;
+        self.settings.max_steps.map_or(all, |most| all.min(most)).max(1)
+    }
+
+    fn rate(&self) -> Rate {
+        let total = self.total();
+        let warmup = (total as f64 * self.settings.warmup_ratio).ceil() as u64;
+        Rate { peak: self.settings.learning_rate, warmup, total, decay: self.settings.decay }
+    }
+
+    /// Trains from the last checkpoint, or from the start.
+    ///
+    /// # Errors
+    /// When the loss or the gradients are not finite, the device fails, or the run drains (after saving a checkpoint).
+    pub fn run(&self) -> Result<Fitted, OperatorError> {
+        let mut adam = AdamW::new(self.settings.optimizer);
+        let mut progressed = self.resumed(&mut adam)?;
+        let (total, rate, begun) = (self.total(), self.rate(), Instant::now());
+        let mut tokens = 0;
+        while (progressed.steps.len() as u64) < total && !progressed.stopped {
+            if self.context.is_draining() {
+                self.save(&adam, &progressed)?;
+                return Err(OperatorError::cancelled());
+            }
+            let number = progressed.steps.len() as u64;
+            let mut step = self.step(number, &rate, &mut adam)?;
+            tokens += step.tokens;
+            self.evaluate(&mut step, total, &mut progressed)?;
+            self.log(&step, total, tokens, begun.elapsed());
+            progressed.steps.push(step);
+            if (number + 1).is_multiple_of(self.settings.save_steps) && number + 1 < total {
+                self.save(&adam, &progressed)?;
+            }
+        }
+        let kept = self.keep(&progressed)?;
+        Ok(Fitted { progressed, kept, tokens, time: begun.elapsed() })
+    }
+
+    fn resumed(&self, adam: &mut AdamW) -> Result<Progressed, OperatorError> {
+        let Some(saved) = self.context.checkpoint().load()? else { return Ok(Progressed::default()) };
+        let restored = state::restore(&saved, &self.student.weights, adam)?;
+        let progress = self.context.progress();
+        match &restored {
+            Some(progressed) => progress.log(&format!("resumes after step {}", progressed.steps.len())),
+            None => progress.log("the checkpoint does not fit this training: starting over"),
+        }
+        Ok(restored.unwrap_or_default())
+    }
+
+    fn save(&self, adam: &AdamW, progressed: &Progressed) -> Result<(), OperatorError> {
+        self.context.checkpoint().save(&state::save(&self.student.weights, adam, progressed)?)
+    }
+
+    fn step(&self, number: u64, rate: &Rate, adam: &mut AdamW) -> Result<Step, OperatorError> {
+        let batch = self.order().batch(number);
+        let mut gradients = Gradients::new();
+        let outcome = self.learn(number, &batch, &mut gradients)?;
+        let grad_norm = norm(&gradients).map_err(failed)?;
+        if !outcome.loss.is_finite() || !grad_norm.is_finite() {
+            return Err(self.diverged(number, outcome.loss, grad_norm, &batch));
+        }
+        let clip = self.settings.max_grad_norm.map_or(1.0, |most| (most / (grad_norm + 1e-6)).min(1.0));
+        let learning_rate = rate.at(number);
+        adam.step(&self.student.weights, &gradients, learning_rate, clip).map_err(failed)?;
+        Ok(Step {
+            step: number + 1,
+            epoch: (number + 1) as f64 / self.order().steps_per_epoch() as f64,
+            loss: outcome.loss,
+            learning_rate,
+            grad_norm,
+            tokens: batch.iter().map(|example| self.examples[*example].tokens.len() as u64).sum(),
+            targets: batch.iter().map(|example| self.examples[*example].targets() as u64).sum(),
+            token_accuracy: outcome.accuracy,
+            eval_loss: None,
+            eval_token_accuracy: None,
+        })
+    }
+
+    fn learn(&self, number: u64, batch: &[usize], gradients: &mut Gradients) -> Result<Outcome, OperatorError> {
+        let settings = step::Settings {
+            objective: self.objective,
+            pass_tokens: self.settings.pass_tokens,
+            checkpointing: self.settings.checkpointing,
+            dropout: Some(DropoutSeed { seed: self.context.seed(), step: number }),
+        };
+        step::learn(self.student, batch, self.examples, settings, gradients).map_err(failed)
+    }
+
+    fn diverged(&self, number: u64, loss: f64, grad_norm: f64, batch: &[usize]) -> OperatorError {
+        let ids: Vec<&str> = batch.iter().take(4).map(|example| self.examples[*example].id.as_str()).collect();
+        let message = format!(
+            "step {}: the loss is {loss} and the gradient norm {grad_norm} (examples {}, …)",
+            number + 1,
+            ids.join(", ")
+        );
+        OperatorError::data(message).with_help(
+            "lower `learning_rate` or set `max_grad_norm`; NaN at the first step means that the model's weights hold NaN",
+        )
+    }
+
+    /// Evaluates on the held-out examples if this step is due.
+    fn evaluate(&self, step: &mut Step, total: u64, progressed: &mut Progressed) -> Result<(), OperatorError> {
+        let due = step.step.is_multiple_of(self.settings.eval_steps) || step.step == total;
+        if !due || self.held_out.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<usize> = (0..self.held_out.len()).collect();
+        let pass_tokens = self.settings.pass_tokens;
+        let outcome =
+            step::evaluate(self.student, &all, self.held_out, self.evaluation, pass_tokens).map_err(failed)?;
+        step.eval_loss = Some(outcome.loss);
+        step.eval_token_accuracy = Some(outcome.accuracy);
+        if progressed.best.as_ref().is_none_or(|best| outcome.loss < best.loss) {
+            progressed.stale = 0;
+            let needed = self.settings.keep == Keep::Best;
+            let weights = if needed { state::copied(&self.student.weights)? } else { BTreeMap::new() };
+            progressed.best = Some(Best { loss: outcome.loss, step: step.step, weights });
+        } else {
+            progressed.stale += 1;
+            progressed.stopped = self.settings.early_stopping.is_some_and(|patience| progressed.stale >= patience);
+        }
+        Ok(())
+    }
+
+    /// Loads the weights that are kept into the student. Returns the step they are from.
+    fn keep(&self, progressed: &Progressed) -> Result<u64, OperatorError> {
+        match &progressed.best {
+            Some(best) if self.settings.keep == Keep::Best => {
+                for (name, numbers) in &best.weights {
+                    state::set(&self.student.weights[name], numbers.clone())?;
+                }
+                Ok(best.step)
+            }
+            _ => Ok(progressed.steps.len() as u64),
+        }
+    }
+
+    fn log(&self, step: &Step, total: u64, tokens: u64, time: Duration) {
+        let progress = self.context.progress();
+        progress.set(step.step, total, "steps");
+        // The output table has all steps; a log of thousands of lines would hide everything else.
+        if step.step != 1 && step.eval_loss.is_none() && !step.step.is_multiple_of(total.div_ceil(LINES).max(1)) {
+            return;
+        }
+        let rate = tokens as f64 / time.as_secs_f64().max(1e-9);
+        let eval = step.eval_loss.map_or_else(String::new, |loss| format!(" eval_loss {loss:.4}"));
+        progress.log(&format!(
+            "step {}/{total} loss {:.4} lr {:.3e} grad_norm {:.3} tokens/s {rate:.0}{eval}",
+            step.step, step.loss, step.learning_rate, step.grad_norm
+        ));
+    }
+}

@@ -1,0 +1,92 @@
+//! Objectives: the loss of each predicted token and its slope, the same for both backends.
+
+use super::example::Example;
+
+/// Loss of one predicted token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenLoss {
+    pub value: f32,
+    /// Derivative of `value` with respect to the token's log-probability.
+    pub slope: f32,
+}
+
+/// What training minimises. The loss of a step is `Σ weight · loss / Σ divisor`: the first sum over the predicted tokens,
+/// the second over the examples.
+///
+/// A backend computes log-probabilities, passes them to [`Self::loss`], and propagates `weight · slope` back through the
+/// softmax. The objective therefore sees no logits, and logits are held for some tokens at a time. Whatever else it
+/// needs (advantages, log-probabilities of another policy) is read from the example, by the token's position `at`.
+pub trait Objective: Sync {
+    /// Returns the weight of token `at`, or `None` if the token is not predicted.
+    fn weight(&self, example: &Example, at: usize) -> Option<f32>;
+
+    /// Returns the loss of token `at` before it is weighted.
+    fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss;
+
+    /// Returns what the example adds to the divisor of the step's loss.
+    fn divisor(&self, example: &Example) -> f64;
+}
+
+/// Supervised fine-tuning: the negative log-probability of the tokens, averaged by weight.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sft {
+    /// Weight of tokens that the model did not write (model tokens have weight 1). With 0 they are not predicted.
+    pub context_weight: f32,
+}
+
+impl Objective for Sft {
+    fn weight(&self, example: &Example, at: usize) -> Option<f32> {
+        let learnt = example.learnt[at];
+        let share = if learnt { 1.0 } else { self.context_weight };
+        (learnt || share > 0.0).then_some(example.weight * share)
+    }
+
+    fn loss(&self, _: &Example, _: usize, log_probability: f32) -> TokenLoss {
+        TokenLoss { value: -log_probability, slope: -1.0 }
+    }
+
+    fn divisor(&self, example: &Example) -> f64 {
+        let context = example.tokens.len().saturating_sub(1 + example.targets());
+        f64::from(example.weight) * (example.targets() as f64 + context as f64 * f64::from(self.context_weight))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Example {
+        Example {
+            id: String::new(),
+            question: String::new(),
+            tokens: vec![5, 6, 7, 8],
+            learnt: vec![false, false, true, true],
+            weight: 0.5,
+        }
+    }
+
+    #[test]
+    fn sft_predicts_the_models_tokens_and_the_context_where_it_has_a_weight() {
+        let weights = |context_weight: f32| [1, 2, 3].map(|at| Sft { context_weight }.weight(&example(), at));
+        assert_eq!(weights(0.0), [None, Some(0.5), Some(0.5)]);
+        assert_eq!(weights(0.25), [Some(0.125), Some(0.5), Some(0.5)]);
+        let unweighted = Example { weight: 0.0, ..example() };
+        assert_eq!(Sft::default().weight(&unweighted, 2), Some(0.0), "predicted, though it does not count");
+        for context_weight in [0.0, 0.25] {
+            let sft = Sft { context_weight };
+            let sum: f64 = (1..4).filter_map(|at| sft.weight(&example(), at)).map(f64::from).sum();
+            assert!((sft.divisor(&example()) - sum).abs() < 1e-12, "the divisor is the sum of the weights");
+        }
+    }
+
+    #[test]
+    fn slopes_match_finite_differences() {
+        let (sft, step) = (Sft::default(), 1e-2);
+        for log_probability in [-6.0, -0.5, -0.01] {
+            let at = |number: f32| sft.loss(&example(), 2, number);
+            let found = (at(log_probability + step).value - at(log_probability - step).value) / (2.0 * step);
+            assert!((found - at(log_probability).slope).abs() < 1e-3, "{log_probability}: {found}");
+        }
+        assert_eq!(sft.loss(&example(), 2, -0.75).value, 0.75);
+    }
+}

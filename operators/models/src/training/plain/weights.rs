@@ -1,0 +1,106 @@
+//! A student's weights as slices of f32.
+
+use std::ops::Deref;
+
+use candle_core::{CpuStorage, Layout as Place, Result, Storage, Tensor};
+use searchmill_kernels::training::{Layer, LowRank, MAPS, Map, Sizes};
+
+use crate::decoder::{Block, DecoderConfig, Dropout, Linear};
+
+/// A weight's numbers, locked for reading.
+pub(super) struct Held<'a> {
+    storage: Box<dyn Deref<Target = Storage> + 'a>,
+    place: &'a Place,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn of(tensor: &'a Tensor) -> Self {
+        let (storage, place) = tensor.storage_and_layout();
+        Self { storage: Box::new(storage), place }
+    }
+
+    pub(super) fn numbers(&self) -> Result<&[f32]> {
+        let (Storage::Cpu(CpuStorage::F32(numbers)), Some((start, end))) =
+            (&**self.storage, self.place.contiguous_offsets())
+        else {
+            candle_core::bail!("a weight is not contiguous f32 in memory")
+        };
+        Ok(&numbers[start..end])
+    }
+}
+
+/// Weights of one linear map.
+struct HeldMap<'a> {
+    weight: Held<'a>,
+    bias: Option<Held<'a>>,
+    low_rank: Option<(Held<'a>, Held<'a>)>,
+    linear: &'a Linear,
+}
+
+impl<'a> HeldMap<'a> {
+    fn of(linear: &'a Linear) -> Self {
+        Self {
+            weight: Held::of(&linear.weight),
+            bias: linear.bias.as_ref().map(Held::of),
+            low_rank: linear.adapter.as_ref().map(|adapter| (Held::of(&adapter.a), Held::of(&adapter.b))),
+            linear,
+        }
+    }
+
+    /// Returns the map with the dropout masks of this pass, for `tokens` tokens.
+    fn map(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Map<'_>> {
+        let inputs = self.linear.weight.dim(1)?;
+        let low_rank = match (&self.low_rank, &self.linear.adapter) {
+            (Some((a, b)), Some(adapter)) => {
+                let masked = dropout.filter(|_| adapter.dropout > 0.0);
+                let mask = masked.map(|dropout| dropout.mask(tokens * inputs, adapter.dropout, adapter.number));
+                Some(LowRank { a: a.numbers()?, b: b.numbers()?, scale: adapter.scale as f32, mask })
+            }
+            _ => None,
+        };
+        let bias = self.bias.as_ref().map(Held::numbers).transpose()?;
+        Ok(Map { weight: self.weight.numbers()?, bias, inputs, low_rank })
+    }
+}
+
+/// Weights of one layer.
+pub(super) struct HeldLayer<'a> {
+    input_norm: Held<'a>,
+    feed_norm: Held<'a>,
+    head_norms: Option<(Held<'a>, Held<'a>)>,
+    maps: Vec<HeldMap<'a>>,
+    sizes: Sizes,
+}
+
+/// Returns the linear maps in the order of [`Layer::maps`].
+pub(super) fn linears(block: &Block) -> [&Linear; MAPS] {
+    [&block.query, &block.key, &block.value, &block.output, &block.gate, &block.up, &block.down]
+}
+
+impl<'a> HeldLayer<'a> {
+    pub(super) fn of(block: &'a Block, config: &DecoderConfig) -> Self {
+        let size = config.head_dimensions();
+        Self {
+            input_norm: Held::of(&block.input_norm),
+            feed_norm: Held::of(&block.feed_norm),
+            head_norms: block.head_norms.as_ref().map(|(queries, keys)| (Held::of(queries), Held::of(keys))),
+            maps: linears(block).into_iter().map(HeldMap::of).collect(),
+            sizes: Sizes {
+                queries: config.num_attention_heads * size,
+                keys: config.key_value_heads() * size,
+                eps: config.rms_norm_eps as f32,
+            },
+        }
+    }
+
+    pub(super) fn layer(&self, tokens: usize, dropout: Option<Dropout>) -> Result<Layer<'_>> {
+        let maps: Vec<Map<'_>> = self.maps.iter().map(|map| map.map(tokens, dropout)).collect::<Result<_>>()?;
+        let Ok(maps) = maps.try_into() else { candle_core::bail!("a layer has seven linear maps") };
+        let head_norms = match &self.head_norms {
+            Some((queries, keys)) => Some((queries.numbers()?, keys.numbers()?)),
+            None => None,
+        };
+        let (input_norm, feed_norm) = (self.input_norm.numbers()?, self.feed_norm.numbers()?);
+        Ok(Layer { input_norm, feed_norm, head_norms, maps, sizes: self.sizes })
+    }
+}

@@ -1,0 +1,116 @@
+//! A step: passes over a batch of examples, and what they came to.
+
+use std::collections::BTreeMap;
+
+use candle_core::Result;
+
+use super::batch::{Batch, PassOutcome};
+use super::example::Example;
+use super::objective::Objective;
+use super::optimizer::Gradients;
+use super::packing::pack;
+use super::student::Student;
+use super::{plain, tensors};
+use crate::decoder::Dropout;
+
+/// What the passes of a step share.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    pub objective: &'a dyn Objective,
+    /// Limit of a pass in tokens, padding included. Bounds the memory.
+    pub pass_tokens: usize,
+    /// Hold the activations of one layer at a time and recompute them in the backward pass.
+    pub checkpointing: bool,
+    /// Decides which inputs of an adapter are dropped (`None`: none of them).
+    pub dropout: Option<DropoutSeed>,
+}
+
+/// Seed of the dropout masks of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct DropoutSeed {
+    pub seed: u64,
+    pub step: u64,
+}
+
+impl DropoutSeed {
+    /// Returns the masks of one pass, with the seed mixed by the finaliser of SplitMix64.
+    fn of(self, pass: usize) -> Dropout {
+        let mut mixed = self.seed ^ ((self.step << 16) | pass as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Dropout { seed: mixed ^ (mixed >> 31) }
+    }
+}
+
+/// What a step came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub loss: f64,
+    /// Share of the predicted tokens, by weight, that had the highest logit.
+    pub accuracy: f64,
+    /// Log-probabilities of the predicted tokens of each example, before the weights are updated. The key is the
+    /// number of the example; the tokens are in their order.
+    pub log_probabilities: BTreeMap<usize, Vec<f32>>,
+}
+
+/// Computes the loss of the examples numbered in `batch` and adds its gradients to `gradients`.
+pub fn learn(
+    student: &Student,
+    batch: &[usize],
+    examples: &[Example],
+    settings: Settings<'_>,
+    gradients: &mut Gradients,
+) -> Result<Outcome> {
+    over_passes(batch, examples, settings, |batch| pass(student, batch, settings.checkpointing, gradients))
+}
+
+/// Computes the loss of the examples numbered in `batch`, without gradients.
+pub fn evaluate(
+    student: &Student,
+    batch: &[usize],
+    examples: &[Example],
+    objective: &dyn Objective,
+    pass_tokens: usize,
+) -> Result<Outcome> {
+    let settings = Settings { objective, pass_tokens, checkpointing: false, dropout: None };
+    let plain = student.compute.is_plain();
+    let run =
+        |batch: &Batch<'_>| if plain { plain::evaluate(student, batch) } else { tensors::evaluate(student, batch) };
+    over_passes(batch, examples, settings, run)
+}
+
+/// Runs one forward and backward pass and adds its gradients to `gradients`.
+pub fn pass(
+    student: &Student,
+    batch: &Batch<'_>,
+    checkpointing: bool,
+    gradients: &mut Gradients,
+) -> Result<PassOutcome> {
+    let run = if student.compute.is_plain() { plain::pass } else { tensors::pass };
+    run(student, batch, checkpointing, gradients)
+}
+
+fn over_passes(
+    batch: &[usize],
+    examples: &[Example],
+    settings: Settings<'_>,
+    mut run: impl FnMut(&Batch<'_>) -> Result<PassOutcome>,
+) -> Result<Outcome> {
+    let lengths: Vec<_> = batch.iter().map(|example| (*example, examples[*example].tokens.len())).collect();
+    let divisor = batch.iter().map(|example| settings.objective.divisor(&examples[*example])).sum::<f64>().max(1e-9);
+    let mut outcome = Outcome::default();
+    for (place, pass) in pack(&lengths, settings.pass_tokens).iter().enumerate() {
+        let mut batch = Batch::new(pass, examples, settings.objective);
+        batch.scale = 1.0 / divisor;
+        if let Some(seed) = settings.dropout {
+            batch.layout = batch.layout.training(seed.of(place));
+        }
+        let one = run(&batch)?;
+        outcome.loss += one.loss;
+        outcome.accuracy += one.right;
+        outcome.log_probabilities.append(&mut one.by_example(&batch));
+    }
+    outcome.loss /= divisor;
+    outcome.accuracy /= divisor;
+    Ok(outcome)
+}

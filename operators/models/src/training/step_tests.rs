@@ -1,0 +1,104 @@
+//! Steps with a non-linear objective: gradients against finite differences, and both backends against each other.
+
+use std::path::Path;
+
+use super::batch::Batch;
+use super::example::Example;
+use super::objective::{Objective, TokenLoss};
+use super::optimizer::Gradients;
+use super::packing::pack;
+use super::state;
+use super::step::{self, Settings};
+use super::student::{Student, Tuning};
+use super::tensors;
+use crate::device::Compute;
+
+/// A clipped policy gradient (PPO, Schulman et al. 2017). Ratios are relative to a fixed probability; the advantage is the
+/// example's weight, negative at every third position.
+struct Clipped;
+
+const OLD: f32 = -4.5;
+
+impl Objective for Clipped {
+    fn weight(&self, example: &Example, at: usize) -> Option<f32> {
+        example.learnt[at].then(|| 1.0 / example.targets() as f32)
+    }
+
+    fn loss(&self, example: &Example, at: usize, log_probability: f32) -> TokenLoss {
+        let advantage = if at.is_multiple_of(3) { -example.weight } else { example.weight };
+        let ratio = (log_probability - OLD).exp();
+        let (plain, clipped) = (ratio * advantage, ratio.clamp(0.8, 1.2) * advantage);
+        let slope = if plain <= clipped { -plain } else { 0.0 };
+        TokenLoss { value: -plain.min(clipped), slope }
+    }
+
+    fn divisor(&self, _: &Example) -> f64 {
+        1.0
+    }
+}
+
+fn student() -> Student {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/qwen3");
+    Student::load(&folder, &Tuning::Full, 0, &Compute::cpu()).unwrap()
+}
+
+fn examples() -> Vec<Example> {
+    let example = |(number, length): (usize, usize)| Example {
+        id: String::new(),
+        question: String::new(),
+        tokens: (0..length).map(|at| ((at * 37 + number * 11) % 90) as u32).collect(),
+        learnt: (0..length).map(|at| at % 4 != 1).collect(),
+        weight: 1.0 + number as f32,
+    };
+    [12, 30, 7].into_iter().enumerate().map(example).collect()
+}
+
+fn settings(pass_tokens: usize) -> Settings<'static> {
+    Settings { objective: &Clipped, pass_tokens, checkpointing: false, dropout: None }
+}
+
+#[test]
+fn gradients_of_an_objective_match_finite_differences_of_its_loss() {
+    let (student, examples) = (student(), examples());
+    let mut gradients = Gradients::new();
+    let outcome = step::learn(&student, &[1, 2, 0], &examples, settings(32), &mut gradients).unwrap();
+    let found: Vec<usize> = outcome.log_probabilities.values().map(Vec::len).collect();
+    assert_eq!(found, examples.iter().map(Example::targets).collect::<Vec<_>>(), "in the order of the examples");
+    let all = outcome.log_probabilities.values().flatten();
+    let clipped = all.filter(|number| !(0.8..=1.2).contains(&(*number - OLD).exp())).count();
+    assert!(clipped > 0 && clipped < found.iter().sum(), "some ratios are clipped: {clipped} of {found:?}");
+
+    for name in ["model.norm.weight", "model.layers.1.mlp.down_proj.weight"] {
+        let var = &student.weights[name];
+        let numbers = |tensor: &candle_core::Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let (weight, gradient) = (numbers(var), numbers(&gradients[name]));
+        let norm = gradient.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+        let loss = |by: f64| {
+            let moved = weight.iter().zip(&gradient).map(|(number, slope)| number + (by / norm) as f32 * slope);
+            state::set(var, moved.collect()).unwrap();
+            step::evaluate(&student, &[0, 1, 2], &examples, &Clipped, 64).unwrap().loss
+        };
+        let slope = (loss(1e-3) - loss(-1e-3)) / 2e-3;
+        state::set(var, weight.clone()).unwrap();
+        assert!((slope - norm).abs() < 0.05 * norm, "{name}: {slope} {norm}");
+    }
+}
+
+#[test]
+fn both_backends_agree_on_an_objective() {
+    let (student, examples) = (student(), examples());
+    let lengths: Vec<_> = examples.iter().map(|example| example.tokens.len()).enumerate().collect();
+    for pass in pack(&lengths, 40) {
+        let batch = Batch::new(&pass, &examples, &Clipped);
+        for checkpointing in [false, true] {
+            let (mut one, mut other) = (Gradients::new(), Gradients::new());
+            let loops = step::pass(&student, &batch, checkpointing, &mut one).unwrap();
+            let tensors = tensors::pass(&student, &batch, checkpointing, &mut other).unwrap();
+            assert!((loops.loss - tensors.loss).abs() < 1e-4, "{loops:?} {tensors:?}");
+            for (name, gradient) in &one {
+                let apart = (gradient - &other[name]).unwrap().abs().unwrap().max_all().unwrap();
+                assert!(apart.to_scalar::<f32>().unwrap() < 1e-4, "{name}: {apart:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The backend of tensor operations: forward and backward passes on any device and in any precision. Memory is bounded by the
+//! tokens of a pass, the logits of some of them at a time, and with `checkpointing` the activations of one layer.
+
+use candle_core::backprop::GradStore;
+use candle_core::{Result, Tensor, Var};
+
+use super::batch::{Batch, PassOutcome, Target, logits_at_once};
+use super::optimizer::Gradients;
+use super::student::Student;
+use crate::decoder::{log_probabilities, product};
+
+/// Computes the loss without gradients.
+pub(super) fn evaluate(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome> {
+    let tokens = batch.tensor(&student.compute.device)?;
+    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?.detach().flatten_to(1)?;
+    let head = student.decoder.head_weight().detach();
+    let mut outcome = PassOutcome::default();
+    for chunk in batch.targets.chunks(chunk_rows(&head)?) {
+        let logits = product(&hidden.index_select(&places(chunk, &hidden)?, 0)?, &head)?;
+        judge(&logits, chunk, batch, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+/// Computes the loss and adds its gradients to `gradients`.
+pub fn pass(
+    student: &Student,
+    batch: &Batch<'_>,
+    checkpointing: bool,
+    gradients: &mut Gradients,
+) -> Result<PassOutcome> {
+    let mut sums = Sums { student, gradients };
+    let tokens = batch.tensor(&student.compute.device)?;
+    if checkpointing {
+        return by_layers(student, (&tokens, batch), &mut sums);
+    }
+    let hidden = student.decoder.hidden(&tokens, &batch.layout, None)?;
+    let (outcome, gradient) = head(student, &hidden.detach(), batch, &mut sums)?;
+    sums.add(&backward(&hidden, &gradient)?)?;
+    Ok(outcome)
+}
+
+/// Propagates the gradient of `out` back to what it was computed from.
+fn backward(out: &Tensor, gradient: &Tensor) -> Result<GradStore> {
+    (out * gradient.detach())?.sum_all()?.backward()
+}
+
+/// One layer at a time: the forward pass keeps only the inputs of the layers.
+fn by_layers(student: &Student, (tokens, batch): (&Tensor, &Batch<'_>), sums: &mut Sums<'_>) -> Result<PassOutcome> {
+    let decoder = &student.decoder;
+    let angles = decoder.angles(&batch.layout);
+    let embedded = decoder.embed(tokens)?;
+    let mut inputs = vec![embedded.detach()];
+    for layer in 0..decoder.blocks().len() {
+        let next = decoder.layer(layer, &inputs[layer], &batch.layout, &angles, None)?.detach();
+        inputs.push(next);
+    }
+    let last = Var::from_tensor(&inputs.pop().unwrap_or(embedded.detach()))?;
+    let hidden = decoder.finish(last.as_tensor())?;
+    let (outcome, mut gradient) = head(student, &hidden.detach(), batch, sums)?;
+    let grads = backward(&hidden, &gradient)?;
+    gradient = of(&grads, &last)?;
+    sums.add(&grads)?;
+    for (layer, input) in inputs.iter().enumerate().rev() {
+        let input = Var::from_tensor(input)?;
+        let out = decoder.layer(layer, input.as_tensor(), &batch.layout, &angles, None)?;
+        let grads = backward(&out, &gradient)?;
+        gradient = of(&grads, &input)?;
+        sums.add(&grads)?;
+    }
+    if student.trains_head() {
+        sums.add(&backward(&embedded, &gradient)?)?;
+    }
+    Ok(outcome)
+}
+
+fn of(grads: &GradStore, var: &Var) -> Result<Tensor> {
+    grads.get(var).cloned().ok_or_else(|| candle_core::Error::Msg("a gradient was lost".to_owned()))
+}
+
+/// Returns the outcome of the last layer's vectors (rows × columns × width) and their gradient, some targets at a time.
+fn head(student: &Student, hidden: &Tensor, batch: &Batch<'_>, sums: &mut Sums<'_>) -> Result<(PassOutcome, Tensor)> {
+    let weight = student.decoder.head_weight();
+    let weight = if student.trains_head() { weight.clone() } else { weight.detach() };
+    let flat = hidden.flatten_to(1)?;
+    let mut gradient = flat.zeros_like()?;
+    let mut outcome = PassOutcome::default();
+    for chunk in batch.targets.chunks(chunk_rows(&weight)?) {
+        let places = places(chunk, &flat)?;
+        let rows = Var::from_tensor(&flat.index_select(&places, 0)?)?;
+        let logits = product(&rows, &weight)?;
+        let (logs, slopes) = judge(&logits, chunk, batch, &mut outcome)?;
+        let grads = backward(&logs, &slopes)?;
+        gradient = gradient.index_add(&places, &of(&grads, &rows)?, 0)?;
+        sums.add(&grads)?;
+    }
+    Ok((outcome, gradient.reshape(hidden.shape())?))
+}
+
+/// Rows of logits computed at a time.
+fn chunk_rows(head: &Tensor) -> Result<usize> {
+    Ok((logits_at_once(head.device()) / head.dim(0)?).max(16))
+}
+
+fn places(chunk: &[Target], hidden: &Tensor) -> Result<Tensor> {
+    let places: Vec<u32> = chunk.iter().map(|target| target.place).collect();
+    Tensor::from_vec(places, chunk.len(), hidden.device())
+}
+
+/// Adds the predictions of a chunk to `outcome`. Returns the log-probabilities and their gradients.
+fn judge(logits: &Tensor, chunk: &[Target], batch: &Batch<'_>, outcome: &mut PassOutcome) -> Result<(Tensor, Tensor)> {
+    let tokens: Vec<u32> = chunk.iter().map(|target| target.token).collect();
+    let logs = log_probabilities(logits, &tokens)?;
+    let best = logits.detach().argmax(1)?.to_vec1::<u32>()?;
+    let slopes = outcome.take(batch, &logs.to_vec1::<f32>()?, &best);
+    let slopes = Tensor::from_vec(slopes, chunk.len(), logits.device())?;
+    Ok((logs, slopes))
+}
+
+/// Adds gradients up by weight.
+struct Sums<'a> {
+    student: &'a Student,
+    gradients: &'a mut Gradients,
+}
+
+impl Sums<'_> {
+    fn add(&mut self, grads: &GradStore) -> Result<()> {
+        for (name, var) in &self.student.weights {
+            let Some(gradient) = grads.get(var) else { continue };
+            let sum = match self.gradients.get(name) {
+                Some(sum) => (sum + gradient)?,
+                None => gradient.clone(),
+            };
+            self.gradients.insert(name.clone(), sum);
+        }
+        Ok(())
+    }
+}
