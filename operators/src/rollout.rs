@@ -6,15 +6,15 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
-use searchmill_agent::episode::{Agent, Limits};
+use searchmill_agent::episode::{Limits, Rules};
 use searchmill_agent::policy::endpoint::Endpoint;
 use searchmill_agent::policy::evidence::EvidenceTeacher;
 use searchmill_agent::policy::model::LocalModel;
 use searchmill_agent::policy::{Policy, PolicyParams};
-use searchmill_agent::protocol::ProtocolName;
-use searchmill_agent::protocol::tool_call::ToolCallProtocol;
+use searchmill_agent::protocol::{ProtocolName, ProtocolSettings};
 use searchmill_agent::recheck::RolloutRecheck;
-use searchmill_agent::tool::Searcher;
+use searchmill_agent::rollout::Agent;
+use searchmill_agent::tool::{Searcher, Tool};
 use searchmill_engine::operator::{
     Accept, Arity, AsyncMapKernel, Context, Declaration, Example, FailureKind, Inputs, Kernel, Operator, OperatorError,
     ParamIssue, Ports, Recheck, RowFailure, RowOutput, RowShape, Source, TreeKind,
@@ -131,7 +131,7 @@ impl Operator for Rollout {
         let trees = inputs.trees("search");
         let search = match trees.as_slice() {
             [] => None,
-            trees => Some(Searcher::new(Arc::new(Search::open(trees, &params.search, context)?), context.threads())),
+            trees => Some(Searcher::new(Search::open(trees, &params.search, context)?, context.threads())),
         };
         let columns = columns(&params.policy);
         let kernel = RolloutKernel { agent: agent(params, search, inputs, context)?, samples: params.samples, columns };
@@ -145,8 +145,7 @@ fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result
     let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };
     let questions = inputs.rows("questions")?.read_all::<Question>()?;
     let questions = questions.into_iter().map(|question| (question.id.clone(), question)).collect();
-    let (protocol, max_searches) = (protocol(params, search.is_some()), params.max_searches);
-    Ok(Box::new(RolloutRecheck { protocol, search, max_searches, questions }))
+    Ok(Box::new(RolloutRecheck { rules: rules(params, search.is_some()), search, questions }))
 }
 
 fn ports(params: &RolloutParams) -> Ports {
@@ -182,13 +181,19 @@ fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
 
-fn protocol(params: &RolloutParams, searching: bool) -> ToolCallProtocol {
-    let prompt = params.system_prompt.as_deref();
-    if searching {
-        ToolCallProtocol::searching(&params.tool_name, prompt, params.max_searches)
-    } else {
-        ToolCallProtocol::closed_book(prompt)
-    }
+/// The rules that the params lay down; `searching`: with the search tool.
+fn rules(params: &RolloutParams, searching: bool) -> Arc<Rules> {
+    let protocol = params.protocol.open(&ProtocolSettings {
+        tool: searching.then_some(params.tool_name.as_str()),
+        system_prompt: params.system_prompt.as_deref(),
+        max_searches: params.max_searches,
+    });
+    let limits = Limits {
+        max_turns: params.max_turns,
+        max_searches: params.max_searches,
+        ask_for_answer: params.ask_for_answer,
+    };
+    Arc::new(Rules { protocol, limits })
 }
 
 fn agent(
@@ -197,24 +202,21 @@ fn agent(
     inputs: &Inputs,
     context: &Context,
 ) -> Result<Agent, OperatorError> {
-    let protocol = protocol(params, search.is_some());
+    let rules = rules(params, search.is_some());
+    let protocol = rules.protocol.as_ref();
     let policy: Box<dyn Policy> = match &params.policy {
-        PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, &protocol.tools, context)?),
+        PolicyParams::Endpoint(endpoint) => Box::new(Endpoint::open(endpoint, protocol, context)?),
         PolicyParams::Evidence(evidence) => {
             tell_if_nothing_is_known(inputs, context)?;
             Box::new(EvidenceTeacher::new(evidence.clone(), &params.tool_name))
         }
         PolicyParams::Model(model) => {
-            let tools = (protocol.tools.as_str(), params.tool_name.as_str());
-            Box::new(LocalModel::open(model, &inputs.trees("model"), tools, context)?)
+            let protocol = (protocol, params.tool_name.as_str());
+            Box::new(LocalModel::open(model, &inputs.trees("model"), protocol, context)?)
         }
     };
-    let limits = Limits {
-        max_turns: params.max_turns,
-        max_searches: params.max_searches,
-        ask_for_answer: params.ask_for_answer,
-    };
-    Ok(Agent { policy, protocol, search, limits })
+    let tool = search.map(|searcher| Box::new(searcher) as Box<dyn Tool>);
+    Ok(Agent { rules, policy, tool })
 }
 
 /// A teacher of evidence can only give up where no question has any: most likely a column was not mapped.

@@ -1,154 +1,216 @@
-//! The loop: the model speaks, its searches are run, until it answers or a limit is reached.
+//! The rules of an episode, without I/O: what the model is offered, which of its calls are run, when it ends and why.
 
-use futures::future::join_all;
-use searchmill_engine::operator::{Context, FailureKind, RowFailure, Usage};
-use searchmill_schemas::{Message, Question, Role, ToolCall, Trajectory};
+use std::sync::Arc;
 
-use super::policy::{Actor, Offer, Policy, Reply};
-use super::protocol::ProtocolName;
-use super::protocol::tool_call::{ANSWER_NOW, ToolCallProtocol, extract_answer, searches_used_up, tool_message};
-use super::tool::Searcher;
+use searchmill_schemas::{Message, Question, Trajectory};
+use serde_json::Value;
 
-/// An agent: somebody who answers, what it may use, and how far it may go.
-pub struct Agent {
-    pub policy: Box<dyn Policy>,
-    pub protocol: ToolCallProtocol,
-    pub search: Option<Searcher>,
+use super::protocol::{Action, Protocol};
+use super::tool::ToolResult;
+
+#[cfg(test)]
+mod tests;
+
+/// What all episodes of a node have in common.
+pub struct Rules {
+    pub protocol: Arc<dyn Protocol>,
     pub limits: Limits,
 }
 
-/// How far an agent may go.
+/// How far an episode may go.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Model calls.
     pub max_turns: u32,
     /// Searches that are run.
     pub max_searches: Option<u32>,
-    /// Is the model told to answer, without tools, in the last call?
+    /// Whether the last turn asks for a final answer, without tools.
     pub ask_for_answer: bool,
 }
 
-/// What came of a question so far.
-#[derive(Default)]
-struct Episode {
+/// What the model may use in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The tools.
+    Tools,
+    /// Nothing: it can only answer.
+    Nothing,
+}
+
+/// What happened outside of the episode.
+#[derive(Debug)]
+pub enum Event {
+    /// The episode starts.
+    Started,
+    /// The model gave its message.
+    Said(Message),
+    /// The calls returned; one result each, in the order of the calls.
+    Returned(Vec<ToolResult>),
+}
+
+/// What the driver of an episode does next.
+#[derive(Debug, PartialEq)]
+pub enum Command {
+    /// Ask the model for its next message: [`Event::Said`].
+    Ask(Offer),
+    /// Run calls of the tool with these arguments, all at once: [`Event::Returned`].
+    Call(Vec<Value>),
+    /// The episode is over.
+    End,
+}
+
+/// One question on its way to an answer. It begins with [`Event::Started`]; each command names the event that follows it.
+pub struct Episode {
+    rules: Arc<Rules>,
     messages: Vec<Message>,
-    usage: Usage,
-    model: Option<String>,
     turns: u32,
     searches: u32,
     search_refused: bool,
+    tool_calls: usize,
+    /// The limit that makes the present turn the last one.
+    limit: Option<&'static str>,
+    /// Actions of the present turn that wait for their results, in order, with those that are not run.
+    open: Vec<Action>,
 }
 
-impl Agent {
-    /// One rollout of one question.
-    ///
-    /// # Errors
-    /// When the policy cannot go on; what was paid until then is in the failure.
-    pub async fn answer(
-        &self,
-        question: Question,
-        sample: u32,
-        context: &Context,
-    ) -> Result<(Trajectory, Usage), RowFailure> {
-        let mut episode = Episode::open(&self.protocol.system_prompt, &question.question);
-        let ended = {
-            let mut actor = self.policy.begin(&question, sample, context);
-            self.play(&mut episode, actor.as_mut(), context).await
-        };
-        match ended {
-            Ok(limit) => {
-                let usage = episode.usage.at(&self.policy.prices());
-                Ok((self.trajectory(episode, limit, question, sample), usage))
-            }
-            Err(mut failure) => {
-                failure.usage += episode.usage;
-                failure.usage = failure.usage.at(&self.policy.prices());
-                Err(failure)
+impl Episode {
+    pub fn new(rules: Arc<Rules>, question: &str) -> Self {
+        Self {
+            messages: rules.protocol.opening(question),
+            rules,
+            turns: 0,
+            searches: 0,
+            search_refused: false,
+            tool_calls: 0,
+            limit: None,
+            open: Vec::new(),
+        }
+    }
+
+    /// All messages so far. Messages are only ever added.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Takes in what happened; what comes next.
+    pub fn step(&mut self, event: Event) -> Command {
+        match event {
+            Event::Started => self.ask(),
+            Event::Said(message) => self.hear(message),
+            Event::Returned(results) => {
+                self.show(results);
+                self.ask()
             }
         }
     }
 
-    /// Plays until the model stops asking for tools; the limit that ended it, if one did.
-    async fn play(
-        &self,
-        episode: &mut Episode,
-        actor: &mut dyn Actor,
-        context: &Context,
-    ) -> Result<Option<&'static str>, RowFailure> {
-        loop {
-            if context.is_cancelled() {
-                return Err(RowFailure::new(FailureKind::Cancelled, "interrupted"));
-            }
-            let limit = self.limit(episode);
-            let offer = self.offer(episode, limit);
-            let reply = actor.act(&episode.messages, offer).await?;
-            let calls = episode.hear(reply);
-            if calls.is_empty() || limit.is_some() {
-                let stopped = self.search.is_some() || !calls.is_empty();
-                return Ok(limit.filter(|_| stopped));
-            }
-            self.run_calls(episode, &calls).await;
+    /// Opens the next turn; before the last one the model is asked for its answer.
+    fn ask(&mut self) -> Command {
+        self.limit = self.next_limit();
+        if !self.has_tools() {
+            return Command::Ask(Offer::Nothing);
         }
+        if self.limit.is_none() || !self.rules.limits.ask_for_answer {
+            return Command::Ask(Offer::Tools);
+        }
+        if self.turns > 0 {
+            self.messages.push(self.rules.protocol.request_answer());
+        }
+        Command::Ask(Offer::Nothing)
     }
 
-    /// The limit that makes the next call the last one.
-    fn limit(&self, episode: &Episode) -> Option<&'static str> {
-        if episode.search_refused && self.limits.ask_for_answer {
+    /// The limit that makes the next turn the last one.
+    fn next_limit(&self) -> Option<&'static str> {
+        let limits = &self.rules.limits;
+        if self.search_refused && limits.ask_for_answer {
             return Some("max_searches");
         }
-        (episode.turns + 1 >= self.limits.max_turns).then_some("max_turns")
+        (self.turns + 1 >= limits.max_turns).then_some("max_turns")
     }
 
-    /// What the model may use in the next call; before the last one it is told that it is the last.
-    fn offer(&self, episode: &mut Episode, limit: Option<&str>) -> Offer {
-        if self.search.is_none() {
-            return Offer::Nothing;
-        }
-        if limit.is_none() || !self.limits.ask_for_answer {
-            return Offer::Tools;
-        }
-        if episode.turns > 0 {
-            episode.messages.push(Message::text(Role::User, ANSWER_NOW));
-        }
-        Offer::Nothing
+    fn has_tools(&self) -> bool {
+        self.rules.protocol.tools() != "[]"
     }
 
-    /// Runs a turn's tool calls at once; the tool turns keep the order of the calls.
-    async fn run_calls(&self, episode: &mut Episode, calls: &[ToolCall]) {
-        let requests: Vec<_> = calls.iter().map(|call| self.admit(episode, call)).collect();
-        let messages = calls.iter().zip(requests).map(|(call, request)| async move {
-            let result = match (request, &self.search) {
-                (Ok(query), Some(searcher)) => searcher.search(query).await,
-                (Ok(_), None) => Err("there is nothing to search".to_owned()),
-                (Err(message), _) => Err(message),
-            };
-            tool_message(call, result)
-        });
-        let messages = join_all(messages).await;
-        episode.messages.extend(messages);
+    /// Takes in the model's message. Only text that the model wrote is parsed.
+    fn hear(&mut self, message: Message) -> Command {
+        self.turns += 1;
+        let actions = if message.is_model() { self.rules.protocol.parse(&message) } else { Vec::new() };
+        self.messages.push(message);
+        self.tool_calls += actions.len();
+        if actions.is_empty() || self.limit.is_some() {
+            let stopped = self.has_tools() || !actions.is_empty();
+            self.limit = self.limit.filter(|_| stopped);
+            return Command::End;
+        }
+        self.open = actions.into_iter().map(|action| self.admitted(action)).collect();
+        let calls: Vec<Value> = self.open.iter().filter_map(|action| action.arguments.as_ref().ok().cloned()).collect();
+        if calls.is_empty() {
+            return self.step(Event::Returned(Vec::new()));
+        }
+        Command::Call(calls)
     }
 
-    /// The query of a call that may be run, or what to tell the model.
-    fn admit(&self, episode: &mut Episode, call: &ToolCall) -> Result<String, String> {
-        let query = self.protocol.query(call)?;
-        match self.limits.max_searches {
-            Some(most) if episode.searches >= most => {
-                episode.search_refused = true;
-                Err(searches_used_up(most))
+    /// The action, or why it is not run. A call with a mistake is no search.
+    fn admitted(&mut self, action: Action) -> Action {
+        match self.rules.limits.max_searches {
+            _ if action.arguments.is_err() => action,
+            Some(most) if self.searches >= most => {
+                self.search_refused = true;
+                Action { arguments: Err(searches_used_up(most)), ..action }
             }
             _ => {
-                episode.searches += 1;
-                Ok(query)
+                self.searches += 1;
+                action
             }
         }
     }
 
-    fn trajectory(&self, episode: Episode, limit: Option<&str>, question: Question, sample: u32) -> Trajectory {
-        let last = episode.messages.iter().rfind(|message| message.is_model());
-        let answer = last.map(|message| message.content.clone()).unwrap_or_default();
-        let prediction = extract_answer(&answer).to_owned();
-        let cut_short = last.and_then(|message| message.finish_reason.as_deref()) == Some("length");
-        let calls: usize = episode.messages.iter().map(|message| message.tool_calls.len()).sum();
+    /// Shows the model what came of its actions, in their order.
+    fn show(&mut self, results: Vec<ToolResult>) {
+        let mut results = results.into_iter();
+        for action in std::mem::take(&mut self.open) {
+            let result = match &action.arguments {
+                Ok(_) => results.next().unwrap_or_else(|| Err("the call gave no result".to_owned())),
+                Err(reason) => Err(reason.clone()),
+            };
+            self.messages.push(self.rules.protocol.render(&action, result));
+        }
+    }
+
+    /// The model's messages, the last one first.
+    fn said(&self) -> impl Iterator<Item = &Message> {
+        self.messages.iter().rev().filter(|message| message.is_model())
+    }
+
+    /// The last text of the model.
+    fn answer(&self) -> &str {
+        self.said().next().map_or("", |message| &message.content)
+    }
+
+    /// Why the episode ended.
+    fn finish_reason(&self, prediction: &str) -> &'static str {
+        let cut_short = self.said().next().and_then(|message| message.finish_reason.as_deref()) == Some("length");
+        match self.limit {
+            _ if !prediction.is_empty() => "answered",
+            _ if cut_short => "length",
+            Some(limit) => limit,
+            None => "no_answer",
+        }
+    }
+
+    /// Tokens of all turns and of the last one.
+    fn tokens(&self, of: fn(&Message) -> Option<i64>) -> (i64, i64) {
+        let counts = || self.said().map(|message| of(message).unwrap_or(0));
+        (counts().map(|count| count.max(0)).sum(), counts().next().unwrap_or(0))
+    }
+
+    /// What is recorded of the episode; `policy` and `model` answered.
+    pub fn trajectory(self, question: Question, sample: u32, policy: &str, model: Option<String>) -> Trajectory {
+        let answer = self.answer().to_owned();
+        let prediction = self.rules.protocol.answer(&answer).to_owned();
+        let (prompt_tokens, last_prompt_tokens) = self.tokens(|message| message.prompt_tokens);
+        let (completion_tokens, last_completion_tokens) = self.tokens(|message| message.completion_tokens);
         Trajectory {
             id: format!("{}@{sample}", question.id),
             question_id: question.id,
@@ -157,49 +219,26 @@ impl Agent {
             golden_answers: question.golden_answers,
             question_type: question.question_type,
             evidence: question.evidence,
-            policy: self.policy.name().to_owned(),
-            model: episode.model,
-            protocol: ProtocolName::ToolCall.name().to_owned(),
-            tools: self.protocol.tools.clone(),
-            finish_reason: finish_reason(&prediction, cut_short, limit).to_owned(),
+            policy: policy.to_owned(),
+            model,
+            protocol: self.rules.protocol.name().to_owned(),
+            tools: self.rules.protocol.tools().to_owned(),
+            finish_reason: self.finish_reason(&prediction).to_owned(),
             answer,
             prediction,
-            turns: episode.turns as i32,
-            tool_calls: calls as i32,
-            prompt_tokens: episode.usage.prompt_tokens as i64,
-            completion_tokens: episode.usage.completion_tokens as i64,
-            last_prompt_tokens: last.and_then(|message| message.prompt_tokens).unwrap_or(0),
-            last_completion_tokens: last.and_then(|message| message.completion_tokens).unwrap_or(0),
-            messages: episode.messages,
+            turns: self.turns as i32,
+            tool_calls: self.tool_calls as i32,
+            prompt_tokens,
+            completion_tokens,
+            last_prompt_tokens,
+            last_completion_tokens,
+            messages: self.messages,
             metadata: question.metadata,
         }
     }
 }
 
-fn finish_reason<'a>(prediction: &str, cut_short: bool, limit: Option<&'a str>) -> &'a str {
-    match limit {
-        _ if !prediction.is_empty() => "answered",
-        _ if cut_short => "length",
-        Some(limit) => limit,
-        None => "no_answer",
-    }
-}
-
-impl Episode {
-    fn open(system_prompt: &str, question: &str) -> Self {
-        let messages = vec![Message::text(Role::System, system_prompt), Message::text(Role::User, question)];
-        Self { messages, ..Self::default() }
-    }
-
-    /// Takes the model's turn in; the tool calls it asks for.
-    fn hear(&mut self, reply: Reply) -> Vec<ToolCall> {
-        self.turns += 1;
-        self.usage += reply.usage();
-        if self.model.is_none() {
-            self.model = reply.model;
-        }
-        let calls = reply.message.tool_calls.clone();
-        self.messages.push(reply.message);
-        calls
-    }
+/// What a search beyond the limit is answered with.
+fn searches_used_up(most: u32) -> String {
+    format!("all {most} searches are used up, this one was not run; answer from what has been found")
 }

@@ -1,5 +1,5 @@
-//! Agents: who answers (policies), in which grammar (protocols), the loop that lets them search, and judging what a
-//! trajectory rests on.
+//! Agents: who answers (policies), in which grammar (protocols), with which tools, by which rules (episodes), and judging
+//! what a trajectory rests on.
 
 pub mod chance;
 pub mod episode;
@@ -7,4 +7,5 @@ pub mod grounding;
 pub mod policy;
 pub mod protocol;
 pub mod recheck;
+pub mod rollout;
 pub mod tool;

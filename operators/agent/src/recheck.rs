@@ -1,37 +1,32 @@
-//! Derives again what in recorded rollouts does not come from the model: the prompt, the question, every tool response,
-//! the extracted answer.
+//! Derives again what in recorded rollouts does not come from the model. The model's recorded messages are played through
+//! the rules of the episode; the prompt, every tool response, the counts and the extracted answer have to be as recorded.
+
+mod replay;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use searchmill_engine::operator::{OperatorError, Recheck, Rechecked, RowDifference};
-use searchmill_retrieval::{Found, Search};
-use searchmill_schemas::{Message, Observation, Question, Role, ToolCall, Trajectory, from_batch};
+use searchmill_retrieval::Search;
+use searchmill_schemas::{Message, Observation, Question, Trajectory, from_batch};
 use serde_json::json;
 
-use super::protocol::tool_call::{ToolCallProtocol, extract_answer, searches_used_up, tool_message};
+use self::replay::{Pair, Replay};
+use super::episode::Rules;
+use super::tool::query;
 
 /// Scores of dense indexes may differ in their last bits between CPUs; relative to the larger of the two.
 const SCORE_TOLERANCE: f64 = 1e-5;
-/// Rollouts whose searches are run at once.
+/// Rollouts that are played side by side, so that their searches are run together.
 const AT_ONCE: usize = 256;
 
 /// Checks the rollouts of one node.
 pub struct RolloutRecheck {
-    pub protocol: ToolCallProtocol,
+    pub rules: Arc<Rules>,
     pub search: Option<Search>,
-    pub max_searches: Option<u32>,
     /// The questions that were asked, by id.
     pub questions: BTreeMap<String, Question>,
-}
-
-/// One tool response to derive again.
-struct Response<'a> {
-    rollout: usize,
-    turn: usize,
-    call: &'a ToolCall,
-    /// The query that was run, or what the model was told instead.
-    request: Result<String, String>,
 }
 
 impl Recheck for RolloutRecheck {
@@ -43,138 +38,128 @@ impl Recheck for RolloutRecheck {
         let rollouts: Vec<Trajectory> = from_batch(rows)?;
         let mut found = Rechecked::default();
         for rollouts in rollouts.chunks(AT_ONCE) {
-            let mut responses = Vec::new();
-            for (place, rollout) in rollouts.iter().enumerate() {
-                self.fixed_parts(rollout, &mut found);
-                self.responses(place, rollout, &mut responses, &mut found);
+            let mut replays: Vec<_> = rollouts.iter().map(|rollout| Replay::new(&self.rules, rollout)).collect();
+            self.play(&mut replays)?;
+            for replay in replays {
+                self.compare(replay, &mut found);
             }
-            self.compare(rollouts, &responses, &mut found)?;
         }
         Ok(found)
     }
 }
 
 impl RolloutRecheck {
-    /// What a rollout has from its node and its question, and what is read off the model's words.
-    fn fixed_parts(&self, rollout: &Trajectory, found: &mut Rechecked) {
-        let turn = |place: usize| rollout.messages.get(place).map_or("", |message| message.content.as_str());
-        let answer =
-            rollout.messages.iter().rfind(|message| message.is_model()).map_or("", |message| message.content.as_str());
-        let calls: usize = rollout.messages.iter().map(|message| message.tool_calls.len()).sum();
-        let mut parts = vec![
-            ("system prompt", turn(0).to_owned(), self.protocol.system_prompt.clone()),
-            ("question told to the model", turn(1).to_owned(), rollout.question.clone()),
-            ("tool definitions", rollout.tools.clone(), self.protocol.tools.clone()),
-            ("answer", rollout.answer.clone(), answer.to_owned()),
-            ("prediction", rollout.prediction.clone(), extract_answer(answer).to_owned()),
-            ("number of tool calls", rollout.tool_calls.to_string(), calls.to_string()),
-        ];
-        if let Some(asked) = self.questions.get(&rollout.question_id) {
-            parts.push(("question", question_of(rollout).to_string(), fields(asked).to_string()));
-        } else {
-            let derived = "the question is not in the node's input".to_owned();
-            parts.push(("question", rollout.question_id.clone(), derived));
-        }
-        for (what, recorded, derived) in parts {
-            tell(found, rollout, what.to_owned(), recorded, derived);
-        }
-    }
-
-    /// The tool responses of a rollout, each with the request that it must answer.
-    fn responses<'a>(
-        &self,
-        place: usize,
-        rollout: &'a Trajectory,
-        responses: &mut Vec<Response<'a>>,
-        found: &mut Rechecked,
-    ) {
-        let is_tool = |turn: usize| rollout.messages.get(turn).is_some_and(|message| message.role == Role::Tool.name());
-        let (mut turn, mut searches) = (0, 0);
-        while turn < rollout.messages.len() {
-            let calls = &rollout.messages[turn].tool_calls;
-            let answers = (turn + 1..rollout.messages.len()).take_while(|turn| is_tool(*turn)).count();
-            // The calls of the last turn were not run: a limit ended the rollout.
-            let run = turn + 1 < rollout.messages.len();
-            for (number, call) in calls.iter().enumerate().filter(|_| run) {
-                let answer = turn + 1 + number;
-                if number < answers {
-                    let request = self.request(call, &mut searches);
-                    responses.push(Response { rollout: place, turn: answer, call, request });
-                } else {
-                    let what = format!("turn {answer}, answer to the call `{}`", call.name);
-                    tell(found, rollout, what, "none".to_owned(), "a tool response".to_owned());
-                }
+    /// Plays all rollouts to their ends. Searches that they wait for are run together.
+    fn play(&self, replays: &mut [Replay<'_>]) -> Result<(), OperatorError> {
+        loop {
+            let calls: Vec<_> = replays.iter_mut().map(Replay::calls).collect();
+            let queries: Vec<&str> = calls.iter().copied().flatten().map(query).collect();
+            if queries.is_empty() {
+                return Ok(());
             }
-            for extra in calls.len()..answers {
-                let what = format!("turn {}", turn + 1 + extra);
-                tell(found, rollout, what, "a tool response".to_owned(), "no call asks for it".to_owned());
-            }
-            turn += 1 + answers;
-        }
-    }
-
-    /// What was run for a call, as the rollout decided it then.
-    fn request(&self, call: &ToolCall, searches: &mut u32) -> Result<String, String> {
-        let query = self.protocol.query(call)?;
-        match self.max_searches {
-            Some(most) if *searches >= most => Err(searches_used_up(most)),
-            _ => {
-                *searches += 1;
-                Ok(query)
+            let counts: Vec<usize> = calls.iter().map(|calls| calls.len()).collect();
+            let mut lists =
+                self.search.as_ref().map_or(Ok(Vec::new()), |search| search.search_batch(&queries))?.into_iter();
+            let mut result = || lists.next().ok_or_else(|| "there is nothing to search".to_owned());
+            for (replay, count) in replays.iter_mut().zip(counts).filter(|(_, count)| *count > 0) {
+                replay.returned((0..count).map(|_| result()).collect());
             }
         }
     }
 
-    /// Runs all searches again, together, and compares.
-    fn compare(
-        &self,
-        rollouts: &[Trajectory],
-        responses: &[Response<'_>],
-        found: &mut Rechecked,
-    ) -> Result<(), OperatorError> {
-        let queries: Vec<&str> = responses.iter().filter_map(|r| r.request.as_deref().ok()).collect();
-        let lists = match &self.search {
-            Some(search) => search.search_batch(&queries)?,
-            None => Vec::new(),
-        };
-        let mut lists = lists.into_iter();
-        for response in responses {
-            let result: Result<Vec<Found>, String> = match &response.request {
-                Ok(_) => lists.next().ok_or_else(|| "there is nothing to search".to_owned()),
-                Err(message) => Err(message.clone()),
-            };
-            let rollout = &rollouts[response.rollout];
-            let recorded = &rollout.messages[response.turn];
-            let derived = tool_message(response.call, result);
+    fn compare(&self, replay: Replay<'_>, found: &mut Rechecked) {
+        let rollout = replay.rollout;
+        for pair in replay.pairs(self.rules.protocol.as_ref()) {
             found.compared += 1;
-            let query = response.request.as_deref().map_or_else(|_| String::new(), |query| format!(" to `{query}`"));
-            if let Some((what, recorded, derived)) = turn_difference(recorded, &derived) {
-                let what = format!("turn {}, {what} of the tool response{query}", response.turn);
-                found.differences.push(RowDifference { row: rollout.id.clone(), what, recorded, derived });
+            found.differences.extend(message_difference(&pair).map(|parts| difference(rollout, parts)));
+        }
+        found.differences.extend(replay.end().map(|parts| difference(rollout, parts)));
+        let asked = self.questions.get(&rollout.question_id);
+        let sample = u32::try_from(rollout.sample_index).unwrap_or_default();
+        let question = asked.cloned().unwrap_or_else(|| question(rollout));
+        let derived = replay.episode.trajectory(question, sample, &rollout.policy, rollout.model.clone());
+        let mut parts: Vec<_> = parts(rollout).into_iter().zip(parts(&derived)).collect();
+        if asked.is_none() {
+            let unknown = "the question is not in the node's input".to_owned();
+            parts.push((("question", rollout.question_id.clone()), ("question", unknown)));
+        }
+        for ((what, recorded), (_, derived)) in parts {
+            found.compared += 1;
+            if recorded != derived {
+                found.differences.push(difference(rollout, (what.to_owned(), recorded, derived)));
             }
         }
-        Ok(())
     }
 }
 
-fn tell(found: &mut Rechecked, rollout: &Trajectory, what: String, recorded: String, derived: String) {
-    found.compared += 1;
-    if recorded != derived {
-        found.differences.push(RowDifference { row: rollout.id.clone(), what, recorded, derived });
-    }
+fn difference(rollout: &Trajectory, (what, recorded, derived): (String, String, String)) -> RowDifference {
+    RowDifference { row: rollout.id.clone(), what, recorded, derived }
 }
 
 /// What a rollout says of its question.
-fn question_of(rollout: &Trajectory) -> serde_json::Value {
-    json!([rollout.question, rollout.golden_answers, rollout.question_type, rollout.evidence, rollout.metadata])
+fn question(rollout: &Trajectory) -> Question {
+    Question {
+        id: rollout.question_id.clone(),
+        question: rollout.question.clone(),
+        golden_answers: rollout.golden_answers.clone(),
+        question_type: rollout.question_type.clone(),
+        evidence: rollout.evidence.clone(),
+        metadata: rollout.metadata.clone(),
+    }
 }
 
-fn fields(asked: &Question) -> serde_json::Value {
-    json!([asked.question, asked.golden_answers, asked.question_type, asked.evidence, asked.metadata])
+/// What a rollout has from its node and its question, and what is read off the model's messages.
+fn parts(rollout: &Trajectory) -> [(&'static str, String); 9] {
+    [
+        ("question", json!(question(rollout)).to_string()),
+        ("tool definitions", rollout.tools.clone()),
+        ("answer", rollout.answer.clone()),
+        ("prediction", rollout.prediction.clone()),
+        ("number of tool calls", rollout.tool_calls.to_string()),
+        ("number of turns", rollout.turns.to_string()),
+        ("prompt tokens", rollout.prompt_tokens.to_string()),
+        ("completion tokens", rollout.completion_tokens.to_string()),
+        ("finish reason", rollout.finish_reason.clone()),
+    ]
 }
 
-/// In what two tool messages differ first: chunks, scores, the error told, the text.
-fn turn_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
+/// In what a message of the record differs from the one that the rules give: what, as recorded, as derived.
+fn message_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
+    let Pair { place, recorded, derived, action, is_tool, .. } = pair;
+    let called = action.as_ref();
+    match (recorded, derived) {
+        (Some(recorded), Some(derived)) if *is_tool => {
+            let run = called.filter(|_| derived.error.is_none()).and_then(|action| action.arguments.as_ref().ok());
+            let query = run.map_or_else(String::new, |arguments| format!(" to `{}`", query(arguments)));
+            let (what, recorded, derived) = response_difference(recorded, derived)?;
+            Some((format!("turn {place}, {what} of the tool response{query}"), recorded, derived))
+        }
+        (None, Some(_)) if *is_tool => {
+            let tool = called.map_or("", |action| &action.tool);
+            let what = format!("turn {place}, answer to the call `{tool}`");
+            Some((what, "none".to_owned(), "a tool response".to_owned()))
+        }
+        (Some(_), None) if *is_tool => {
+            Some((format!("turn {place}"), "a tool response".to_owned(), "no call asks for it".to_owned()))
+        }
+        _ => text_difference(pair),
+    }
+}
+
+/// The same for a message that is no tool's.
+fn text_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
+    let same_role = pair.recorded.map(|message| &message.role) == pair.derived.map(|message| &message.role);
+    let shown = |message: Option<&Message>| match message {
+        Some(message) if same_role => message.content.clone(),
+        Some(message) => format!("{}: {}", message.role, message.content),
+        None => "none".to_owned(),
+    };
+    let (recorded, derived) = (shown(pair.recorded), shown(pair.derived));
+    (recorded != derived).then(|| (pair.name(), recorded, derived))
+}
+
+/// In what two tool responses differ first: chunks, scores, the error told, the text.
+fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
     let chunks = |message: &Message| {
         let shown =
             |o: &Observation| format!("{} ({}, {})", o.chunk_id, o.document_id, o.title.as_deref().unwrap_or("-"));

@@ -1,38 +1,38 @@
-//! The search tool as an agent meets it: searches run off the network threads, errors stay errors.
+//! Tools as an agent meets them. Searches run off the network threads, and their errors stay errors.
 
 use std::sync::Arc;
 
-use searchmill_engine::operator::OperatorError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use searchmill_retrieval::{Found, Search};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
-/// Something that can be searched.
-pub trait SearchTool: Send + Sync {
-    /// The passages for a query, best first.
-    ///
-    /// # Errors
-    /// When the index cannot be read or the query cannot be understood.
-    fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError>;
+/// What a tool gives: passages, best first, or an error in words for the model.
+pub type ToolResult = Result<Vec<Found>, String>;
+
+/// Something that a model can call.
+pub trait Tool: Send + Sync {
+    /// Runs one call. The protocol has checked the arguments (a JSON object).
+    fn call(&self, arguments: Value) -> BoxFuture<'_, ToolResult>;
 }
 
-/// Runs searches on blocking threads, as many at once as the node has threads.
-#[derive(Clone)]
+/// The search tool. Runs searches on blocking threads, at most `threads` at a time.
 pub struct Searcher {
-    tool: Arc<dyn SearchTool>,
+    search: Arc<Search>,
     permits: Arc<Semaphore>,
 }
 
 impl Searcher {
-    pub fn new(tool: Arc<dyn SearchTool>, threads: usize) -> Self {
-        Self { tool, permits: Arc::new(Semaphore::new(threads.max(1))) }
+    pub fn new(search: Search, threads: usize) -> Self {
+        Self { search: Arc::new(search), permits: Arc::new(Semaphore::new(threads.max(1))) }
     }
 
-    /// The passages for a query, best first; the error is in words for the model.
-    pub async fn search(&self, query: String) -> Result<Vec<Found>, String> {
+    async fn search(&self, query: String) -> ToolResult {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|error| error.to_string())?;
-        let tool = Arc::clone(&self.tool);
+        let search = Arc::clone(&self.search);
         let searched = tokio::task::spawn_blocking(move || {
-            let found = tool.search(&query);
+            let found = search.search(&query);
             drop(permit);
             found
         });
@@ -43,8 +43,13 @@ impl Searcher {
     }
 }
 
-impl SearchTool for Search {
-    fn search(&self, query: &str) -> Result<Vec<Found>, OperatorError> {
-        Search::search(self, query)
+impl Tool for Searcher {
+    fn call(&self, arguments: Value) -> BoxFuture<'_, ToolResult> {
+        self.search(query(&arguments).to_owned()).boxed()
     }
+}
+
+/// The query of a search.
+pub(crate) fn query(arguments: &Value) -> &str {
+    arguments["query"].as_str().unwrap_or_default()
 }

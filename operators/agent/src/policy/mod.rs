@@ -4,6 +4,8 @@ use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, Prices, RowFailure, Usage};
 use searchmill_schemas::{Message, Question};
 
+use crate::episode::Offer;
+
 pub mod endpoint;
 pub mod evidence;
 pub mod model;
@@ -28,15 +30,6 @@ pub trait Policy: Send + Sync {
 pub trait Actor: Send {
     /// The model's next message after `messages`, which only ever grow from call to call.
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>>;
-}
-
-/// What the model may use in this call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// The search tool.
-    Tools,
-    /// Nothing: it can only answer.
-    Nothing,
 }
 
 /// What the model said.

@@ -17,7 +17,9 @@ use searchmill_models::inference::{
 use searchmill_schemas::{Message, Question, Role, ToolCall};
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Offer, Policy, Reply};
+use super::{Actor, Policy, Reply};
+use crate::episode::Offer;
+use crate::protocol::Protocol;
 
 /// A decoder run in this process: from a folder, the Hugging Face hub, or another node (`from: {model: …}`; an adapter of
 /// `train` together with its base: `model: [base, adapter]`). Tool calls are read as Hermes models write them. On the CPU in
@@ -106,14 +108,16 @@ pub struct LocalModel {
     /// A JSON list.
     tools: String,
     tool_name: String,
+    /// Texts that end a message.
+    stop: Vec<String>,
 }
 
 impl LocalModel {
-    /// Loads the model. `tools` is a JSON list.
+    /// Loads the model.
     pub fn open(
         params: &ModelParams,
         trees: &[&TreeInput],
-        (tools, tool_name): (&str, &str),
+        (protocol, tool_name): (&dyn Protocol, &str),
         context: &Context,
     ) -> Result<Self, OperatorError> {
         let (folder, adapter) = params.source().folders(trees, context)?;
@@ -135,7 +139,8 @@ impl LocalModel {
             // A row's logits depend on its company in the batch, which depends on when its searches end.
             context.computed_on(Computed::declared(Repeatability::Not));
         }
-        Ok(Self { model, name, params, tools: tools.to_owned(), tool_name: tool_name.to_owned() })
+        let stop = [params.stop.as_slice(), protocol.stop()].concat();
+        Ok(Self { model, name, params, tools: protocol.tools().to_owned(), tool_name: tool_name.to_owned(), stop })
     }
 
     fn message(&self, message: &Message) -> ChatMessage {
@@ -171,7 +176,7 @@ impl LocalModel {
             },
             seed,
             max_tokens: self.params.max_tokens,
-            stops: self.params.stop.clone(),
+            stops: self.stop.clone(),
             stop_tokens: Arc::clone(self.model.stop_tokens()),
             log_probabilities: false,
             stream: false,

@@ -1,24 +1,12 @@
-//! Protocols: how a model asks for a search, is shown what was found, and marks its answer.
+//! Protocols: how a model asks for tools, is shown what came of it, and marks its answer. A protocol is a file, its `mod` line
+//! here and its line in `name.rs`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+mod contract;
+mod name;
+mod tool_call;
 
-pub mod tool_call;
+pub use contract::{Action, Protocol, ProtocolSettings};
+pub use name::ProtocolName;
 
-/// How the model asks for searches and marks its answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ProtocolName {
-    /// The chat API's own tool calls; the answer stands between `<answer>` and `</answer>`.
-    #[default]
-    ToolCall,
-}
-
-impl ProtocolName {
-    /// The name recorded in trajectories.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ToolCall => "tool_call",
-        }
-    }
-}
+/// The answer where the passages do not support one.
+pub(crate) const INSUFFICIENT: &str = "Insufficient Information";

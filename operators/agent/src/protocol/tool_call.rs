@@ -6,47 +6,40 @@ use searchmill_schemas::{Message, Observation, Role, ToolCall};
 use searchmill_text::thoughts;
 use serde_json::{Value, json};
 
-/// The answer where the passages do not support one.
-pub const INSUFFICIENT: &str = "Insufficient Information";
+use super::INSUFFICIENT;
+use super::contract::{Action, Protocol, ProtocolSettings};
+use crate::tool::ToolResult;
 
 const DESCRIPTION: &str = "Search the document collection. Returns the passages that fit the query best.";
 
 /// What is said to the model in this protocol.
 #[derive(Clone, Debug)]
-pub struct ToolCallProtocol {
-    /// Name of the search tool.
-    pub tool_name: String,
-    /// First message of every conversation.
-    pub system_prompt: String,
-    /// Definitions of the tools offered, as a JSON list.
-    pub tools: String,
+pub(super) struct ToolCallProtocol {
+    /// Name of the search tool; `None` without a tool: the closed-book baseline.
+    tool: Option<String>,
+    system_prompt: String,
+    /// A JSON list.
+    tools: String,
 }
 
 impl ToolCallProtocol {
-    /// The protocol with a search tool of that name.
-    pub fn searching(tool_name: &str, system_prompt: Option<&str>, max_searches: Option<u32>) -> Self {
+    pub(super) fn new(settings: &ProtocolSettings<'_>) -> Self {
+        let own_prompt = || match settings.tool {
+            Some(tool) => search_prompt(tool, settings.max_searches),
+            None => CLOSED_BOOK_PROMPT.to_owned(),
+        };
         Self {
-            tool_name: tool_name.to_owned(),
-            system_prompt: system_prompt.map_or_else(|| search_prompt(tool_name, max_searches), str::to_owned),
-            tools: json!([definition(tool_name)]).to_string(),
-        }
-    }
-
-    /// The protocol without tools: the closed-book baseline.
-    pub fn closed_book(system_prompt: Option<&str>) -> Self {
-        Self {
-            tool_name: String::new(),
-            system_prompt: system_prompt.unwrap_or(CLOSED_BOOK_PROMPT).to_owned(),
-            tools: "[]".to_owned(),
+            tool: settings.tool.map(str::to_owned),
+            system_prompt: settings.system_prompt.map_or_else(own_prompt, str::to_owned),
+            tools: settings.tool.map_or_else(|| "[]".to_owned(), |tool| json!([definition(tool)]).to_string()),
         }
     }
 
     /// The query of a tool call, or what to tell the model about its mistake.
-    pub fn query(&self, call: &ToolCall) -> Result<String, String> {
-        if self.tool_name.is_empty() {
+    fn query(&self, call: &ToolCall) -> Result<String, String> {
+        let Some(name) = &self.tool else {
             return Err(format!("there is no tool `{}`: no tools are available", call.name));
-        }
-        let name = &self.tool_name;
+        };
         if call.name != *name {
             return Err(format!("there is no tool `{}`; the only tool is `{name}`", call.name));
         }
@@ -57,6 +50,53 @@ impl ToolCallProtocol {
             Some(query) => Ok(query.to_owned()),
             None => Err(format!("`{name}` needs a text argument `query`; {EXPECTED}")),
         }
+    }
+}
+
+impl Protocol for ToolCallProtocol {
+    fn name(&self) -> &'static str {
+        "tool_call"
+    }
+
+    fn opening(&self, question: &str) -> Vec<Message> {
+        vec![Message::text(Role::System, &self.system_prompt), Message::text(Role::User, question)]
+    }
+
+    fn tools(&self) -> &str {
+        &self.tools
+    }
+
+    fn parse(&self, message: &Message) -> Vec<Action> {
+        let action = |call: &ToolCall| Action {
+            id: call.id.clone(),
+            tool: call.name.clone(),
+            arguments: self.query(call).map(|query| json!({"query": query})),
+        };
+        message.tool_calls.iter().map(action).collect()
+    }
+
+    fn render(&self, action: &Action, result: ToolResult) -> Message {
+        let mut message = Message::text(Role::Tool, "");
+        message.tool_call_id = Some(action.id.clone());
+        match result {
+            Ok(found) => {
+                message.content = passages(&found);
+                message.observations = found.into_iter().map(observation).collect();
+            }
+            Err(error) => {
+                message.content = format!("Error: {error}.");
+                message.error = Some(error);
+            }
+        }
+        message
+    }
+
+    fn request_answer(&self) -> Message {
+        Message::text(Role::User, ANSWER_NOW)
+    }
+
+    fn answer<'t>(&self, text: &'t str) -> &'t str {
+        extract_answer(text)
     }
 }
 
@@ -83,13 +123,8 @@ fn search_prompt(tool: &str, max_searches: Option<u32>) -> String {
 }
 
 /// What the model is told before its last allowed call.
-pub(crate) const ANSWER_NOW: &str =
+const ANSWER_NOW: &str =
     "No further searches are possible. Give your final answer now, between <answer> and </answer>.";
-
-/// What a search beyond the limit is answered with.
-pub(crate) fn searches_used_up(most: u32) -> String {
-    format!("all {most} searches are used up, this one was not run; answer from what has been found")
-}
 
 fn definition(name: &str) -> Value {
     json!({"type": "function", "function": {
@@ -101,23 +136,6 @@ fn definition(name: &str) -> Value {
             "required": ["query"],
         },
     }})
-}
-
-/// The tool's message for what was found (or for the error, which is told as one).
-pub(crate) fn tool_message(call: &ToolCall, result: Result<Vec<Found>, String>) -> Message {
-    let mut message = Message::text(Role::Tool, "");
-    message.tool_call_id = Some(call.id.clone());
-    match result {
-        Ok(found) => {
-            message.content = passages(&found);
-            message.observations = found.into_iter().map(observation).collect();
-        }
-        Err(error) => {
-            message.content = format!("Error: {error}.");
-            message.error = Some(error);
-        }
-    }
-    message
 }
 
 fn observation(found: Found) -> Observation {
@@ -135,8 +153,8 @@ fn passages(found: &[Found]) -> String {
 
 /// The text between the last `<answer>` and the last `</answer>`, trimmed; empty when there is no such pair. What stands
 /// in thoughts (`<think>`, closed or not) is no answer.
-/// Give it model-authored text only. (The rule is DeepSearch-RL's, which neither trims nor knows thoughts.)
-pub(crate) fn extract_answer(text: &str) -> &str {
+/// (The rule is DeepSearch-RL's, which neither trims nor knows thoughts.)
+fn extract_answer(text: &str) -> &str {
     const OPEN: &str = "<answer>";
     let last = |said: &str| {
         let start = said.rfind(OPEN)? + OPEN.len();
@@ -188,38 +206,57 @@ mod tests {
         assert_eq!(extract_answer("<answer>Y<think>really?</think></answer>"), "", "not in one piece");
     }
 
+    fn searching(tool: &str) -> ToolCallProtocol {
+        ToolCallProtocol::new(&ProtocolSettings { tool: Some(tool), ..ProtocolSettings::default() })
+    }
+
     #[test]
     fn mistakes_in_calls_are_named() {
-        let protocol = ToolCallProtocol::searching("search", None, None);
-        assert_eq!(protocol.query(&call("search", r#"{"query": " Rome "}"#)), Ok("Rome".to_owned()));
-        let told = |name, arguments| protocol.query(&call(name, arguments)).expect_err("a mistake");
+        let asked = |protocol: &ToolCallProtocol, name, arguments| {
+            let mut message = Message::text(Role::Assistant, "");
+            message.tool_calls.push(call(name, arguments));
+            protocol.parse(&message).remove(0)
+        };
+        let protocol = searching("search");
+        let right = asked(&protocol, "search", r#"{"query": " Rome "}"#);
+        assert_eq!(
+            (right.id.as_str(), right.tool.as_str(), right.arguments),
+            ("c1", "search", Ok(json!({"query": "Rome"})))
+        );
+        let told = |name, arguments| asked(&protocol, name, arguments).arguments.expect_err("a mistake");
         assert!(told("lookup", "{}").contains("the only tool is `search`"));
         assert!(told("search", "{\"query\": ").contains("not valid JSON"));
         assert!(told("search", "{\"q\": 1}").contains("needs a text argument `query`"));
         assert!(told("search", "{\"query\": [\"a\"]}").contains("needs a text argument `query`"));
         assert!(told("search", "{\"query\": \" \"}").contains("is empty"));
-        let closed = ToolCallProtocol::closed_book(None);
-        assert!(closed.query(&call("search", "{}")).expect_err("a mistake").contains("no tools are available"));
+        let closed = ToolCallProtocol::new(&ProtocolSettings::default());
+        assert!(asked(&closed, "search", "{}").arguments.expect_err("a mistake").contains("no tools are available"));
     }
 
     #[test]
     fn errors_and_empty_results_read_differently() {
-        let call = call("search", "{}");
-        let error = tool_message(&call, Err("the search failed: disk".to_owned()));
+        let protocol = searching("search");
+        let action = Action { id: "c1".to_owned(), tool: "search".to_owned(), arguments: Ok(Value::Null) };
+        let error = protocol.render(&action, Err("the search failed: disk".to_owned()));
         assert_eq!((error.content.as_str(), error.error.is_some()), ("Error: the search failed: disk.", true));
-        let empty = tool_message(&call, Ok(Vec::new()));
+        let empty = protocol.render(&action, Ok(Vec::new()));
         assert_eq!((empty.content.as_str(), empty.error), ("No passages were found.", None));
-        let two = tool_message(&call, Ok(vec![found("Rome\nA city."), found("No title here")]));
+        let two = protocol.render(&action, Ok(vec![found("Rome\nA city."), found("No title here")]));
         assert_eq!(two.content, "[1] Rome\nA city.\n\n[2] No title here");
         assert_eq!((two.observations.len(), two.observations[0].score), (2, 1.5));
+        assert_eq!(two.tool_call_id.as_deref(), Some("c1"));
     }
 
     #[test]
     fn the_prompt_names_the_tool_and_its_limit() {
-        let protocol = ToolCallProtocol::searching("retrieve", None, Some(5));
-        assert!(protocol.system_prompt.contains("`retrieve` tool. You may search at most 5 times."));
-        let tools: Value = serde_json::from_str(&protocol.tools).expect("JSON");
+        let settings = ProtocolSettings { tool: Some("retrieve"), system_prompt: None, max_searches: Some(5) };
+        let protocol = ToolCallProtocol::new(&settings);
+        let opening = protocol.opening("Q");
+        assert!(opening[0].content.contains("`retrieve` tool. You may search at most 5 times."));
+        assert_eq!((opening[1].role.as_str(), opening[1].content.as_str(), opening.len()), ("user", "Q", 2));
+        let tools: Value = serde_json::from_str(protocol.tools()).expect("JSON");
         assert_eq!(tools[0]["function"]["name"], "retrieve");
-        assert_eq!(ToolCallProtocol::searching("s", Some("Mine."), None).system_prompt, "Mine.");
+        let own = ToolCallProtocol::new(&ProtocolSettings { system_prompt: Some("Mine."), ..settings });
+        assert_eq!(own.opening("Q")[0].content, "Mine.");
     }
 }

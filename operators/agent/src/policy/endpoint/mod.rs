@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use self::exchange::Exchange;
 use self::request::{Asked, Conversation, RequestFrame};
 use self::response::Heard;
-use super::{Actor, EndpointParams, Offer, Policy, Reply};
+use super::{Actor, EndpointParams, Policy, Reply};
+use crate::episode::Offer;
+use crate::protocol::Protocol;
 
 /// A model behind a server.
 pub struct Endpoint {
@@ -28,12 +30,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Looks the secret up and lays out what is the same in every request. `tools` is a JSON list.
-    pub fn open(params: &EndpointParams, tools: &str, context: &Context) -> Result<Self, OperatorError> {
+    /// Looks the secret up and lays out what is the same in every request.
+    pub fn open(params: &EndpointParams, protocol: &dyn Protocol, context: &Context) -> Result<Self, OperatorError> {
         let api_key = params.api_key.as_ref().map(|secret| context.secret(secret)).transpose()?;
         let timeout = Duration::from_secs_f64(params.timeout_seconds);
         Ok(Self {
-            frame: RequestFrame::new(params, tools),
+            frame: RequestFrame::new(params, protocol.tools(), protocol.stop()),
             exchange: Exchange::new(&params.base_url, api_key, timeout, params.stream)?.at(params.prices.as_ref()),
         })
     }

@@ -5,7 +5,8 @@ use searchmill_schemas::{Message, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::super::{EndpointParams, Offer};
+use super::super::EndpointParams;
+use crate::episode::Offer;
 
 /// The part of the body that is the same in every request of a node.
 pub(super) struct RequestFrame {
@@ -20,8 +21,8 @@ pub(super) struct RequestFrame {
 }
 
 impl RequestFrame {
-    /// The frame of those params; `tools` is a JSON list.
-    pub(super) fn new(params: &EndpointParams, tools: &str) -> Self {
+    /// The frame of those params; `tools` is a JSON list, `stop` are the protocol's stop texts.
+    pub(super) fn new(params: &EndpointParams, tools: &str, stop: &[String]) -> Self {
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
         let mut put = |name: &str, value: Option<Value>| {
@@ -32,6 +33,7 @@ impl RequestFrame {
         put("temperature", params.temperature.map(|t| json!(t)));
         put("top_p", params.top_p.map(|p| json!(p)));
         put("max_tokens", params.max_tokens.map(|n| json!(n)));
+        put("stop", (!stop.is_empty()).then(|| json!(stop)));
         let mut head = Value::Object(body).to_string();
         head.pop();
         let tools = if tools == "[]" { String::new() } else { format!(",\"tools\":{tools}") };
@@ -158,7 +160,7 @@ mod tests {
     fn a_body_has_the_settings_and_every_turn_in_order() {
         let params = params(json!({"base_url": "http://h/v1", "model": "m", "top_p": 0.9, "seed": 40,
             "extra": {"top_k": 20, "chat_template_kwargs": {"enable_thinking": false}}}));
-        let frame = RequestFrame::new(&params, "[{\"type\":\"function\"}]");
+        let frame = RequestFrame::new(&params, "[{\"type\":\"function\"}]", &[]);
         let mut conversation = Conversation::new(&frame, 2);
         let mut messages = vec![Message::text(Role::System, "S"), Message::text(Role::User, "line\n\"Q\" é")];
         let first = parse(&conversation.next(&messages, Offer::Tools).body);
@@ -181,7 +183,7 @@ mod tests {
     fn reasoning_goes_back_only_when_asked_for() {
         let mut given = params(json!({"base_url": "http://h/v1", "model": "m", "stream": true, "temperature": null}));
         let body = |params: &EndpointParams| {
-            let frame = RequestFrame::new(params, "[]");
+            let frame = RequestFrame::new(params, "[]", &[]);
             parse(&Conversation::new(&frame, 0).next(&[asked()], Offer::Tools).body)
         };
         let without = body(&given);
@@ -190,5 +192,16 @@ mod tests {
         assert_eq!(without["stream_options"]["include_usage"], true);
         given.resend_reasoning = true;
         assert_eq!(body(&given)["messages"][0]["reasoning_content"], "hm");
+    }
+
+    #[test]
+    fn stop_texts_of_the_protocol_are_sent_where_it_has_any() {
+        let params = params(json!({"base_url": "http://h/v1", "model": "m"}));
+        let stop = |texts: &[String]| {
+            let frame = RequestFrame::new(&params, "[]", texts);
+            parse(&Conversation::new(&frame, 0).next(&[asked()], Offer::Tools).body).get("stop").cloned()
+        };
+        assert_eq!(stop(&["</search>".to_owned()]), Some(json!(["</search>"])));
+        assert_eq!(stop(&[]), None);
     }
 }

@@ -16,8 +16,9 @@ use serde_json::json;
 
 use self::plan::{Hidden, Piece};
 use self::wording::{Wording, joined};
-use super::{Actor, EvidenceParams, EvidenceWording, Offer, Policy, Reply};
-use crate::protocol::tool_call::INSUFFICIENT;
+use super::{Actor, EvidenceParams, EvidenceWording, Policy, Reply};
+use crate::episode::Offer;
+use crate::protocol::INSUFFICIENT;
 
 /// Searches made for a question that has no evidence.
 const SEARCHES_WITHOUT_EVIDENCE: u32 = 2;

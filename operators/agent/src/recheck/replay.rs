@@ -1,0 +1,115 @@
+//! A recorded rollout played again: the model's messages come from the record, all others from the rules.
+
+use std::sync::Arc;
+
+use searchmill_schemas::{Message, Role, Trajectory};
+use serde_json::Value;
+
+use crate::episode::{Command, Episode, Event, Rules};
+use crate::protocol::{Action, Protocol};
+use crate::tool::ToolResult;
+
+/// A rollout on its way through its episode.
+pub(super) struct Replay<'a> {
+    pub(super) rollout: &'a Trajectory,
+    pub(super) episode: Episode,
+    command: Command,
+    /// Where the messages of the model that were played stand: in the record, in the episode.
+    said: Vec<(usize, usize)>,
+}
+
+/// A message that is not the model's: as recorded, as derived.
+pub(super) struct Pair<'a> {
+    /// Its place in the record.
+    pub(super) place: usize,
+    pub(super) is_tool: bool,
+    /// Whether it stands before the model's first message.
+    opens: bool,
+    pub(super) recorded: Option<&'a Message>,
+    pub(super) derived: Option<&'a Message>,
+    /// What a tool's message answers.
+    pub(super) action: Option<Action>,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(rules: &Arc<Rules>, rollout: &'a Trajectory) -> Self {
+        let mut episode = Episode::new(Arc::clone(rules), &rollout.question);
+        let command = episode.step(Event::Started);
+        Self { rollout, episode, command, said: Vec::new() }
+    }
+
+    /// Plays on until the episode waits for calls, and gives their arguments; none once the record or the episode ends.
+    pub(super) fn calls(&mut self) -> &[Value] {
+        while let (Command::Ask(_), Some(place)) = (&self.command, self.next_said()) {
+            self.said.push((place, self.episode.messages().len()));
+            self.command = self.episode.step(Event::Said(self.rollout.messages[place].clone()));
+        }
+        match &self.command {
+            Command::Call(calls) => calls,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn returned(&mut self, results: Vec<ToolResult>) {
+        self.command = self.episode.step(Event::Returned(results));
+    }
+
+    /// The place of the next message of the model in the record.
+    fn next_said(&self) -> Option<usize> {
+        let from = self.said.last().map_or(0, |(place, _)| place + 1);
+        (from..self.rollout.messages.len()).find(|place| self.rollout.messages[*place].is_model())
+    }
+
+    /// A message of the model too many, or one that is missing: what, as recorded, as derived.
+    pub(super) fn end(&self) -> Option<(String, String, String)> {
+        let (said, told) = ("a message of the model".to_owned(), |place| format!("turn {place}"));
+        match (&self.command, self.next_said()) {
+            (Command::End, Some(place)) => Some((told(place), said, "the rollout had ended".to_owned())),
+            (Command::Ask(_), None) => Some((told(self.rollout.messages.len()), "none".to_owned(), said)),
+            _ => None,
+        }
+    }
+
+    /// All messages that are not the model's, record and episode side by side from one message of the model to the next.
+    pub(super) fn pairs(&self, protocol: &dyn Protocol) -> Vec<Pair<'_>> {
+        let (record, episode) = (&self.rollout.messages, self.episode.messages());
+        let ends = (self.next_said().unwrap_or(record.len()), episode.len());
+        let (mut pairs, mut start) = (Vec::new(), (0, 0));
+        for (number, end) in self.said.iter().copied().chain([ends]).enumerate() {
+            let said = number.checked_sub(1).map(|before| &record[self.said[before].0]);
+            let actions = said.map(|message| protocol.parse(message)).unwrap_or_default();
+            for is_tool in [true, false] {
+                let recorded = of(record, start.0..end.0, is_tool);
+                let derived = of(episode, start.1..end.1, is_tool);
+                pairs.extend((0..recorded.len().max(derived.len())).map(|at| Pair {
+                    place: recorded.get(at).map_or(start.0 + at, |(place, _)| *place),
+                    is_tool,
+                    opens: said.is_none(),
+                    recorded: recorded.get(at).map(|(_, message)| *message),
+                    derived: derived.get(at).map(|(_, message)| *message),
+                    action: actions.get(at).filter(|_| is_tool).cloned(),
+                }));
+            }
+            start = (end.0 + 1, end.1 + 1);
+        }
+        pairs
+    }
+}
+
+/// The messages in that range that are a tool's, or that are not, with their places.
+fn of(messages: &[Message], range: std::ops::Range<usize>, is_tool: bool) -> Vec<(usize, &Message)> {
+    let fits = |(_, message): &(usize, &Message)| (message.role == Role::Tool.name()) == is_tool;
+    range.clone().zip(&messages[range]).filter(fits).collect()
+}
+
+impl Pair<'_> {
+    /// What the message is, in words.
+    pub(super) fn name(&self) -> String {
+        let role = self.derived.filter(|_| self.opens).map(|message| message.role.as_str());
+        match role {
+            Some("system") => "system prompt".to_owned(),
+            Some("user") => "question told to the model".to_owned(),
+            _ => format!("turn {}", self.place),
+        }
+    }
+}
