@@ -42,7 +42,7 @@ impl Cadence {
     /// last.
     pub(super) fn new(line: &str, zone: Tz) -> Result<Self, BadCron> {
         if line.len() > LONGEST || !line.is_ascii() {
-            let message = format!("it has other characters than ASCII's, or more than {LONGEST} of them");
+            let message = format!("it is not ASCII or longer than {LONGEST} characters");
             return Err(BadCron { message, part: None });
         }
         let whole = parse(line).map_err(|message| BadCron { message, part: to_blame(line) })?;

@@ -37,7 +37,7 @@ pub(super) fn unknown_key(key: &Key, what: &str, known: &[&str]) -> Diagnostic {
 
 /// A value of the wrong type.
 pub(super) fn wrong_type(value: &Spanned, what: &str, wanted: &str) -> Diagnostic {
-    let fault = Diagnostic::error("wrong-type", format!("{what} is {wanted}, not {}", value.kind()));
+    let fault = Diagnostic::error("wrong-type", format!("{what} must be {wanted}, not {}", value.kind()));
     fault.at(value.span, "").at_some(value.via, "used here")
 }
 
@@ -94,7 +94,11 @@ pub(super) fn whole(value: &Spanned, what: &str, least: u64, problems: &mut Prob
     let number = number.filter(|number| *number >= least);
     if number.is_none() {
         let shown = value.scalar_text().unwrap_or_default();
-        problems.push(bad_value(value, format!("{what} is a whole number of at least {least}, not `{shown}`"), ""));
+        problems.push(bad_value(
+            value,
+            format!("{what} must be a whole number of at least {least}, not `{shown}`"),
+            "",
+        ));
     }
     number
 }
@@ -159,7 +163,7 @@ pub(super) fn choice<'w>(value: &Spanned, what: &str, words: &[&'w str], problem
 pub(super) fn node_id(text: &str, span: Span, problems: &mut Problems) -> bool {
     let good = is_id(text);
     if !good {
-        let fault = Diagnostic::error("bad-node-id", format!("`{text}` cannot be the id of a node")).at(span, "");
+        let fault = Diagnostic::error("bad-node-id", format!("`{text}` is not a valid node id")).at(span, "");
         problems.push(fault.help("an id is made of letters, digits, `_` and `-`"));
     }
     good

@@ -50,7 +50,7 @@ fn wanted(value: Spanned, shared: &mut Shared<'_>) -> Option<Wanted> {
     }
     let mut fields = field::fields(value, "`include`", KEYS, problems);
     let Some(path) = take(&mut fields, "path") else {
-        let fault = Diagnostic::error("missing-key", "`include` names no file").at(span, "");
+        let fault = Diagnostic::error("missing-key", "`include` has no `path`").at(span, "");
         problems.push(fault.help("write `path: other.yaml`"));
         return None;
     };
@@ -88,7 +88,7 @@ pub(super) fn open(wanted: &Wanted, from: &Place, shared: &mut Shared<'_>) -> Op
     };
     shared.included_bytes += shared.sources.get(file).map_or(0, |(_, text)| text.len());
     if shared.included_bytes > source::MAX_BYTES {
-        let message = format!("the files included are larger than {} MiB together", source::MAX_BYTES >> 20);
+        let message = format!("included files exceed {} MiB in total", source::MAX_BYTES >> 20);
         shared.report(Diagnostic::error("file-too-large", message).at(wanted.span, "here at the latest"));
         return None;
     }
@@ -111,16 +111,16 @@ fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
     shared.problems.truncate(found);
     let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
     let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
-    shared.report(fault.help("its lines are not shown: they may hold what is not meant for a log"));
+    shared.report(fault.help("its lines are not shown because they may contain secrets"));
 }
 
 fn check_chain(wanted: &Wanted, path: &PathBuf, from: &Place, shared: &mut Shared<'_>) -> Result<(), Diagnostic> {
     let message = if from.chain.contains(path) {
         format!("`{}` includes itself", wanted.path)
     } else if from.chain.len() >= MAX_CHAIN {
-        format!("files include each other more than {MAX_CHAIN} deep")
+        format!("includes are nested more than {MAX_CHAIN} deep (limit)")
     } else if shared.included >= MAX_FILES {
-        format!("more than {MAX_FILES} files are included")
+        format!("more than {MAX_FILES} included files (limit)")
     } else {
         shared.included += 1;
         return Ok(());

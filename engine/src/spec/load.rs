@@ -41,7 +41,7 @@ fn check_ids(nodes: &mut Vec<NodeSpec>, shared: &mut Shared<'_>) {
             seen.insert(node.id.clone(), node.id_span);
             return true;
         };
-        let fault = Diagnostic::error("duplicate-node", format!("there are two nodes `{}`", node.id));
+        let fault = Diagnostic::error("duplicate-node", format!("duplicate node `{}`", node.id));
         let fault = fault.at(node.id_span, "again here").at(*first, "first here");
         shared.report(fault.help("rename one of them, or include the file with a `prefix:`"));
         false

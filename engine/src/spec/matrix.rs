@@ -23,7 +23,10 @@ pub(super) fn combinations(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec
     let axes = axes(matrix, problems);
     let size = axes.iter().try_fold(1_usize, |size, axis| size.checked_mul(axis.len()));
     if size.is_none_or(|size| size > MAX_NODES) {
-        let fault = Diagnostic::error("matrix-too-large", format!("this matrix gives more than {MAX_NODES} nodes"));
+        let fault = Diagnostic::error(
+            "matrix-too-large",
+            format!("this matrix expands to more than {MAX_NODES} nodes (limit)"),
+        );
         problems.push(fault.at(matrix.span, ""));
         return vec![Vec::new()];
     }
@@ -42,7 +45,7 @@ fn cross(rows: &[Vec<Coordinate>], axis: &[Coordinate]) -> Vec<Vec<Coordinate>> 
 fn axes(matrix: &Spanned, problems: &mut Problems) -> Vec<Vec<Coordinate>> {
     let Value::Map(entries) = &matrix.value else {
         if matrix.value != Value::Broken {
-            problems.push(bad(matrix.span, format!("`matrix` is a map of lists, not {}", matrix.kind())));
+            problems.push(bad(matrix.span, format!("`matrix` must be a map of lists, not {}", matrix.kind())));
         }
         return Vec::new();
     };
@@ -53,12 +56,12 @@ fn axis(key: &Key, value: &Spanned, problems: &mut Problems) -> Option<Vec<Coord
     match &value.value {
         Value::Broken => None,
         Value::List(_) if !is_word(&key.text) => {
-            problems.push(bad(key.span, format!("`{}` cannot be the key of a matrix", key.text)));
+            problems.push(bad(key.span, format!("`{}` is not a valid matrix key", key.text)));
             None
         }
         Value::List(items) if !items.is_empty() => Some(distinct(&key.text, items, problems)),
         _ => {
-            problems.push(bad(value.span, format!("`matrix.{}` is a list of at least one value", key.text)));
+            problems.push(bad(value.span, format!("`matrix.{}` must be a list of at least one value", key.text)));
             None
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn read(id: &Key, mut body: Spanned, scope: &mut Scope<'_>, shared: &
     scope.apply(&mut matrix, None, shared);
     let rows = matrix::combinations(&matrix, &mut shared.problems);
     if !shared.budget.charge(weight(&body).saturating_mul(rows.len())) {
-        let fault = Diagnostic::error("too-many-values", "this matrix unfolds to too many values");
+        let fault = Diagnostic::error("too-many-values", "this matrix expands to too many values");
         shared.report(fault.at(matrix.span, ""));
         return Vec::new();
     }
@@ -108,8 +108,8 @@ fn amend(problem: &mut Diagnostic) {
 }
 
 fn missing_operator(id: &Key, what: &str) -> Diagnostic {
-    let fault = Diagnostic::error("missing-key", format!("{what} does not say what it does")).at(id.span, "");
-    fault.help("name its operator: `op: …`")
+    let fault = Diagnostic::error("missing-key", format!("{what} has no operator")).at(id.span, "");
+    fault.help("write `op: OPERATOR`")
 }
 
 fn with(value: Option<Spanned>, id: Span, problems: &mut Problems) -> Spanned {
@@ -155,7 +155,7 @@ fn falls_back(value: &Spanned, problems: &mut Problems) -> bool {
     let is_cpu = word.as_deref() == Some("cpu");
     if word.is_some() && !is_cpu {
         let fault = Diagnostic::error("unknown-word", "`fallback` can only be `cpu`").at(value.span, "");
-        problems.push(fault.help("leave it out where the node makes no sense without a GPU"));
+        problems.push(fault.help("remove it if the node must not run without a GPU"));
     }
     is_cpu
 }

@@ -42,7 +42,7 @@ fn reference(value: &Spanned, what: &str, problems: &mut Problems) -> Option<Ref
     if is_reference(&text) {
         return Some(Reference { node: text, port: None, span: value.span });
     }
-    let fault = Diagnostic::error("bad-reference", format!("`{text}` refers to no output of a node"));
+    let fault = Diagnostic::error("bad-reference", format!("`{text}` is not a reference to a node"));
     let help = if text.contains('=') { "quote an id that holds a `,`" } else { "write `node` or `node.port`" };
     problems.push(fault.at(value.span, "").help(help));
     None
@@ -162,7 +162,7 @@ impl Targets {
         }
         if !had_spent {
             let fault =
-                Diagnostic::error("too-many-values", "references to nodes with a matrix unfold to too many edges");
+                Diagnostic::error("too-many-values", "references to nodes with a matrix expand to too many edges");
             problems.push(fault.at(reference.span, "here at the latest"));
         }
         Vec::new()
@@ -202,9 +202,9 @@ fn no_match(reference: &Reference, node: &NodeSpec, family: &[Member]) -> Diagno
     const SHOWN: usize = 4;
     let ids: Vec<_> = family.iter().take(SHOWN).map(|member| format!("`{}`", member.id)).collect();
     let rest = if family.len() > SHOWN { format!(" and {} more", family.len() - SHOWN) } else { String::new() };
-    let message = format!("no node of the matrix of `{}` fits here", base(&reference.node));
+    let message = format!("no node of the matrix of `{}` matches", base(&reference.node));
     let fault = Diagnostic::error("matrix-mismatch", message).at(reference.span, format!("in `{}`", node.id));
-    fault.help(format!("there is {}{rest}", ids.join(", ")))
+    fault.help(format!("available: {}{rest}", ids.join(", ")))
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub(super) fn read(written: Spanned, shared: &mut Shared<'_>) -> Option<Schedule
     let silent = fields.iter().all(|(key, _)| key.text != "cron");
     let cadence = cadence(&mut fields, shared);
     if silent && shared.problems.len() == known {
-        let fault = Diagnostic::error("missing-key", "`schedule` does not say when").at(span, "");
+        let fault = Diagnostic::error("missing-key", "`schedule` has no `cron`").at(span, "");
         shared.report(fault.help("write `cron: \"0 3 * * *\"`"));
     }
     let problems = &mut shared.problems;
@@ -117,7 +117,7 @@ fn cadence(fields: &mut Vec<(Key, Spanned)>, shared: &mut Shared<'_>) -> Option<
                 (Some(part), None) => part_span(shared.sources, value.span, &line, part),
                 _ => value.span,
             };
-            let fault = Diagnostic::error("bad-cron", format!("`{line}` is no cron line: {}", bad.message));
+            let fault = Diagnostic::error("bad-cron", format!("`{line}` is not a cron line: {}", bad.message));
             let fault = fault.at(span, "").at_some(value.via, "used here");
             shared.report(fault.help(
                 "five fields, `minute hour day month weekday`, or six with seconds first: `0 3 * * *` is every night at three",
@@ -132,7 +132,7 @@ fn zone(value: &Spanned, shared: &mut Shared<'_>) -> Option<chrono_tz::Tz> {
     match cadence::zone(&name) {
         Ok(zone) => Some(zone),
         Err(meant) => {
-            let fault = Diagnostic::error("bad-timezone", format!("there is no time zone `{name}`"));
+            let fault = Diagnostic::error("bad-timezone", format!("unknown time zone `{name}`"));
             let fault = fault.at(value.span, "").at_some(value.via, "used here");
             shared.report(fault.help(match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
@@ -159,12 +159,12 @@ fn word<T: Copy>(value: Option<Spanned>, what: &str, words: &[(&str, T)], proble
 fn length(value: Spanned, name: &str, most: u64, problems: &mut Problems) -> Option<Duration> {
     let length = field::duration(&value, &format!("`{name}`"), problems)?;
     if length > Duration::from_hours(most) {
-        let fault = Diagnostic::error("bad-value", format!("`{name}` is at most {most} hours")).at(value.span, "");
+        let fault = Diagnostic::error("bad-value", format!("`{name}` must be at most {most} hours")).at(value.span, "");
         problems.push(fault.at_some(value.via, "used here"));
         return None;
     }
     if length.is_zero() && name == "max_runtime" {
-        let fault = Diagnostic::error("bad-value", "`max_runtime` of nothing stops every run").at(value.span, "");
+        let fault = Diagnostic::error("bad-value", "`max_runtime` of 0 stops every run").at(value.span, "");
         problems.push(fault.at_some(value.via, "used here").help("leave it out for no limit"));
         return None;
     }

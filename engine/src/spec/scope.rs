@@ -186,7 +186,7 @@ impl<'a> Scope<'a> {
             return None;
         }
         if self.frames > MAX_FRAMES {
-            let fault = Diagnostic::error("too-deep", "params refer to each other through too many steps");
+            let fault = Diagnostic::error("too-deep", "references between params are nested too deeply");
             shared.report(fault.at(span, ""));
             return None;
         }
@@ -241,7 +241,7 @@ fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared:
     if shared.problems.len() >= MAX_KEPT {
         return None;
     }
-    let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
+    let fault = Diagnostic::error("unknown-param", format!("unknown param `{}`", path.join("."))).at(span, "");
     shared.report(match param_advice(here, path, depth) {
         Some(help) => fault.help(help),
         None => fault,
@@ -278,15 +278,15 @@ fn broken(span: Span) -> Spanned {
 
 fn bad_reference(message: String) -> Diagnostic {
     Diagnostic::error("bad-substitution", message).help(
-        "there is `${params.…}`, `${env:NAME}`, `${secret:NAME}` and `${matrix.…}`; write `$${` for a `${` that stays",
+        "available: `${params.…}`, `${env:NAME}`, `${secret:NAME}` and `${matrix.…}`; write `$${` for a literal `${`",
     )
 }
 
 fn cycle(active: &[String], name: &str, span: Span) -> Diagnostic {
     let ring: Vec<_> = active.iter().map(String::as_str).chain([name]).map(|name| format!("`{name}`")).collect();
     Diagnostic::error("param-cycle", format!("the param `{name}` refers to itself"))
-        .at(span, "closes the circle")
-        .note(format!("the circle: {}", ring.join(" → ")))
+        .at(span, "closes the cycle")
+        .note(format!("the cycle: {}", ring.join(" → ")))
 }
 
 fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut Shared<'_>) -> Option<Spanned> {
@@ -295,7 +295,7 @@ fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut 
         return Some(coordinate.value.clone());
     }
     let keys: Vec<_> = matrix.unwrap_or_default().iter().map(|coordinate| coordinate.key.as_str()).collect();
-    let fault = Diagnostic::error("unknown-matrix-key", format!("there is no `{key}` in a matrix here")).at(span, "");
+    let fault = Diagnostic::error("unknown-matrix-key", format!("no matrix key `{key}` here")).at(span, "");
     let help = suggest::advice(key, &keys).unwrap_or_else(|| "only a node with `matrix:` has coordinates".to_owned());
     shared.report(fault.help(help));
     None
@@ -304,7 +304,7 @@ fn coordinate(key: &str, span: Span, matrix: Option<&Coordinates>, shared: &mut 
 fn variable(name: &str, default: Option<&str>, span: Span, shared: &mut Shared<'_>) -> Option<Spanned> {
     let Some(text) = (shared.environment)(name).or_else(|| default.map(str::to_owned)) else {
         let fault = Diagnostic::error("unset-variable", format!("the environment variable `{name}` is not set"));
-        shared.report(fault.at(span, "").help(format!("set it, or give a default: `${{env:{name}:-default}}`")));
+        shared.report(fault.at(span, "").help(format!("set it or add a default: `${{env:{name}:-default}}`")));
         return None;
     };
     let mut value = Spanned::new(scalar::resolve(&text), span);
@@ -318,10 +318,10 @@ fn piece(value: &Spanned, at: Span, shared: &mut Shared<'_>) -> Option<String> {
     let fault = match (&value.value, &text) {
         (Value::Broken, _) => return None,
         (Value::String(text), _) if text.starts_with("${secret:") => {
-            Diagnostic::error("secret-in-text", "a secret cannot be a part of a longer string")
-                .help("give `${secret:NAME}` as the whole value")
+            Diagnostic::error("secret-in-text", "a secret cannot be part of a longer string")
+                .help("write `${secret:NAME}` as the whole value")
         }
-        (_, None) => Diagnostic::error("wrong-type", format!("{} cannot stand inside of a string", value.kind())),
+        (_, None) => Diagnostic::error("wrong-type", format!("{} cannot be part of a string", value.kind())),
         (_, Some(_)) => return text,
     };
     shared.report(fault.at(at, "").at_some(elsewhere(value, at), "defined here"));
@@ -339,13 +339,13 @@ fn admit(value: &Spanned, span: Span, depth: usize, shared: &mut Shared<'_>) -> 
         return false;
     }
     if !shared.budget.charge(weight(value)) {
-        let message = format!("`${{…}}` unfolds to more than {MAX_COPIED} values");
+        let message = format!("`${{…}}` expands to more than {MAX_COPIED} values (limit)");
         shared.report(Diagnostic::error("too-many-values", message).at(span, "here at the latest"));
         return false;
     }
     if depth + height(value) > MAX_DEPTH {
-        let message = format!("values nest more than {MAX_DEPTH} deep");
-        shared.report(Diagnostic::error("too-deep", message).at(span, "once this is filled in"));
+        let message = format!("values are nested more than {MAX_DEPTH} deep (limit)");
+        shared.report(Diagnostic::error("too-deep", message).at(span, "after this is replaced"));
         return false;
     }
     true

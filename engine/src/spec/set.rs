@@ -89,7 +89,7 @@ fn slot<'p>(params: &'p mut Spanned, name: &str, below: bool) -> Option<&'p mut 
 }
 
 fn undeclared(around: &Spanned, path: &[String], span: Span, shared: &Shared<'_>) -> Diagnostic {
-    let fault = Diagnostic::error("unknown-param", format!("there is no param `{}`", path.join("."))).at(span, "");
+    let fault = Diagnostic::error("unknown-param", format!("unknown param `{}`", path.join("."))).at(span, "");
     let depth = path.len() - 1;
     let keys: Vec<_> = around.entries().iter().map(|(key, _)| key.text.as_str()).collect();
     let is_slip = suggest::closest(&path[depth], keys.iter().copied()).is_some();
@@ -115,7 +115,7 @@ fn declare(around: &Spanned, path: &[String], keys: &[&str], shared: &Shared<'_>
 fn set(params: &mut Spanned, text: &str, shared: &mut Shared<'_>) {
     let file = shared.sources.add("--set", text);
     let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
-        let fault = Diagnostic::error("bad-set", format!("`--set {text}` sets nothing"));
+        let fault = Diagnostic::error("bad-set", format!("`--set {text}` is not `--set NAME=VALUE`"));
         shared.report(fault.at(Span::new(file, 0, text.len()), "").help("write `--set teacher.model=NAME`"));
         return;
     };

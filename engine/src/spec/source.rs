@@ -17,7 +17,7 @@ pub(super) fn read(path: &Path, asked: Option<Span>, sources: &mut SourceMap) ->
     let shown = path.display();
     let fault = |error: std::io::Error| {
         let (code, why) = match error.kind() {
-            std::io::ErrorKind::NotFound => ("file-not-found", "there is no such file".to_owned()),
+            std::io::ErrorKind::NotFound => ("file-not-found", "no such file".to_owned()),
             std::io::ErrorKind::IsADirectory => ("unreadable-file", "it is a folder".to_owned()),
             _ => ("unreadable-file", error.to_string()),
         };
@@ -39,7 +39,7 @@ pub(super) fn take(path: &Path, text: String, sources: &mut SourceMap) -> Result
 
 fn too_large(shown: &str) -> Diagnostic {
     Diagnostic::error("file-too-large", format!("`{shown}` is larger than {} MiB", MAX_BYTES >> 20))
-        .help("a pipeline is a short text: keep data in files of their own and name them by path")
+        .help("keep data in separate files and refer to them by path")
 }
 
 fn decode(path: &Path, bytes: Vec<u8>, sources: &mut SourceMap) -> Result<FileId, Diagnostic> {
@@ -79,13 +79,13 @@ fn regex(pattern: &str) -> Regex {
 }
 
 fn unprintable(span: Span, ch: char) -> Diagnostic {
-    Diagnostic::error("control-character", format!("the control character U+{:04X} may not stand in YAML", ch as u32))
+    Diagnostic::error("control-character", format!("the control character U+{:04X} is not allowed in YAML", ch as u32))
         .at(span, "here")
         .help(format!("inside double quotes, write `\\u{:04x}`", ch as u32))
 }
 
 fn empty(path: &Path, file: FileId) -> Diagnostic {
-    Diagnostic::error("empty-file", format!("`{}` holds nothing", path.display()))
+    Diagnostic::error("empty-file", format!("`{}` is empty", path.display()))
         .at(Span::new(file, 0, 0), "")
         .help("a pipeline has at least `name:` and `nodes:`")
 }

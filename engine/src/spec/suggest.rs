@@ -45,7 +45,7 @@ pub(super) fn listing(candidates: &[&str]) -> Option<String> {
     let shown: Vec<_> = candidates.iter().take(SHOWN).map(|word| format!("`{word}`")).collect();
     let more = candidates.len().saturating_sub(SHOWN);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Some(format!("there is {}{rest}", shown.join(", ")))
+    Some(format!("available: {}{rest}", shown.join(", ")))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) fn parse_at(file: FileId, text: &str, start: usize, problems: &mut Ve
     }
     let root = tree.root;
     if root.is_none() {
-        let fault = Diagnostic::error("empty-file", "this holds no YAML document");
+        let fault = Diagnostic::error("empty-file", "no YAML document found");
         problems.push(fault.at(Span::new(file, start, start), ""));
     }
     root
@@ -165,7 +165,7 @@ impl<'t, 'p> Tree<'t, 'p> {
         self.documents += 1;
         if self.documents > 1 {
             let fault = Diagnostic::error("several-documents", "a pipeline file holds one YAML document");
-            return Err(fault.at(span, "a second one starts here").help("put it into a file of its own"));
+            return Err(fault.at(span, "the second one starts here").help("move it to a separate file"));
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl<'t, 'p> Tree<'t, 'p> {
     fn count(&mut self, span: Span) -> Step {
         self.values += 1;
         if self.values > MAX_VALUES {
-            let message = format!("the file holds more than {MAX_VALUES} values");
+            let message = format!("the file contains more than {MAX_VALUES} values (limit)");
             return Err(Diagnostic::error("too-many-values", message).at(span, "reading stopped here"));
         }
         Ok(())
@@ -211,8 +211,7 @@ impl<'t, 'p> Tree<'t, 'p> {
         }
         let fault =
             Diagnostic::error("unsupported-tag", "YAML tags other than those of the core schema are not supported");
-        self.problems
-            .push(fault.at(span, "tagged").help("leave the tag out: types follow from what the operator wants"));
+        self.problems.push(fault.at(span, "tagged").help("remove the tag: the operator determines types"));
         true
     }
 
@@ -245,7 +244,7 @@ impl<'t, 'p> Tree<'t, 'p> {
     fn alias(&mut self, anchor: usize, span: Span) -> Step {
         self.count(span)?;
         let Some(anchored) = self.anchors.get(&anchor) else {
-            let fault = Diagnostic::error("recursive-alias", "this alias stands inside of what it refers to");
+            let fault = Diagnostic::error("recursive-alias", "this alias refers to a value that contains it");
             return Err(fault.at(span, "refers to itself"));
         };
         if !self.budget.charge(anchored.weight) {
@@ -283,15 +282,15 @@ fn enclose(start: Span, last: Option<Span>, end: Span) -> Span {
 }
 
 fn too_much(span: Span, what: &str) -> Diagnostic {
-    let message = format!("the {what} of this file unfold to more than {MAX_COPIED} values");
+    let message = format!("{what} expand to more than {MAX_COPIED} values (limit)");
     Diagnostic::error("too-many-values", message).at(span, "reading stopped here")
 }
 
 fn as_key(value: &Spanned, marks: &Marks<'_>, problems: &mut Vec<Diagnostic>) -> Key {
     let text = value.scalar_text().unwrap_or_else(|| {
         let fault = Diagnostic::error("bad-key", format!("{} cannot be a key", value.kind()));
-        let fault = fault.at(value.span, "a word is wanted here");
-        let quote = "a name that YAML reads as nothing goes in quotes: `\"null\"`";
+        let fault = fault.at(value.span, "expected a word");
+        let quote = "quote a name that YAML reads as null: `\"null\"`";
         problems.push(if value.value == Value::Null { fault.help(quote) } else { fault });
         marks.text_of(value.span).chars().take(80).collect()
     });
@@ -343,7 +342,7 @@ fn distinct(mut entries: Vec<(Key, Spanned)>, problems: &mut Vec<Diagnostic>) ->
 }
 
 fn duplicate(first: &Key, again: &Key) -> Diagnostic {
-    Diagnostic::error("duplicate-key", format!("the key `{}` stands twice", again.text))
+    Diagnostic::error("duplicate-key", format!("duplicate key `{}`", again.text))
         .at(again.span, "again here")
         .at(first.span, "first here")
         .help("keep one of them")

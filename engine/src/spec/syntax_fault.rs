@@ -15,7 +15,8 @@ pub(super) fn explain(error: &ScanError, offset: usize, file: FileId, text: &str
 }
 
 pub(super) fn too_deep(span: Span) -> Diagnostic {
-    Diagnostic::error("too-deep", format!("values nest more than {MAX_DEPTH} deep")).at(span, "reading stopped here")
+    Diagnostic::error("too-deep", format!("values are nested more than {MAX_DEPTH} deep (limit)"))
+        .at(span, "reading stopped here")
 }
 
 struct Place<'t> {
@@ -77,38 +78,42 @@ fn wording(info: &str) -> (String, Option<&'static str>) {
     const CASES: &[(&str, &str, Option<&str>)] = &[
         (
             "mapping values are not allowed",
-            "a `:` where none may stand",
+            "unexpected `:`",
             Some("quote a value that holds `: `; is a `:` missing on the line before?"),
         ),
         ("unexpected character", "a value may not start with this character", Some("quote the value")),
-        ("unknown anchor", "this alias refers to nothing", Some("an anchor (`&name`) must stand before its alias")),
-        ("found unexpected end of stream", "the file ends inside of a quoted string", Some("close the quote")),
-        ("expected ',' or '}'", "`,` or `}` is wanted here", Some("a map in braces: `{a: 1, b: 2}`")),
-        ("expected ',' or ']'", "`,` or `]` is wanted here", Some("a list in brackets: `[a, b]`")),
-        ("illegal placement of ':'", "a `:` where none may stand", Some("is a `]` or `}` missing before it?")),
+        ("unknown anchor", "unknown alias", Some("an anchor (`&name`) must precede its alias")),
+        (
+            "found unexpected end of stream",
+            "unterminated quoted string at the end of the file",
+            Some("close the quote"),
+        ),
+        ("expected ',' or '}'", "expected `,` or `}`", Some("a map in braces: `{a: 1, b: 2}`")),
+        ("expected ',' or ']'", "expected `,` or `]`", Some("a list in brackets: `[a, b]`")),
+        ("illegal placement of ':'", "unexpected `:`", Some("is a `]` or `}` missing before it?")),
         ("misplaced bracket", "this bracket closes nothing", None),
-        ("did not find expected key", "a key is wanted here", Some("keys of one map stand in one column")),
+        ("did not find expected key", "expected a key", Some("keys of one map must start in the same column")),
         (
             "did not find expected '-'",
-            "a list item (`- …`) is wanted here",
-            Some("a list and a map cannot share one column"),
+            "expected a list item (`- …`)",
+            Some("a list and a map cannot start in the same column"),
         ),
         ("simple key expect", "`:` is missing after this key", Some("a key and its value: `key: value`")),
         ("unknown escape character", "this escape is unknown", Some("in single quotes, `\\` stands for itself")),
-        ("invalid trailing content", "something follows a quoted string", Some("quote all of it, or none")),
+        ("invalid trailing content", "something follows a quoted string", Some("quote the whole value or none of it")),
         (
             "invalid indentation in flow",
-            "this line should stand further right",
+            "this line must be indented further",
             Some("is a `}` or `]` missing on a line before it?"),
         ),
         (
             "invalid indentation in quoted",
-            "this quoted string does not end where it should",
+            "unterminated quoted string",
             Some("close the quote, or indent its further lines"),
         ),
-        ("invalid indentation", "this line is not indented as what it belongs to", None),
-        ("the handle wasn't declared", "this tag is unknown", Some("leave the tag out")),
-        ("unexpected eof", "the file ends too early", None),
+        ("invalid indentation", "inconsistent indentation", None),
+        ("the handle wasn't declared", "this tag is unknown", Some("remove the tag")),
+        ("unexpected eof", "unexpected end of file", None),
     ];
     let case = CASES.iter().find(|(part, _, _)| info.contains(part));
     case.map_or_else(|| (info.to_owned(), None), |(_, message, help)| ((*message).to_owned(), *help))

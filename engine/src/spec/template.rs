@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, Fault> {
             parts.push(Part::Text(std::mem::take(&mut literal)));
         }
         if parts.len() > MAX_PARTS {
-            return Err(fault(found..found + 2, "one string holds too many `${…}`"));
+            return Err(fault(found..found + 2, "too many `${…}` in one string"));
         }
         let end = close(text, found)?;
         let target = target(&text[found + 2..end - 1]).map_err(|message| Fault { range: found..end, message })?;
@@ -82,7 +82,7 @@ fn close(text: &str, start: usize) -> Result<usize, Fault> {
     let rest = &text[start + 2..];
     match rest.find('}') {
         Some(end) if !rest[..end].contains("${") => Ok(start + 2 + end + 1),
-        Some(_) => Err(fault(start..start + 2, "one `${…}` cannot stand inside of another")),
+        Some(_) => Err(fault(start..start + 2, "`${…}` cannot be nested")),
         None => Err(fault(start..text.len(), "this `${` is never closed with `}`")),
     }
 }
@@ -104,7 +104,7 @@ fn target(body: &str) -> Result<Target, String> {
     if let Some(path) = body.strip_prefix("params.") {
         let steps: Vec<_> = path.split('.').map(|step| step.trim().to_owned()).collect();
         let complete = steps.iter().all(|step| !step.is_empty());
-        return if complete { Ok(Target::Param(steps)) } else { Err(format!("`{path}` is no path of a param")) };
+        return if complete { Ok(Target::Param(steps)) } else { Err(format!("`{path}` is not a param path")) };
     }
     if let Some(key) = body.strip_prefix("matrix.") {
         return if key.is_empty() {
@@ -113,18 +113,14 @@ fn target(body: &str) -> Result<Target, String> {
             Ok(Target::Matrix(key.to_owned()))
         };
     }
-    Err(if body.is_empty() {
-        "this `${}` refers to nothing".to_owned()
-    } else {
-        format!("`{body}` refers to nothing known")
-    })
+    Err(if body.is_empty() { "`${}` is empty".to_owned() } else { format!("unknown reference `{body}`") })
 }
 
 fn variable(name: &str) -> Result<String, String> {
     let well_formed = !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name.chars().all(|ch| ch.is_ascii_alphanumeric() || ch == '_');
-    if well_formed { Ok(name.to_owned()) } else { Err(format!("`{name}` is no name of a variable")) }
+    if well_formed { Ok(name.to_owned()) } else { Err(format!("`{name}` is not a variable name")) }
 }
 
 #[cfg(test)]

@@ -74,11 +74,11 @@ fn another_choice_replaces_and_the_same_one_merges() {
         (found[0].message.clone(), found[0].help.clone().unwrap_or_default())
     };
     let (message, help) = told(&set(&["encoder.bert.model=e5"]));
-    assert_eq!(message, "there is no param `encoder.bert`");
+    assert_eq!(message, "unknown param `encoder.bert`");
     assert_eq!(help, "`encoder` is `hashing`; to choose another, write `--set 'encoder={bert: {…}}'`");
     std::fs::write(&file, "teacher: {modle: x}").unwrap();
     let (message, _) = told(&Overrides { set: Vec::new(), params_files: vec![file.clone()] });
-    assert_eq!(message, "there is no param `teacher.modle`", "a map whose only entry is not a map is not a choice");
+    assert_eq!(message, "unknown param `teacher.modle`", "a map whose only entry is not a map is not a choice");
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn a_param_that_was_not_declared_says_where_to_declare_it() {
     };
     assert_eq!(
         told("teacher.temperature=0.3"),
-        "there is no param `teacher.temperature` | declare it under `params.teacher` in p.yaml; there is `base_url`, `model`"
+        "unknown param `teacher.temperature` | declare it under `params.teacher` in p.yaml; available: `base_url`, `model`"
     );
     assert_eq!(
         told("samples=2"),
-        "there is no param `samples` | declare it under `params` in p.yaml; there is `teacher`"
+        "unknown param `samples` | declare it under `params` in p.yaml; available: `teacher`"
     );
-    assert_eq!(told("teacher.modell=x"), "there is no param `teacher.modell` | did you mean `teacher.model`?");
+    assert_eq!(told("teacher.modell=x"), "unknown param `teacher.modell` | did you mean `teacher.model`?");
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Reader<'_> {
         };
         let is_word = words.iter().any(|word| word.as_str() == Some(&key.text));
         let help = if is_word {
-            Some(format!("`{}` takes no settings: write it alone", key.text))
+            Some(format!("`{}` takes no options: write it alone", key.text))
         } else {
             suggest::advice(&key.text, &all(words, tags))
         };
@@ -74,7 +74,7 @@ impl Reader<'_> {
         let text = value.scalar_text().unwrap_or_default();
         let near = suggest::closest(&text, tags.iter().copied());
         let help = match near {
-            Some(tag) => Some(format!("`{tag}` takes settings: write `{tag}: {{…}}`")),
+            Some(tag) => Some(format!("`{tag}` needs options: write `{tag}: {{…}}`")),
             None => suggest::listing(tags),
         };
         self.report("bad-value", format!("{} cannot be `{text}`", self.name(place)), value.span, place, help);
@@ -103,7 +103,7 @@ impl Reader<'_> {
         let Value::Map(_) = value.value else { return self.mismatch(value, whole, place) };
         let Some(tag) = value.get(key) else {
             let words = tag_words(branches, key);
-            let message = format!("{} does not say its `{key}`", self.name(place));
+            let message = format!("{} has no `{key}`", self.name(place));
             self.report("missing-key", message, place.name, place, suggest::listing(&words));
             return Json::Null;
         };

@@ -125,7 +125,7 @@ impl Reader<'_> {
             _ => None,
         };
         if let Some(wanted) = wrong {
-            let message = format!("{} has {wanted}, not {size}", self.name(place));
+            let message = format!("{} must have {wanted}, not {size}", self.name(place));
             self.report("bad-value", message, value.span, place, None);
         }
     }
@@ -146,7 +146,7 @@ impl Reader<'_> {
     /// Reports a secret where none is allowed: the operator would get the reference as text.
     fn check_no_secret(&mut self, value: &Spanned, place: &Place) {
         if value.scalar_text().is_some_and(|text| is_secret_reference(&text)) {
-            let message = format!("{} cannot be a secret: it would be the text of the reference", self.name(place));
+            let message = format!("{} does not accept secrets: it would get the reference as text", self.name(place));
             let help = "only params of the type `secret` read one; a program gets a variable of the environment by its \
                         name (`environment: [NAME]`)";
             self.report("secret-not-read", message, value.span, place, Some(help.to_owned()));
@@ -179,7 +179,7 @@ impl Reader<'_> {
     fn missing_value(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
         let written = value.text.as_deref().unwrap_or_default();
         let found = if written.is_empty() { "nothing" } else { "null" };
-        let message = format!("{} is {}, not {found}", self.name(place), schema.describe());
+        let message = format!("{} must be {}, not {found}", self.name(place), schema.describe());
         let help =
             (!written.is_empty() && schema.allows("string")).then(|| format!("for the word, write `\"{written}\"`"));
         let at = if value.span.start == value.span.end { place.name } else { value.span };
@@ -189,7 +189,7 @@ impl Reader<'_> {
 
     fn mismatch(&mut self, value: &Spanned, schema: Schema<'_>, place: &Place) -> Json {
         let help = advice(value, schema);
-        let message = format!("{} is {}, not {}", self.name(place), schema.describe(), value.kind());
+        let message = format!("{} must be {}, not {}", self.name(place), schema.describe(), value.kind());
         self.report("wrong-type", message, value.span, place, help);
         Json::Null
     }

@@ -24,7 +24,7 @@ impl Reader<'_> {
         };
         if let Some(wanted) = wrong {
             let shown = value.scalar_text().unwrap_or_default();
-            let message = format!("{} is {wanted}, not `{shown}`", self.name(place));
+            let message = format!("{} must be {wanted}, not `{shown}`", self.name(place));
             self.report("bad-value", message, value.span, place, None);
         }
         typed

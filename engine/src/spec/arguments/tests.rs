@@ -193,32 +193,35 @@ fn all_that_is_wrong_is_told_at_once() {
         "{sise: 3, rate: fast, strict: yes, label: [a], unit: word}",
         &[
             "unknown-key: `x` has no param `sise` | sise | did you mean `size`?",
-            "wrong-type: `rate` of `x` is a number, not a string | fast | ",
-            "wrong-type: `strict` of `x` is `true` or `false`, not a string | yes | write `true` for `yes`",
-            "wrong-type: `label` of `x` is a string, not a list | [a] | ",
+            "wrong-type: `rate` of `x` must be a number, not a string | fast | ",
+            "wrong-type: `strict` of `x` must be `true` or `false`, not a string | yes | write `true` for `yes`",
+            "wrong-type: `label` of `x` must be a string, not a list | [a] | ",
             "bad-value: `unit` of `x` cannot be `word` | word | did you mean `words`?",
             "missing-key: `x` needs the param `size` | {sise: 3, rate: fast, strict: yes, label: [a], unit: word} | \
              `size`: Number of tokens.",
         ],
     );
-    refuses("{size: -1}", &["bad-value: `size` of `x` is at least 0, not `-1` | -1 | "]);
+    refuses("{size: -1}", &["bad-value: `size` of `x` must be at least 0, not `-1` | -1 | "]);
     refuses(
         "{size: 4294967296}",
-        &["bad-value: `size` of `x` is at most 4294967295, not `4294967296` | 4294967296 | "],
+        &["bad-value: `size` of `x` must be at most 4294967295, not `4294967296` | 4294967296 | "],
     );
-    refuses("{size: 1.5}", &["wrong-type: `size` of `x` is a whole number, not a number | 1.5 | "]);
+    refuses("{size: 1.5}", &["wrong-type: `size` of `x` must be a whole number, not a number | 1.5 | "]);
     refuses(
         "{size: \"12\"}",
-        &["wrong-type: `size` of `x` is a whole number, not a string | \"12\" | write `12` without quotes"],
+        &["wrong-type: `size` of `x` must be a whole number, not a string | \"12\" | write `12` without quotes"],
     );
-    refuses("{size: }", &["wrong-type: `size` of `x` is a whole number, not nothing | size | "]);
-    refuses("{size: 1, signed: 200}", &["bad-value: `signed` of `x` is at most 127, not `200` | 200 | "]);
+    refuses("{size: }", &["wrong-type: `size` of `x` must be a whole number, not nothing | size | "]);
+    refuses("{size: 1, signed: 200}", &["bad-value: `signed` of `x` must be at most 127, not `200` | 200 | "]);
     refuses(
         "{size: 1, rate: .inf}",
-        &["wrong-type: `rate` of `x` is a number, not an infinite or undefined number | .inf | "],
+        &["wrong-type: `rate` of `x` must be a number, not an infinite or undefined number | .inf | "],
     );
-    refuses("{size: 1, stops: a}", &["wrong-type: `stops` of `x` is a list, not a string | a | write a list: `[a]`"]);
-    refuses("{size: 1, pair: [1]}", &["bad-value: `pair` of `x` has at least 2 items, not 1 | [1] | "]);
+    refuses(
+        "{size: 1, stops: a}",
+        &["wrong-type: `stops` of `x` must be a list, not a string | a | write a list: `[a]`"],
+    );
+    refuses("{size: 1, pair: [1]}", &["bad-value: `pair` of `x` must have at least 2 items, not 1 | [1] | "]);
 }
 
 #[test]
@@ -237,22 +240,25 @@ fn faults_are_told_inside_the_chosen_alternative() {
     refuses(
         "{size: 1, policy: endpoint}",
         &[
-            "bad-value: `policy` of `x` cannot be `endpoint` | endpoint | `endpoint` takes settings: write `endpoint: {…}`",
+            "bad-value: `policy` of `x` cannot be `endpoint` | endpoint | `endpoint` needs options: write `endpoint: {…}`",
         ],
     );
     refuses(
         "{size: 1, policy: {evidence: {}}}",
         &[
-            "unknown-key: `policy` of `x` cannot be `evidence: …` | evidence | `evidence` takes no settings: write it alone",
+            "unknown-key: `policy` of `x` cannot be `evidence: …` | evidence | `evidence` takes no options: write it alone",
         ],
     );
     refuses(
         "{size: 1, policy: oracle}",
-        &["bad-value: `policy` of `x` cannot be `oracle` | oracle | there is `evidence`, `endpoint`, `model`"],
+        &["bad-value: `policy` of `x` cannot be `oracle` | oracle | available: `evidence`, `endpoint`, `model`"],
     );
     refuses("{size: 1, fusion: rff}", &["bad-value: `fusion` of `x` cannot be `rff` | rff | did you mean `rrf`?"]);
-    refuses("{size: 1, source: {a: b}}", &["wrong-type: `source` of `x` is a string or a list, not a map | {a: b} | "]);
-    refuses("{size: 1, source: [[a]]}", &["wrong-type: `source.0` of `x` is a string, not a list | [a] | "]);
+    refuses(
+        "{size: 1, source: {a: b}}",
+        &["wrong-type: `source` of `x` must be a string or a list, not a map | {a: b} | "],
+    );
+    refuses("{size: 1, source: [[a]]}", &["wrong-type: `source.0` of `x` must be a string, not a list | [a] | "]);
     refuses(
         "{size: 1, shape: {kind: grpah}}",
         &["bad-value: `shape.kind` of `x` cannot be `grpah` | grpah | did you mean `graph`?"],
@@ -274,7 +280,7 @@ fn a_secret_is_a_reference() {
 fn a_secret_where_none_is_read_is_refused() {
     let refused = |path: &str| {
         format!(
-            "secret-not-read: `{path}` of `x` cannot be a secret: it would be the text of the reference | \
+            "secret-not-read: `{path}` of `x` does not accept secrets: it would get the reference as text | \
              \"${{secret:KEY}}\" | only params of the type `secret` read one; a program gets a variable of the \
              environment by its name (`environment: [NAME]`)"
         )
@@ -294,7 +300,7 @@ fn what_came_by_reference_is_told_where_it_was_written() {
     refuses(
         "{size: \"${params.n}\", policy: {endpoint: \"${params.teacher}\"}}",
         &[
-            "wrong-type: `size` of `x` is a whole number, not a string | \"12\" | write `12` without quotes",
+            "wrong-type: `size` of `x` must be a whole number, not a string | \"12\" | write `12` without quotes",
             "unknown-key: `x` has no param `policy.endpoint.modle` | modle | did you mean `model`?",
             "missing-key: `x` needs the param `policy.endpoint.model` | endpoint | ",
         ],
