@@ -8,7 +8,7 @@ use searchmill_engine::lineage::attest::{AttestError, Comparison, PublicKey, Sec
 use searchmill_engine::{Failure, Session};
 use serde_json::json;
 
-use super::note_missing_store;
+use super::store::note_if_missing;
 use crate::args::AttestArgs;
 use crate::display::Terminal;
 use crate::exit::{FAILED, OK};
@@ -94,7 +94,7 @@ pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &
         Ok(statement) => statement,
         Err(error) => return Err(Failure::Other(format!("{}: {error}", file.display()))),
     };
-    note_missing_store(terminal, session)?;
+    note_if_missing(terminal, session)?;
     let compared = session.compare(&statement)?;
     let different = compared.iter().any(|(_, comparison)| *comparison == Comparison::Different);
     if terminal.is_json() {

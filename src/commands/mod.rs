@@ -21,6 +21,7 @@ mod schema;
 mod serve;
 mod show;
 mod status;
+mod store;
 mod trace;
 mod validate;
 mod why;
@@ -66,12 +67,4 @@ pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
         Command::Doctor => Ok(doctor::doctor(terminal, session)),
         Command::Worker(args) => worker::worker(session, &args),
     }
-}
-
-/// Says that there is no store, for commands that go on without one.
-fn note_missing_store(terminal: &Terminal, session: &Session) -> Result<(), Failure> {
-    if !session.has_store()? {
-        terminal.note(&session.no_store());
-    }
-    Ok(())
 }

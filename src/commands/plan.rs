@@ -6,7 +6,8 @@ use searchmill_engine::operator::{Prices, Usage};
 use searchmill_engine::{Basis, Failure, Node, NodeStatus, Plan, Reason, RunOptions, Session, Survey, Work};
 use serde_json::{Value, json};
 
-use super::{note_missing_store, pipeline};
+use super::pipeline;
+use super::store::note_if_missing;
 use crate::args::PlanArgs;
 use crate::display::{Terminal, money};
 use crate::exit::{OK, WORK};
@@ -16,7 +17,7 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
     let selection = pipeline::selection(&args.chosen);
     let options = RunOptions { selection, limit: args.limit, ..RunOptions::default() };
     let survey = session.survey(&checked, &options)?;
-    note_missing_store(terminal, session)?;
+    note_if_missing(terminal, session)?;
     let work = show(terminal, session, &checked.plan, &survey);
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
 }

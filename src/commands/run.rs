@@ -5,7 +5,8 @@ use std::sync::Arc;
 use searchmill_engine::operator::BudgetLimits;
 use searchmill_engine::{Event, Failure, Reporter, RunOptions, Session, Stop, Workers, cuda_worker};
 
-use super::{note_missing_store, pipeline};
+use super::pipeline;
+use super::store::note_if_missing;
 use crate::args::RunArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
@@ -16,11 +17,11 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
     session.check_destinations(&pipeline)?;
     let options = options(&args)?;
     if args.retry_rejects {
-        note_missing_store(terminal, session)?;
+        note_if_missing(terminal, session)?;
     }
     if args.dry_run {
         let survey = session.rehearse(&pipeline, &options)?;
-        note_missing_store(terminal, session)?;
+        note_if_missing(terminal, session)?;
         super::plan::show(terminal, session, &pipeline.plan, &survey);
         return Ok(OK);
     }

@@ -2,13 +2,13 @@
 
 use searchmill_engine::{Failure, NodeOutcome, PastRun, Session};
 
-use super::note_missing_store;
+use super::store::note_if_missing;
 use crate::args::RunsArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
 
 pub(super) fn runs(terminal: &Terminal, session: &Session, args: &RunsArgs) -> Result<u8, Failure> {
-    note_missing_store(terminal, session)?;
+    note_if_missing(terminal, session)?;
     let ids = session.run_ids()?;
     let mut rows = Vec::new();
     for id in ids.iter().skip(ids.len().saturating_sub(args.count)) {

@@ -3,14 +3,15 @@
 use searchmill_engine::{Failure, NodeStatus, RunOptions, Session};
 use serde_json::json;
 
-use super::{note_missing_store, pipeline};
+use super::pipeline;
+use super::store::note_if_missing;
 use crate::args::PipelineArgs;
 use crate::display::{self, Terminal};
 use crate::exit::OK;
 
 pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs) -> Result<u8, Failure> {
     let checked = pipeline::check(session, args)?;
-    note_missing_store(terminal, session)?;
+    note_if_missing(terminal, session)?;
     let survey = session.survey(&checked, &RunOptions::default())?;
     let mut rows = Vec::new();
     for (node, status) in checked.plan.nodes().iter().zip(survey.nodes.values()) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use searchmill_engine::{Failure, NodeStatus, Overrides, RunRecord, Session};
 use serde_json::json;
 
-use super::note_missing_store;
+use super::store::note_if_missing;
 use crate::args::WhyArgs;
 use crate::display::{self, Terminal};
 use crate::exit::OK;
@@ -50,7 +50,7 @@ struct Asked {
 fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked, Failure> {
     let (set, params) = (args.set.clone(), args.params.clone());
     if let Some(file) = &args.file {
-        note_missing_store(terminal, session)?;
+        note_if_missing(terminal, session)?;
         return Ok(Asked { file: file.clone(), overrides: Overrides { set, params_files: params }, limit: None });
     }
     let missing = || Failure::usage("there is no run in the store yet").with_help("name the pipeline with --file");
