@@ -13,10 +13,11 @@
 //! #     type Params = GreetParams;
 //! #     const NAME: &'static str = "greet";
 //! #     const VERSION: u32 = 1;
-//! #     const EFFECT: Effect = Effect::Pure;
 //! #     const ABOUT: &'static str = "Writes one document.";
 //! #     const EXAMPLES: &'static [Example] = &[];
-//! #     fn ports(_: &GreetParams) -> Ports { Ports::new().rows_out("rows", RecordKind::Document, "A greeting.") }
+//! #     fn declare(_: &GreetParams) -> Declaration {
+//! #         Declaration::pure(Ports::new().rows_out("rows", RecordKind::Document, "A greeting."))
+//! #     }
 //! #     fn open(params: &GreetParams, _: &Inputs, _: &Context) -> Result<Kernel, OperatorError> {
 //! #         Ok(Kernel::Blocking(Box::new(Greeting(params.word.clone()))))
 //! #     }

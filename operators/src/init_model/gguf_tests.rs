@@ -244,7 +244,7 @@ fn llama_3_scaling_is_read_from_its_factors() {
     let mut strange = factors;
     strange[3] = 2.0;
     let failure = write("strange", strange).err().expect("refused");
-    assert!(failure.message.contains("`rope_freqs.weight` has 2 at place 3"), "{failure}");
+    assert!(failure.message.contains("`rope_freqs.weight` has 2 at index 3"), "{failure}");
 }
 
 #[test]

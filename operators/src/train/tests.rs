@@ -14,7 +14,7 @@ use searchmill_models::training::example::{Example, Reader, Truncation};
 use searchmill_models::training::objective::Sft;
 use searchmill_models::training::optimizer::Gradients;
 use searchmill_models::training::packing::pack;
-use searchmill_models::training::step::{self, Outcome as StepOutcome, Settings};
+use searchmill_models::training::step::{self, Settings};
 use searchmill_models::training::student::{Student, Tuning};
 use searchmill_models::training::tensors;
 use searchmill_schemas::RecordKind;
@@ -189,7 +189,7 @@ fn a_killed_training_goes_on_to_the_same_bits() {
     assert_eq!(weights(&resumed, file), weights(&whole, file));
 }
 
-fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool) -> (StepOutcome, Gradients) {
+fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool) -> (step::Outcome, Gradients) {
     let examples = bench.examples();
     let all: Vec<usize> = (0..examples.len()).collect();
     let settings = Settings { objective: &Sft::default(), pass_tokens: most, checkpointing, dropout: None };
@@ -278,7 +278,7 @@ fn log_probabilities_of_a_step_are_those_of_the_scorer() {
     let bench = bench(json!({}));
     let (tokenizer, examples) = (tokenizer(&bench.model).unwrap(), bench.examples());
     let texts: Vec<String> =
-        examples[..3].iter().map(|one| tokenizer.decode(&one.tokens[..40], true).unwrap()).collect();
+        examples[..3].iter().map(|one| tokenizer.decode(&one.tokens[..30], true).unwrap()).collect();
     let encoded = |text: &String| tokenizer.encode(text.as_str(), false).unwrap();
     let example = |(text, like): (&String, &Example)| {
         let tokens = encoded(text).get_ids().to_vec();

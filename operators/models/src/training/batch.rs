@@ -84,13 +84,13 @@ impl PassOutcome {
     pub(super) fn take(&mut self, batch: &Batch<'_>, log_probabilities: &[f32], best: &[u32]) -> Vec<f32> {
         let targets = &batch.targets[self.log_probabilities.len()..];
         self.log_probabilities.extend_from_slice(log_probabilities);
-        let mut slope = |(target, (log_probability, best)): (&Target, (&f32, &u32))| {
+        let slope = |(target, (log_probability, best)): (&Target, (&f32, &u32))| {
             let loss = batch.objective.loss(&batch.examples[target.example], target.at, *log_probability);
             self.loss += f64::from(loss.value * target.weight);
             self.right += if *best == target.token { f64::from(target.weight) } else { 0.0 };
             loss.slope * target.weight * batch.scale as f32
         };
-        targets.iter().zip(log_probabilities.iter().zip(best)).map(&mut slope).collect()
+        targets.iter().zip(log_probabilities.iter().zip(best)).map(slope).collect()
     }
 
     /// Splits the log-probabilities by example.

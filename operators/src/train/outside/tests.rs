@@ -169,7 +169,7 @@ fn failures_are_told_with_the_tail_of_the_log() {
     let failure = told("cut", json!({}));
     assert!(failure.message.contains("is not a complete safetensors file"), "{failure}");
     let best = json!({"keep": "best", "eval_share": 0});
-    assert!(told("silent", best).message.contains("does not say which checkpoint is the best"));
+    assert!(told("silent", best).message.contains("did not log which checkpoint is the best"));
     let mut missing = swift(&bench, "well", json!({}));
     missing["backend"]["swift"]["program"] = json!(["/nowhere/swift"]);
     let failure = bench.train(missing).unwrap_err();
@@ -299,10 +299,10 @@ fn what_a_trainer_does_not_know_is_refused_at_its_place() {
     };
     for (more, wanted) in [
         (json!({"checkpointing": true}), "checkpointing: not supported by ms-swift"),
-        (json!({"pass_tokens": 7}), "pass_tokens: ms-swift"),
-        (json!({"save_steps": 7}), "save_steps: ms-swift"),
-        (json!({"weight_column": "weight"}), "weight_column: ms-swift"),
-        (json!({"tuning": {"lora": {"merge": true}}}), "tuning.lora.merge: ms-swift"),
+        (json!({"pass_tokens": 7}), "pass_tokens: not supported by ms-swift"),
+        (json!({"save_steps": 7}), "save_steps: not supported by ms-swift"),
+        (json!({"weight_column": "weight"}), "weight_column: not supported by ms-swift"),
+        (json!({"tuning": {"lora": {"merge": true}}}), "tuning.lora.merge: not supported by ms-swift"),
         (json!({"tuning": {"lora": {"alpha": 1.5}}}), "tuning.lora.alpha: must be a whole number"),
         (json!({"backend": {"swift": {"program": []}}}), "backend.swift.program: names no program"),
         (json!({"backend": {"swift": {"flags": {"--x": 1}}}}), "backend.swift.flags.--x: is not the name"),
@@ -317,7 +317,7 @@ fn what_a_trainer_does_not_know_is_refused_at_its_place() {
             "backend.swift.save_steps: is not a multiple",
         ),
         (json!({"backend": {"swift": {"environment": ["A=1"]}}}), "backend.swift.environment.0"),
-        (json!({"backend": {"exec": {"program": ["x"]}}}), "backend.exec.arguments: do not say where"),
+        (json!({"backend": {"exec": {"program": ["x"]}}}), "backend.exec.arguments: do not name the folder"),
         (json!({"backend": {"exec": {"arguments": ["{output}"]}}}), "backend.exec.program: names no program"),
         (json!({"backend": "torch"}), "backend: unknown variant `torch`"),
     ] {
