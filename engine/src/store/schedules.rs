@@ -90,8 +90,8 @@ impl Store {
     /// Takes the lease on a schedule, or returns `None` while another daemon holds it.
     ///
     /// # Errors
-    /// Fails if the lease file cannot be created or the file system has no locks, as two daemons could then not be told
-    /// apart.
+    /// Fails if the lease file cannot be created or the file system has no locks, as two daemons could then not be
+    /// distinguished.
     pub fn try_schedule_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
         let folder = self.schedule_folder(name);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
