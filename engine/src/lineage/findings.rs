@@ -31,7 +31,7 @@ pub struct Finding {
     pub node: String,
     /// Artifact, file, row or column, if any.
     pub place: Option<String>,
-    /// What is wrong.
+    /// The finding as text.
     pub message: String,
 }
 

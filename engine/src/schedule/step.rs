@@ -305,7 +305,7 @@ impl Step<'_> {
         self.stop_all(StopReason::Replaced, self.schedule.grace);
     }
 
-    /// Tells all runs to stop that were not told yet. If the daemon stops, deadlines of the others are shortened.
+    /// Sends the first stop signal to all runs without one. If the daemon stops, shortens the deadlines of the others.
     fn stop_all(&mut self, reason: StopReason, grace: Duration) {
         let until = self.moment.now + grace;
         let mut told = Vec::new();
