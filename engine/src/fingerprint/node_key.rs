@@ -7,7 +7,7 @@ use super::canonical::encode;
 use super::digest::{Digest, hash_bytes};
 
 /// Version of the key format: increase it when the shape of the preimage changes.
-pub const KEY_FORMAT: u32 = 1;
+pub const KEY_FORMAT: u32 = 2;
 
 /// The key of a node: the digest of its preimage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -16,9 +16,7 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// The store has the format of another version.
-    #[error(
-        "the store at {path} has format {found}, this searchmill reads format {wanted}: use another --store, or remove it"
-    )]
+    #[error("the store at {path} has format {found}, this searchmill reads format {wanted}: {}", advice(found, *wanted))]
     Format {
         /// The store.
         path: PathBuf,
@@ -45,6 +43,16 @@ pub enum StoreError {
     /// A location that this build cannot use.
     #[error("{0}")]
     Location(String),
+}
+
+/// What to do about a store of another format.
+fn advice(found: &str, wanted: u32) -> &'static str {
+    if found.parse::<u32>().is_ok_and(|found| found < wanted) {
+        "to keep its paid answers, run `searchmill export --memo answers.tar.zst` with the searchmill that wrote it and \
+         `searchmill import answers.tar.zst` with this one; then start over with another --store, or remove this store"
+    } else {
+        "use the searchmill that wrote it, or another --store"
+    }
 }
 
 impl StoreError {

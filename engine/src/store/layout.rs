@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! .searchmill/
-//!   format                       "1"
+//!   format                       "2"
 //!   results/ab/<node key>.json   result of a node: outputs, preimage, figures
 //!   collected/ab/<key>.json      tombstones: records of collected results
 //!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
@@ -31,7 +31,7 @@ use super::remote::Remote;
 use crate::fingerprint::{NodeKey, StatRecord};
 
 /// Version of this layout.
-pub const STORE_FORMAT: u32 = 1;
+pub const STORE_FORMAT: u32 = 2;
 
 /// Folders of a store.
 const FOLDERS: [&str; 6] = ["results", "artifacts", "memo", "runs", "leases", "tmp"];
@@ -303,9 +303,15 @@ mod tests {
         assert!(!looked.exists() && looked.run_ids().is_empty() && looked.known_sources().is_empty());
         assert!(!folder.path().join("a").exists());
         assert!(Store::open(&root).unwrap().exists() && looked.exists() && Store::look(&root).unwrap().exists());
-        fs::write(root.join("format"), "99").unwrap();
-        for refused in [Store::look(&root), Store::open(&root)] {
-            assert!(refused.unwrap_err().to_string().contains("has format 99"));
+        for (format, advice) in [("1\n", "export --memo"), ("99\n", "use the searchmill that wrote it")] {
+            fs::write(root.join("format"), format).unwrap();
+            for refused in [Store::look(&root), Store::open(&root)] {
+                let error = refused.unwrap_err().to_string();
+                assert!(
+                    error.contains(&format!("has format {}, ", format.trim())) && error.contains(advice),
+                    "{error}"
+                );
+            }
         }
     }
 
