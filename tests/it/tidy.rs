@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use searchmill_engine::operator::OperatorEntry;
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -208,10 +209,33 @@ fn the_shipped_schema_is_the_generated_one() {
         std::fs::write(&path, &now).expect("the schema can be written");
     }
     let shipped = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(shipped == now, "pipelines/pipeline.schema.json is out of date: UPDATE=1 rewrites it");
+    assert!(
+        shipped == now,
+        "pipelines/pipeline.schema.json is out of date: UPDATE=1 cargo test --workspace --test it tidy::"
+    );
     for entry in searchmill_operators::all() {
         assert!(now.contains(&format!("\"{}\"", entry.name)), "{} is not in the schema", entry.name);
     }
+}
+
+/// The table of operators in `docs/reference.md`, between its head and the next empty line.
+#[test]
+fn the_reference_lists_the_operators() {
+    const HEAD: &str = "| operator | what it does |\n|---|---|\n";
+    let path = Path::new(ROOT).join("docs/reference.md");
+    let text = std::fs::read_to_string(&path).expect("the reference");
+    let (before, table) = text.split_once(HEAD).expect("docs/reference.md has a table of operators");
+    let (_, after) = table.split_once("\n\n").expect("text after the table");
+    let row = |entry: &OperatorEntry| format!("| `{}` | {} |", entry.name, entry.about);
+    let rows: Vec<String> = searchmill_operators::all().iter().map(row).collect();
+    let now = format!("{before}{HEAD}{}\n\n{after}", rows.join("\n"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &now).expect("the reference can be written");
+    }
+    assert!(
+        text == now || std::env::var_os("UPDATE").is_some(),
+        "docs/reference.md does not list the operators: UPDATE=1 cargo test --workspace --test it tidy::"
+    );
 }
 
 #[test]
