@@ -5,7 +5,7 @@ use serde_json::Value;
 #[test]
 fn every_example_binds() {
     for operator in crate::all() {
-        assert!(operator.examples.len() >= 2, "{}: two examples at least", operator.name);
+        assert!(operator.examples.len() >= 2, "`EXAMPLES` of `{}`: two at least", operator.name);
         for example in operator.examples {
             let nodes: Value = serde_yaml::from_str(example.yaml).expect(example.yaml);
             for node in nodes.as_object().expect("a mapping").values() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use searchmill_engine::operator::OperatorEntry;
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -305,10 +306,48 @@ fn the_shipped_schema_is_the_generated_one() {
         std::fs::write(&path, &now).expect("the schema can be written");
     }
     let shipped = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(shipped == now, "pipelines/pipeline.schema.json is out of date: UPDATE=1 rewrites it");
+    assert!(
+        shipped == now,
+        "pipelines/pipeline.schema.json is out of date: UPDATE=1 cargo test --workspace --test it tidy::"
+    );
     for entry in searchmill_operators::all() {
         assert!(now.contains(&format!("\"{}\"", entry.name)), "{} is not in the schema", entry.name);
     }
+}
+
+/// The list at the end of `docs/reference/operators.md` has a sentence for each operator.
+#[test]
+fn the_reference_lists_the_operators() {
+    const HEAD: &str = "## All operators\n\n";
+    let path = Path::new(ROOT).join("docs/reference/operators.md");
+    let text = std::fs::read_to_string(&path).expect("the reference");
+    let (before, _) = text.split_once(HEAD).expect("docs/reference/operators.md has a list of all operators");
+    let entries = searchmill_operators::all();
+    let items = entries.iter().map(|entry| item(&format!("- **`{}`**: {}", entry.name, entry.about)));
+    let now = format!("{before}{HEAD}{}", items.collect::<String>());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &now).expect("the reference can be written");
+    }
+    assert!(
+        text == now || std::env::var_os("UPDATE").is_some(),
+        "docs/reference/operators.md does not list the operators: UPDATE=1 cargo test --workspace --test it tidy::"
+    );
+}
+
+/// An item of a Markdown list, in lines of at most 96 columns.
+fn item(text: &str) -> String {
+    let (mut item, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 {
+            let breaks = column + 1 + length > 96;
+            item.push_str(if breaks { "\n  " } else { " " });
+            column = if breaks { 2 } else { column + 1 };
+        }
+        item.push_str(word);
+        column += length;
+    }
+    item + "\n"
 }
 
 #[test]
