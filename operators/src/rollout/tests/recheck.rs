@@ -96,6 +96,12 @@ fn every_forged_part_is_named() {
     assert!(query.len() == 1 && query[0].contains("to `France`"), "a changed query finds other chunks: {query:?}");
     let answer = recorded.changed("from memory", |row| "Rome".clone_into(&mut row.prediction));
     assert_eq!(answer, ["prediction: Rome / Paris"]);
+    let ended = recorded.changed("too many", |row| "max_turns".clone_into(&mut row.finish_reason));
+    assert_eq!(ended, ["finish reason: max_turns / answered"]);
+    let more = recorded.changed("from memory", |row| row.messages.push(row.messages[2].clone()));
+    assert_eq!(more, ["turn 3: a message of the model / the rollout had ended"]);
+    let cut = recorded.changed("parallel", |row| drop(row.messages.pop()));
+    assert_eq!(cut[0], "turn 6: none / a message of the model");
     let unknown = recorded.changed("too many", |row| row.golden_answers = vec!["Paris".to_owned()]);
     assert!(unknown.len() == 1 && unknown[0].starts_with("question: "), "{unknown:?}");
 }
