@@ -50,7 +50,7 @@ pub struct ModelParams {
     pub seed: u64,
     /// Further variables of the chat template (`enable_thinking`).
     pub template_options: BTreeMap<String, serde_json::Value>,
-    /// Show the model its reasoning of earlier messages, where its chat template has a place for it.
+    /// Show the model its reasoning of earlier turns, where its chat template has a place for it.
     pub resend_reasoning: bool,
     /// Longest conversation in tokens, answer included; `null`: what the model has positions for.
     pub context: Option<usize>,
