@@ -113,7 +113,7 @@ fn evaluate_in_pool(student: &Student, batch: &Batch<'_>) -> Result<PassOutcome>
     }
     let mut outcome = PassOutcome::default();
     network.with_head(&hidden, |head| {
-        head.forward(|found| drop(outcome.take(batch, found.log_probabilities, found.best)))
+        head.forward(|found| drop(outcome.take(batch, found.log_probabilities, found.best)));
     })?;
     Ok(outcome)
 }
