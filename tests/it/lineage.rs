@@ -243,7 +243,7 @@ fn what_cannot_be_found_is_told_with_advice() {
     let example = rows::<Example>(&mill, "swift", "examples").remove(0);
     std::fs::remove_dir_all(mill.artifact_folder("chunks", "chunks")).expect("removed");
     let text = mill.call(&["trace", "swift", "--row", &example.id]).exit(0).stdout;
-    assert!(text.contains("not found: the artifact ") && text.contains("is gone from the store"), "{text}");
+    assert!(text.contains("not found: its upstream artifact ") && text.contains("is gone from the store"), "{text}");
     // A file that changed since it was read is named as such.
     mill.write("data/questions.jsonl", "{}\n");
     let told = mill.call(&["trace", "data/questions.jsonl"]).exit(2);

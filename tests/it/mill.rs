@@ -33,6 +33,7 @@ impl Mill {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_searchmill"));
         command.args(args).current_dir(self.folder.path()).env_remove("SEARCHMILL_STORE").env("NO_COLOR", "1");
+        command.env("XDG_CACHE_HOME", self.path("cache"));
         command.env_remove("OPENLINEAGE_URL").env_remove("OPENLINEAGE_API_KEY").env_remove("OPENLINEAGE_NAMESPACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -61,7 +61,8 @@ impl Store {
     /// # Errors
     /// Fails if the URL is invalid, the store cannot be reached, or the cache belongs to another store.
     pub fn open_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
-        let store = Self::open(cache)?.joined(url, true)?;
+        let objects = objects_at(url)?;
+        let store = Self::open(cache)?.joined(url, objects, true)?;
         store.fetch_collections()?;
         store.send_pending()?;
         store.fetch_runs()?;
@@ -73,18 +74,19 @@ impl Store {
     /// # Errors
     /// Fails like [`Store::open_shared`].
     pub fn look_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
-        let store = Self::open(cache)?.joined(url, false)?;
+        let objects = objects_at(url)?;
+        let store = Self::open(cache)?.joined(url, objects, false)?;
         store.fetch_collections()?;
         store.fetch_runs()?;
         Ok(store)
     }
 
-    fn joined(mut self, url: &str, make: bool) -> Result<Self, StoreError> {
+    fn joined(mut self, url: &str, objects: Objects, make: bool) -> Result<Self, StoreError> {
         let root = self.root().to_owned();
         let nameplate = nameplate(&root);
         let machine =
             nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
-        let mut remote = Remote::connect(url, &root, machine)?;
+        let mut remote = Remote::connect(url, objects, &root, machine)?;
         let found = remote.identify(make)?;
         remote.exists = found.is_some();
         match (found, nameplate) {
@@ -110,18 +112,25 @@ fn another(url: &str, cache: &Path) -> StoreError {
     ))
 }
 
+fn unusable(url: &str, why: &str) -> StoreError {
+    StoreError::Location(format!("cannot use the store `{url}`: {why}"))
+}
+
+/// Returns the objects behind a URL. Refuses a wrong URL before a local copy is made: the folder's name has parts of it.
+fn objects_at(url: &str) -> Result<Objects, StoreError> {
+    if has_user_info(url) {
+        let why = "the URL of a store must hold no user name or password: use environment variables";
+        return Err(StoreError::Location(format!("{why} (AWS_ACCESS_KEY_ID, …)")));
+    }
+    let parsed = Url::parse(url).map_err(|error| unusable(url, &error.to_string()))?;
+    open(&parsed).map_err(|error| unusable(url, &reason(&error)))
+}
+
 impl Remote {
-    fn connect(url: &str, cache: &Path, machine: String) -> Result<Self, StoreError> {
-        if has_user_info(url) {
-            let why = "the URL of a store must hold no user name or password: use environment variables";
-            return Err(StoreError::Location(format!("{why} (AWS_ACCESS_KEY_ID, …)")));
-        }
-        let wrong = |why: String| StoreError::Location(format!("cannot use the store `{url}`: {why}"));
-        let parsed = Url::parse(url).map_err(|error| wrong(error.to_string()))?;
-        let objects = open(&parsed).map_err(|error| wrong(reason(&error)))?;
+    fn connect(url: &str, objects: Objects, cache: &Path, machine: String) -> Result<Self, StoreError> {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(THREADS).thread_name("store").enable_all().build();
-        let runtime = runtime.map_err(|error| wrong(format!("cannot start threads: {error}")))?;
+        let runtime = runtime.map_err(|error| unusable(url, &format!("cannot start threads: {error}")))?;
         let segments = Arc::new(Segments::new(Arc::clone(&objects), machine.clone()));
         runtime.spawn(Segments::keep_sending(Arc::downgrade(&segments)));
         Ok(Self {
