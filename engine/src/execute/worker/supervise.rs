@@ -45,7 +45,7 @@ pub(in crate::execute) fn run_in_worker(
         match Supervised::start(job, program, &path, &lease)?.run() {
             Ok(done) => break done,
             Err(death) if death.again && starts < STARTS && !job.run.stop.is_draining() => {
-                let line = format!("{}; starting it again", death.error.message);
+                let line = format!("{}; it is started once more", death.error.message);
                 job.run.reporter.event(&Event::NodeLog { node: job.node().id().to_owned(), line });
             }
             Err(death) => break Err(death.error),
