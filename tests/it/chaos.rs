@@ -1,7 +1,7 @@
-//! Rollouts of several turns, killed again and again at random moments: nothing is paid twice but what was in flight, and
-//! in the end nothing can be told from a run that nobody disturbed.
+//! Tests of rollouts of several turns, killed repeatedly at random moments. Only turns in flight are paid twice, and
+//! the result equals that of an undisturbed run.
 //!
-//! `CHAOS_ROLLOUTS` and `CHAOS_KILLS` set the size (2000 and 200 are the full one).
+//! `CHAOS_ROLLOUTS` and `CHAOS_KILLS` set the size (full size: 2000 and 200).
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -15,14 +15,14 @@ use crate::endpoint::Bench;
 const CONCURRENCY: usize = 8;
 /// Turns of each rollout.
 const TURNS: usize = 3;
-/// How long the server thinks about a turn.
+/// Time the server takes for a turn.
 const THINK: Duration = Duration::from_millis(4);
 
 fn size(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// Questions that take three turns each.
+/// Returns questions that take three turns each.
 fn script(rollouts: usize) -> Vec<(String, Vec<Step>)> {
     let after = |step: Step| Step::After(THINK, Box::new(step));
     let steps = |number: usize| {
@@ -38,7 +38,7 @@ fn bench(rollouts: usize) -> Bench {
     bench
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same moments in every run of the test.
+/// SplitMix64 (Steele, Lea, Flood 2014): every run of the test uses the same moments.
 struct Chance(u64);
 
 impl Chance {
@@ -50,7 +50,7 @@ impl Chance {
     }
 }
 
-/// Waits until the server has got so many requests or the child has ended.
+/// Waits until the server has received that many requests or the child has exited.
 fn wait_for(bench: &Bench, child: &mut Child, requests: usize) {
     let start = Instant::now();
     while bench.server.count() < requests && child.try_wait().expect("a child").is_none() {
@@ -59,7 +59,8 @@ fn wait_for(bench: &Bench, child: &mut Child, requests: usize) {
     }
 }
 
-/// Starts a run and kills it: a few at once, most after some turns. Was it alive, and how many turns were in flight?
+/// Starts a run and kills it: some immediately, most after some turns. Returns the number of turns in flight if it was
+/// alive.
 fn life(bench: &Bench, chance: &mut Chance, mean: usize) -> Option<usize> {
     let before = bench.server.count();
     let mut child = bench.command(&["--quiet"]).spawn().expect("a child");
@@ -71,7 +72,7 @@ fn life(bench: &Bench, chance: &mut Chance, mean: usize) -> Option<usize> {
     }
     let alive = child.try_wait().expect("a child").is_none();
     let (open, _) = bench.server.open();
-    // A child that has ended by itself is not there any more to be killed.
+    // Killing fails if the child has already exited.
     drop(child.kill());
     child.wait_with_output().expect("a child");
     alive.then_some(open)
@@ -109,7 +110,7 @@ fn rollouts_killed_at_random_moments_come_out_the_same_and_are_paid_once() {
     assert_eq!(bench.server.count(), paid);
 }
 
-/// The trajectories and scores of both, byte by byte.
+/// Compares the trajectories and scores of both, byte by byte.
 fn assert_same_files(one: &Bench, other: &Bench) {
     for (node, port) in [("answers", "trajectories"), ("scores", "scores")] {
         let read = |bench: &Bench| -> BTreeMap<String, Vec<u8>> {
@@ -121,7 +122,7 @@ fn assert_same_files(one: &Bench, other: &Bench) {
     }
 }
 
-/// Where the rollouts are remembered.
+/// Returns the memo folder of the rollouts.
 fn memo_folder(bench: &Bench) -> std::path::PathBuf {
     let key = bench.mill.last_nodes().iter().find(|node| node.node == "answers").and_then(|node| node.key);
     let result = bench.mill.store().result(&key.expect("a key")).expect("a result");
@@ -166,7 +167,7 @@ fn samples_of_a_row_do_not_share_their_turns() {
     bench.replace("samples: 1", "samples: 3");
     bench.run(&[]).exit(0);
     assert_eq!(bench.server.count(), 6, "the same question three times is asked three times");
-    // Not even when told to look nothing up.
+    // Even with `--force`.
     bench.run(&["--force=answers"]).exit(0);
     assert_eq!(bench.server.count(), 12);
 }

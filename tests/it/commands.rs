@@ -1,4 +1,4 @@
-//! What the smaller commands tell, and what they leave alone.
+//! Tests of the smaller commands: their output, and that they change nothing else.
 
 use std::io::Read;
 
@@ -117,7 +117,7 @@ fn a_reader_that_leaves_early_hurts_nobody() {
         let mut child = mill.command(command).spawn().expect("the program can be started");
         let mut first = [0; 1];
         child.stdout.take().expect("stdout").read_exact(&mut first).expect("a byte");
-        // The pipe is closed here, with most of the output still to come.
+        // Closes the pipe before most of the output is written.
         let told = child.wait_with_output().expect("it ends");
         let stderr = String::from_utf8_lossy(&told.stderr);
         assert!(!stderr.contains("panicked"), "{command:?}: {stderr}");

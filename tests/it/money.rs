@@ -1,5 +1,5 @@
-//! Budgets, prices and estimates: what a run costs is known before, counted during, and limited where that is wanted. A
-//! call of the scripted server takes 100 prompt and 10 completion tokens.
+//! Tests of budgets, prices and estimates: a run's cost is estimated before, counted during, and limited on request. A
+//! call of the scripted server uses 100 prompt and 10 completion tokens.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::endpoint::{Bench, patient};
 
-/// 0.002 a call.
+/// 0.002 per call.
 const PRICES: &str = "timeout_seconds: 2, prices: {prompt: 10, completion: 100, currency: EUR}";
 
 fn bench(questions: usize) -> Bench {
@@ -24,7 +24,7 @@ fn ask(bench: &Bench, count: usize) {
     bench.ask(&names(count).iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// What `plan --json` says of a node.
+/// Returns the line of `plan --json` about a node.
 fn planned(bench: &Bench, node: &str) -> Value {
     let told = bench.call(&["plan", "pipeline.yaml", "--json"]).exit(0);
     told.events().into_iter().find(|line| line["node"] == node).expect("the node")

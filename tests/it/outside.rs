@@ -1,4 +1,4 @@
-//! The outside: credentials in URLs, silent receivers, texts that steer terminals, files that may not grow.
+//! Tests of external services and input: credentials in URLs, silent receivers, terminal escapes, file size limits.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -91,7 +91,7 @@ fn a_silent_receiver_of_events_costs_two_seconds() {
         "pipeline.yaml",
         "name: silent\nnodes:\n  w: {op: generate-world, with: {documents: 150, questions: 20}}\n",
     );
-    // Connections are taken by the system, and nobody ever answers.
+    // The system accepts connections, but no process answers.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     mill.run(&[]).exit(0);
@@ -133,7 +133,7 @@ fn document_texts_cannot_hide_on_the_terminal() {
     assert_eq!(rows[0]["text"], text, "JSON says the same");
 }
 
-/// A server that sends every caller on to `location`; gives its address.
+/// Starts a server that redirects every request to `location`; returns its address.
 fn redirecting(status: u16, location: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Rows that are paid for: what fails is a reject, what is known is never asked again.
+//! Tests of paid rows: failed rows become rejects, known rows are never asked again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn script(steps: &[(&str, Vec<Step>)]) -> Vec<(String, Vec<Step>)> {
     steps.iter().map(|(question, steps)| ((*question).to_owned(), steps.clone())).collect()
 }
 
-/// The rejects of the last run as `show --rejects` tells them: id to kind.
+/// Returns the rejects of the last run from `show --rejects`: id to kind.
 fn rejects(bench: &Bench) -> BTreeMap<String, String> {
     let told = bench.mill.call(&["show", "answers", "--rejects", "--json", "-n", "0"]).exit(0);
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -193,7 +193,7 @@ fn another_prompt_or_model_is_paid_for_again_and_an_index_from_where_it_is_seen(
     assert_eq!(paid(), 14, "the first index again");
 }
 
-/// The five ways in which calls fail in the test below, with the kind of reject each one gives.
+/// The five kinds of failing calls in the test below, with the kind of reject of each.
 fn ways() -> Vec<(&'static str, Step)> {
     let text = || message("<answer>Rome</answer> and some more words to be cut off in the middle");
     vec![
@@ -210,7 +210,7 @@ fn thirty_percent_of_calls_failing_in_five_ways_loses_nothing() {
     let ways = ways();
     let failing = |number: usize| (number % 10 < 3).then(|| &ways[(number / 10 + number) % ways.len()]);
     let steps = |number: usize| match failing(number) {
-        // Both attempts of the first run, and then it is well again.
+        // Both attempts of the first run fail; later attempts succeed.
         Some((_, step)) => vec![step.clone(), step.clone(), answer("Rome")],
         None => vec![answer("Rome")],
     };
