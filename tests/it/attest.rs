@@ -39,7 +39,7 @@ fn a_statement_names_files_steps_and_sources_and_its_signature_holds() {
     let predicate = &told["predicate"];
     let steps = predicate["buildDefinition"]["internalParameters"]["steps"].as_array().expect("steps");
     let names: Vec<&str> = steps.iter().filter_map(|step| step["node"].as_str()).collect();
-    assert_eq!(names, ["corpus", "chunks", "few"], "in the order in which they were made");
+    assert_eq!(names, ["corpus", "chunks", "few"], "in the order they were produced");
     assert_eq!(steps[1]["preimage"]["params"]["size"], 6);
     assert_eq!(predicate["buildDefinition"]["externalParameters"]["params"]["size"], 6);
     let source = &predicate["buildDefinition"]["resolvedDependencies"][0];
@@ -53,7 +53,7 @@ fn a_statement_names_files_steps_and_sources_and_its_signature_holds() {
     let part = mill.artifact_folder("few", "rows").join("part-00000.parquet");
     let sha256 = std::process::Command::new("sha256sum").arg(&part).output().expect("sha256sum");
     let sha256 = String::from_utf8_lossy(&sha256.stdout)[..64].to_owned();
-    assert_eq!(open["subject"][1]["digest"]["sha256"], sha256, "as every other tool computes it");
+    assert_eq!(open["subject"][1]["digest"]["sha256"], sha256, "as other tools compute it");
 }
 
 #[test]

@@ -253,7 +253,7 @@ fn a_plan_changes_nothing_and_its_exit_code_tells_of_work() {
     let plan = |code| mill.call(&["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(code);
     assert!(plan(10).stdout.contains("0 cached, 5 to run or to decide"));
     assert!(mill.run(&["-n"]).exit(0).events().iter().all(|line| line["status"] != "cached"));
-    assert!(mill.store().run_ids().is_empty(), "a plan is no run");
+    assert!(mill.store().run_ids().is_empty(), "a plan records no run");
     mill.run(&[]).exit(0);
     assert!(plan(0).stdout.contains("5 cached, 0 to run or to decide"));
     replace(&mill, "n: 5", "n: 4");

@@ -78,7 +78,7 @@ fn what_was_exported_is_shown_explained_and_cached_elsewhere() {
     assert_eq!(there.why("few"), "cached, nothing changed");
     let told = there.run(&["few"]).exit(0);
     assert_eq!((told.ran().as_str(), told.cached().as_str()), ("", "chunks corpus few"));
-    assert_eq!(there.run(&[]).exit(0).ran(), "bm25 other", "what was not exported is made");
+    assert_eq!(there.run(&[]).exit(0).ran(), "bm25 other", "nodes that were not exported run");
     assert_eq!(there.artifacts(), here.artifacts());
     // All bytes are equal, and a second import changes nothing.
     let (ours, theirs) = (content(&here.store_path()), content(&there.store_path()));
@@ -121,7 +121,7 @@ fn a_shallow_export_has_all_records_and_one_artifact() {
     import(&there, &shallow);
     assert!(there.call(&["show", "few"]).exit(0).stdout.contains("d1"));
     let told = there.run(&["few"]).exit(0);
-    assert_eq!(told.ran(), "chunks corpus", "what is missing is made again; the same bytes stop the wave");
+    assert_eq!(told.ran(), "chunks corpus", "missing artifacts are recomputed; equal bytes keep later nodes cached");
     assert_eq!(told.reasons("chunks"), ["artifact_missing"]);
     // `NODE.PORT`, an artifact's id and a prefix of the id name the same artifact.
     let id = here.artifacts()["few.rows"].clone();
@@ -425,12 +425,12 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     assert_eq!(here.paid(&names), questions);
     let file = here.mill.path("rows.tar.zst");
     let told = here.mill.call(&["export", "--memo", &file.display().to_string(), "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], 2 * questions, "rows, and the answers they were made of");
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * questions, "rows and their answers");
 
     let mut there = Bench::new(&patient(questions, Duration::ZERO));
     there.api_key = "another";
     assert_eq!(import(&there.mill, &file)["rows"], 2 * questions);
-    assert_eq!(import(&there.mill, &file)["rows"], 0, "known rows are not taken twice");
+    assert_eq!(import(&there.mill, &file)["rows"], 0, "known rows are not imported twice");
     let told = there.run(&[]).exit(0);
     assert_eq!(there.paid(&names), 0, "{told:?}");
     assert_eq!(there.mill.artifacts(), here.mill.artifacts());
@@ -443,7 +443,7 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     there.run(&[]).exit(0);
     assert_eq!(there.paid(&more), 4);
     let told = there.mill.call(&["export", "answers", "both.tar.zst", "--memo", "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], 2 * (questions + 4), "those of its lineage, answers included");
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * (questions + 4), "the rows of its lineage, answers included");
     assert_eq!(import(&here.mill, &there.mill.path("both.tar.zst"))["rows"], 2 * 4);
     let mut third = here;
     third.serve(&patient(questions + 4, Duration::ZERO));

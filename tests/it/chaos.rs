@@ -54,7 +54,7 @@ impl Chance {
 fn wait_for(bench: &Bench, child: &mut Child, requests: usize) {
     let start = Instant::now();
     while bench.server.count() < requests && child.try_wait().expect("a child").is_none() {
-        assert!(start.elapsed() < Duration::from_mins(1), "the run does not get to {requests} requests");
+        assert!(start.elapsed() < Duration::from_mins(1), "the run did not reach {requests} requests");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,11 +99,11 @@ fn rollouts_killed_at_random_moments_come_out_the_same_and_are_paid_once() {
         start.elapsed().as_secs_f64(),
         killed * CONCURRENCY
     ));
-    assert_eq!(told.stderr, "", "the last run says no word about it");
+    assert_eq!(told.stderr, "", "the last run prints nothing");
     assert!(killed * 10 >= kills * 8, "only {killed} of {kills} runs were killed");
     assert_eq!(bench.mill.artifacts(), undisturbed.mill.artifacts());
     assert_same_files(&bench, &undisturbed);
-    assert!(paid <= needed + killed * CONCURRENCY, "{paid} calls were paid for {needed} turns and {killed} kills");
+    assert!(paid <= needed + killed * CONCURRENCY, "{paid} paid calls for {needed} turns and {killed} kills");
     let segments = crate::mill::files_in(&memo_folder(&bench));
     assert!(segments.len() <= 40, "{} files are left in the memo", segments.len());
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
@@ -141,12 +141,12 @@ fn a_killed_rollout_goes_on_at_its_last_turn() {
     child.wait_with_output().expect("a child");
     bench.serve_by_turn(&[("Q".to_owned(), vec![status(400), status(400), answer("Rome")])]);
     let told = bench.run(&[]).exit(0);
-    assert_eq!(bench.server.count(), 1, "only the turn that was in flight is paid again");
+    assert_eq!(bench.server.count(), 1, "only the turn in flight is paid again");
     let summary = told.summary();
     let paid = (&summary["calls"], &summary["prompt_tokens"], &summary["completion_tokens"]);
-    assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "what the killed run paid is not counted again");
+    assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "the killed run's calls are not counted again");
     let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
-    assert_eq!((&rows[0]["turns"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
+    assert_eq!((&rows[0]["turns"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row records its cost");
 }
 
 #[test]

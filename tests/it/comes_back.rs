@@ -154,7 +154,7 @@ fn after_a_crash_only_what_was_in_flight_is_paid_again() {
     child.kill().expect("a running child");
     child.wait_with_output().expect("a child");
     bench.run(&[]).exit(0);
-    assert_eq!(bench.server.count(), 7, "six, and the one that was in flight once more");
+    assert_eq!(bench.server.count(), 7, "six calls, and the one in flight again");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn labels_are_those_of_today_and_what_was_said_is_what_was_paid() {
     }
     let fresh = bench.elsewhere();
     fresh.run(&[]).exit(0);
-    assert_eq!(bench.mill.artifacts(), fresh.mill.artifacts(), "the same bytes as from an empty store");
+    assert_eq!(bench.mill.artifacts(), fresh.mill.artifacts(), "equal to the bytes from an empty store");
 }
 
 #[test]

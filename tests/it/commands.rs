@@ -71,7 +71,11 @@ fn why_asks_about_the_last_run_as_it_was_given() {
         assert_eq!(told.stderr.trim(), said);
     }
     let told = mill.call(&["why", "chunks", "--set", "size=9"]).exit(0);
-    assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 9", "what is written comes on top");
+    assert_eq!(
+        told.stdout.trim(),
+        "chunks: run\n  param `size` changed from 8 to 9",
+        "`--set` overrides the params file"
+    );
     mill.write("small.yaml", "size: 7\n");
     let told = mill.call(&["why", "chunks"]).exit(0);
     assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 7", "the file is read again");

@@ -16,7 +16,7 @@ fn two_processes_pay_once() {
     let names: Vec<String> = (0..questions).map(|number| format!("q{number}")).collect();
     assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), questions);
     let runs: usize = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
-    assert_eq!(runs, 1, "one computes the rollout, the other one waits and uses it");
+    assert_eq!(runs, 1, "one process computes the rollout, the other waits and uses it");
     let store = bench.mill.store();
     let outputs = |run: &String| {
         let nodes = store.run_nodes(run).into_iter();
@@ -51,7 +51,7 @@ fn nodes_of_two_processes_that_send_the_same_pay_once() {
     }
     assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), names.len());
     bench.run(&["--set", "most=8"]).exit(0);
-    assert_eq!(bench.server.count(), names.len(), "all answers were kept");
+    assert_eq!(bench.server.count(), names.len(), "all answers were stored");
 }
 
 #[test]

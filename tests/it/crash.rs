@@ -37,7 +37,7 @@ fn signal(child: &Child, name: &str) {
 fn wait_for(bench: &Bench, requests: usize) {
     let start = Instant::now();
     while paid(bench) < requests {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not get to {requests} requests");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run did not reach {requests} requests");
         std::thread::sleep(Duration::from_millis(3));
     }
 }
@@ -71,7 +71,7 @@ fn kill_9_at_any_moment_costs_at_most_what_was_in_flight() {
     }
     assert!(kills >= 6, "only {kills} of {KILLS} runs were killed");
     let told = bench.run(&[]).exit(0);
-    assert_eq!(told.stderr, "", "the next run says no word about it");
+    assert_eq!(told.stderr, "", "the next run prints nothing");
     assert_eq!(bench.mill.artifacts(), expected);
     let most = QUESTIONS + kills * CONCURRENCY;
     assert!(paid(&bench) <= most, "{} calls were paid for {QUESTIONS} rows and {kills} kills", paid(&bench));
@@ -114,10 +114,10 @@ fn one_ctrl_c_drains_and_the_next_run_goes_on() {
     let told = Told::new(child.wait_with_output().expect("a child")).exit(130);
     assert_eq!(told.summary()["interrupted"], true);
     let before = paid(&bench);
-    assert!(before < QUESTIONS, "it stopped before the end");
+    assert!(before < QUESTIONS, "the run stopped before the end");
     let next = bench.run(&[]).exit(0);
     assert_eq!(next.reasons("answers"), ["unfinished"]);
-    assert_eq!(paid(&bench), QUESTIONS, "what was in flight was waited for and kept");
+    assert_eq!(paid(&bench), QUESTIONS, "rows in flight were awaited and stored");
     assert_eq!(bench.mill.artifacts(), undisturbed());
 }
 
@@ -298,7 +298,7 @@ fn a_missing_store_is_made_and_an_unusable_one_is_exit_5() {
     mill.write("a_file", "");
     mill.run(&["--store", "a_file"]).exit(5);
     mill.run(&["--store", "ftp://bucket/store"]).exit(5);
-    assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is left alone");
+    assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is unchanged");
 }
 
 #[test]

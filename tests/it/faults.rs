@@ -294,7 +294,7 @@ fn much_that_is_damaged_is_paid_again_only_with_leave() {
     assert!(told.stdout.contains("what is missing is asked again"), "{}", told.stdout);
     assert_eq!((paid(&bench), bench.mill.artifacts()), (before + 5, expected));
     let damaged = file.with_extension("damaged");
-    assert!(damaged.exists() || file.with_extension("merging.damaged").exists(), "the damaged file stays");
+    assert!(damaged.exists() || file.with_extension("merging.damaged").exists(), "the damaged file is preserved");
     fs::remove_file(record(&bench)).expect("removed");
     assert_eq!((bench.run(&[]).exit(0).ran().as_str(), paid(&bench)), ("answers", before + 5), "it is mended");
 }
@@ -331,7 +331,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let status = Command::new("umount").arg("-l").arg(self.folder.path()).status();
-        assert!(status.is_ok_and(|status| status.success()), "a test's disk can be let go of");
+        assert!(status.is_ok_and(|status| status.success()), "the test's disk can be unmounted");
     }
 }
 
@@ -470,12 +470,12 @@ fn a_lease_of_another_machine_holds_without_locks_until_it_is_dead() {
     let mut other = Foreigner::new(store.root().join("leases").join(format!("{key}.held")));
     let child = bench.command(&[]).spawn().expect("a child");
     std::thread::sleep(Duration::from_secs(6));
-    assert!(!store.result_keys().contains(&key), "it waits while the other one lives");
+    assert!(!store.result_keys().contains(&key), "the run waits while the other machine is alive");
     let start = Instant::now();
     other.dies();
     let told = Told::new(child.wait_with_output().expect("a child")).exit(0);
     assert!(told.nodes("node_waiting").contains("chunks"), "{}", told.stdout);
-    assert!(start.elapsed() > Duration::from_secs(8), "it waits until the other one must be dead");
+    assert!(start.elapsed() > Duration::from_secs(8), "the run waits until the other machine counts as dead");
     assert_eq!(bench.mill.artifacts(), first.mill.artifacts());
 }
 
@@ -490,5 +490,5 @@ fn nothing_is_collected_from_under_another_machine() {
     other.dies();
     let start = Instant::now();
     assert_eq!(collect()["in_use"], false);
-    assert!(start.elapsed() > Duration::from_secs(10), "it was watched for long enough");
+    assert!(start.elapsed() > Duration::from_secs(10), "the claim was watched long enough");
 }

@@ -120,7 +120,7 @@ fn a_forced_run_that_was_killed_goes_on_in_a_plain_one() {
     let told = bench.run(&[]).exit(0);
     assert_eq!((told.reasons("answers"), say(&bench, "Paris")), (vec!["force_unfinished".to_owned()], 24));
     let again = bench.server.count() - 24;
-    assert!(again <= 8, "what was in flight is paid again, and nothing else: {again}");
+    assert!(again <= 8, "only calls in flight are paid again: {again}");
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
 }
 
@@ -142,7 +142,7 @@ fn a_plain_run_that_completes_a_forced_one_ends_it() {
     bench.mill.write("questions.jsonl", &labels);
     let told = bench.run(&["--force=answers"]).exit(0);
     assert!(!told.stdout.contains("was cut off"), "{}", told.stdout);
-    assert_eq!(bench.server.count(), 40, "the next forced run begins anew");
+    assert_eq!(bench.server.count(), 40, "the next forced run starts over");
 }
 
 #[test]

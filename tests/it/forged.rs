@@ -101,7 +101,7 @@ fn swapped_rows_are_not_taken_and_a_forged_model_is_found() {
     write(&path, &swapped);
     forget_result(&bench);
     bench.run(&[]).exit(0);
-    assert_eq!((bench.mill.artifacts(), bench.server.count()), (expected, 6), "put together from the answers again");
+    assert_eq!((bench.mill.artifacts(), bench.server.count()), (expected, 6), "rebuilt from the answers");
 
     let mut forged = honest;
     let model = b"scripted-2026";

@@ -72,7 +72,7 @@ fn what_no_kept_run_needs_is_shown_and_then_removed() {
     let before = artifacts();
     let shown = gc(&mill, &["--keep-runs", "1"]);
     assert_eq!((&shown["removed"], &shown["results"]), (&Value::Bool(false), &Value::from(4)));
-    assert_eq!(artifacts(), before, "nothing goes without --yes");
+    assert_eq!(artifacts(), before, "nothing is removed without --yes");
     assert_eq!(names(&mill, &["--keep-runs", "1"]), ["keeping/chunks", "keeping/chunks", "keeping/few", "keeping/few"]);
     assert_eq!(names(&mill, &["--keep-runs", "2"]), ["keeping/chunks", "keeping/few"]);
     assert_eq!(names(&mill, &["--keep-runs", "10"]), Vec::<String>::new());
@@ -124,7 +124,7 @@ fn of_what_was_collected_it_is_said_when_and_by_which_gc() {
 fn the_young_stay_and_the_last_good_run_stays() {
     let mill = ran(&[4, 5, 6]);
     let told = mill.call(&["gc", "--json", "--keep-runs", "1"]).exit(0);
-    assert_eq!(told.events().pop().expect("a summary")["results"], 0, "all of it was made within the day");
+    assert_eq!(told.events().pop().expect("a summary")["results"], 0, "all results are less than a day old");
     assert_eq!(gc(&mill, &["--keep-runs", "1", "--older-than", "1h"])["results"], 0);
     // A failed run does not release the results of the run before it.
     let bad = "  bad:    {op: sql, from: {d: corpus}, with: {query: \"SELECT CAST(text AS INT) AS n FROM d\"}}\n";
@@ -178,7 +178,7 @@ fn a_pin_keeps_an_artifact_until_it_is_taken_away() {
     assert_eq!(names(&mill, &["--keep-runs", "1", "--yes"]), ["keeping/chunks", "keeping/few", "keeping/few"]);
     assert!(mill.call(&["show", &pinned]).exit(0).stdout.contains("d0"));
     assert_eq!(mill.call(&["show", "four"]).exit(0).stdout, mill.call(&["show", &pinned]).exit(0).stdout);
-    assert_eq!(run(&mill, 4).exit(0).ran(), "few", "the pinned result is found, what hung on it is made again");
+    assert_eq!(run(&mill, 4).exit(0).ran(), "few", "the pinned result is cached, its dependents run again");
     run(&mill, 6).exit(0);
     assert_eq!(names(&mill, &["--keep-runs", "1"]), ["keeping/few"]);
     mill.call(&["unpin", "four"]).exit(0);
@@ -248,7 +248,7 @@ fn kill_9_during_a_collection_leaves_a_usable_store() {
     let left =
         files_in(&mill.store_path().join("artifacts")).iter().map(|folder| files_in(folder).len()).sum::<usize>();
     let kept: std::collections::BTreeSet<String> = mill.artifacts().into_values().collect();
-    assert_eq!((left, mill.unfinished().len()), (kept.len(), 0), "nothing of what was collected stays behind");
+    assert_eq!((left, mill.unfinished().len()), (kept.len(), 0), "no collected file is left");
     mill.run(&[]).exit(0);
     assert_eq!(mill.artifacts(), expected);
 }
@@ -269,7 +269,7 @@ fn a_collection_beside_a_run_takes_nothing_from_it() {
     let child = bench.command(&[]).spawn().expect("a child");
     let start = Instant::now();
     while paid() < questions + 4 {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not get on");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run makes no progress");
         std::thread::sleep(Duration::from_millis(5));
     }
     let swept = gc(&bench.mill, &["--keep-runs", "0", "--yes"]);
@@ -287,7 +287,7 @@ fn a_run_waits_until_the_store_is_free() {
     let store = mill.store();
     let in_use = store.enter().expect("the store can be used");
     let swept = gc(&mill, &["--keep-runs", "0", "--yes"]);
-    assert_eq!(swept["in_use"], true, "whoever uses the store keeps it whole");
+    assert_eq!(swept["in_use"], true, "a process that uses the store blocks the collection");
     drop(in_use);
     assert_eq!(gc(&mill, &["--keep-runs", "0", "--yes"])["in_use"], false);
 }
@@ -315,7 +315,7 @@ fn paid_rows_go_only_when_that_is_asked_for() {
     assert_eq!(paid(), before, "the rows of the last run are still remembered");
     bench.replace("model: n,", "model: m,");
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), before + 6, "those of the first one are not");
+    assert_eq!(paid(), before + 6, "the rows of the first run are not");
 }
 
 #[test]
@@ -349,8 +349,8 @@ fn orphans_go() {
     for run in files_in(&mill.store_path().join("runs")) {
         std::fs::remove_dir_all(run).expect("a run");
     }
-    assert_eq!(gc(&mill, &["--older-than", "1h"])["artifacts"], 0, "young ones may be just about to be recorded");
+    assert_eq!(gc(&mill, &["--older-than", "1h"])["artifacts"], 0, "recent files may be recorded soon");
     gc(&mill, &["--yes"]);
     let there = |id: &str| mill.path(".searchmill/artifacts").join(&id[..2]).join(id).exists();
-    assert!(!there(&record["few.rows"]) && !there(&chunks), "no run asks for any of it any more");
+    assert!(!there(&record["few.rows"]) && !there(&chunks), "no run uses these artifacts");
 }

@@ -33,9 +33,9 @@ fn requests_a_minute_are_spread_over_all_nodes() {
     let arrivals = bench.server.arrivals();
     assert_eq!(arrivals.len(), 30);
     let took = arrivals[29] - arrivals[0];
-    assert!(took >= Duration::from_millis(1900), "30 requests came in {took:?}");
+    assert!(took >= Duration::from_millis(1900), "30 requests arrived in {took:?}");
     let crowded = arrivals.windows(22).any(|window| window[21] - window[0] < Duration::from_secs(1));
-    assert!(!crowded, "22 requests came within a second");
+    assert!(!crowded, "22 requests arrived within one second");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_429_pauses_everybody_on_the_endpoint() {
     let arrivals = bench.server.arrivals();
     assert_eq!(arrivals.len(), 31);
     let longest = arrivals.windows(2).map(|pair| pair[1] - pair[0]).max().expect("arrivals");
-    assert!(longest >= Duration::from_millis(900), "somebody asked {longest:?} after the 429 at the latest");
+    assert!(longest >= Duration::from_millis(900), "a call was made {longest:?} after the 429");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn json(told: &Told) -> Value {
 /// Returns the findings that make an audit fail: node, check, place and message, one line each.
 fn differences(told: &Told) -> Vec<String> {
     let page = json(told);
-    assert_eq!(page["ok"], told.code == 0, "the exit code says what the report says");
+    assert_eq!(page["ok"], told.code == 0, "exit code and report agree");
     let findings = page["report"]["findings"].as_array().cloned().unwrap_or_default();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     let line = |finding: &Value| ["node", "check", "place", "message"].map(|key| text(finding, key)).join(" | ");
@@ -381,7 +381,7 @@ fn a_replay_finds_what_was_forged_with_right_digests() {
     let forged = RecordBatch::try_new(batch.schema(), columns).expect("rows");
     let output = commit_batch(&mill, "examples", PortType::Rows(Example::KIND), &forged);
     forge(&mill, "swift", "examples", output);
-    assert_eq!(differences(&audit(&mill, &["swift"], 0)), Vec::<String>::new(), "every digest is right");
+    assert_eq!(differences(&audit(&mill, &["swift"], 0)), Vec::<String>::new(), "every digest is valid");
     let found = differences(&audit(&mill, &["swift", "--replay"], 1));
     assert_eq!(found.len(), 1, "{found:?}");
     let wanted = format!("swift | replay | output examples, row 2 ({}), column `row`", examples[2].id);
@@ -420,7 +420,7 @@ fn forged_observations_are_derived_again() {
         change(&mut rollouts[searched], turn);
         let output = commit(&mill, "trajectories", &rollouts);
         forge(&mill, "rollouts", "trajectories", output);
-        assert!(differences(&audit(&mill, &["rollouts"], 0)).is_empty(), "every digest is right");
+        assert!(differences(&audit(&mill, &["rollouts"], 0)).is_empty(), "every digest is valid");
         let found = differences(&audit(&mill, &["rollouts", "--rollouts"], 1));
         let row = &truth[searched].id;
         assert_eq!(found.len(), 1, "{what}: {found:?}");

@@ -330,6 +330,6 @@ fn whatever_is_changed_outside_cached_is_what_a_fresh_store_gives() {
         "{count} changes outside: {} wrong, {cached} nodes came from the store, {refused} runs were refused",
         wrong.len()
     ));
-    assert!(refused * 4 <= count, "{refused} of {count} runs were refused: nothing was compared there");
+    assert!(refused * 4 <= count, "{refused} of {count} runs were rejected and not compared");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -104,9 +104,9 @@ fn a_run_does_not_sweep_the_files_of_one_in_another_container() {
     let part = tmp.join(format!("{}-99-rows", owner.expect("the lock of the long run")));
     std::fs::write(&part, "half of a table").expect("a file");
     Told::new(small.output().expect("a run")).exit(0);
-    assert!(part.exists(), "the long run lives");
+    assert!(part.exists(), "the long run is alive");
     long.kill().expect("a running child");
     long.wait().expect("a dead child");
     Told::new(small.output().expect("a run")).exit(0);
-    assert!(!part.exists(), "its process is gone");
+    assert!(!part.exists(), "its process has exited");
 }

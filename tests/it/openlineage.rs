@@ -348,7 +348,7 @@ fn cached_failed_and_stopped_nodes_are_told_as_such() {
     assert_eq!(courses(&cached)["told.counts"], ["START", "COMPLETE"]);
     assert_eq!(tag(event(&cached, "told.counts", "COMPLETE"), "cached"), Some(json!("true")));
     assert!(event(&cached, "told.counts", "COMPLETE")["outputs"][0]["facets"]["columnLineage"].is_object());
-    assert_eq!(written(&cached), written(&first), "what was written has one name, whether it was there before or not");
+    assert_eq!(written(&cached), written(&first), "a written file has the same name whether or not it existed before");
 
     mill.write(
         "pipeline.yaml",
@@ -369,7 +369,7 @@ fn an_interrupted_run_is_aborted() {
     let child = bench.command(&["--openlineage", "events.jsonl"]).spawn().expect("a child");
     let start = Instant::now();
     while bench.paid(&["q0", "q1", "q2"]) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not begin");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
@@ -381,7 +381,7 @@ fn an_interrupted_run_is_aborted() {
     assert_eq!(courses(&events)["endpoint"], ["START", "ABORT"]);
     assert_eq!(courses(&events).get("endpoint.scores"), None);
     let text = bench.mill.read("events.jsonl");
-    assert!(!text.contains("\"first\""), "no secret is told");
+    assert!(!text.contains("\"first\""), "no secret is reported");
 }
 
 /// A receiver on a real socket; it answers with these statuses in turn, then with 201.

@@ -150,7 +150,7 @@ fn hotpotqa_runs_from_public_addresses_and_is_read_once() {
     assert!(mill.read("out/hotpotqa/train.jsonl").lines().count() > 10);
     let asked = server.requests().len();
     assert_eq!(call(&mill, &server, &args).exit(0).ran(), "");
-    assert_eq!(server.requests().len(), asked, "what was read is known by its address");
+    assert_eq!(server.requests().len(), asked, "a remote source is identified by its address");
 }
 
 #[test]

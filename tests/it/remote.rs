@@ -97,7 +97,7 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     assert!(corpus.stderr.contains("done"), "{}", corpus.stderr);
     let planned = hub.call(&mill, &["plan", "pipeline.yaml"]).exit(0).stdout;
     assert!(planned.contains("waits for `hf://org/tiny@main`, which a run fetches"), "{planned}");
-    assert_eq!(hub.asked(), 0, "validating and planning are offline");
+    assert_eq!(hub.asked(), 0, "`validate` and `plan` are offline");
     let run = |ran: &str| {
         let told = hub.call(&mill, &["run", "pipeline.yaml", "--json"]).exit(0);
         assert_eq!(told.ran(), ran, "{}", told.stdout);
@@ -115,7 +115,7 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     mill.write("pipeline.yaml", PIPELINE);
     mill.write(file, &tokenizer(&["one"]));
     assert_eq!(run("chunks").reasons("chunks"), ["source_changed"], "the same address with another content");
-    assert_eq!(hub.asked(), 2, "what is in the cache is not asked for");
+    assert_eq!(hub.asked(), 2, "cached files are not requested");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn remote_sources_are_read_again_when_that_is_asked_for() {
     assert_eq!(run(&["--refresh-sources"]), "chunks corpus");
     let shown = mill.call(&["show", "chunks", "--json"]).exit(0).events();
     assert_eq!(shown[0]["text"], "two");
-    assert_eq!(run(&[]), "", "the new content stays known");
+    assert_eq!(run(&[]), "", "the new content stays cached");
     assert_eq!(mill.call(&["show", "chunks", "--json"]).exit(0).events()[0]["text"], "two");
-    assert_eq!(run(&["--refresh-sources"]), "corpus", "the same rows: nothing that follows runs");
+    assert_eq!(run(&["--refresh-sources"]), "corpus", "equal rows: later nodes stay cached");
 }

@@ -47,7 +47,7 @@ fn a_rotten_passage_of_an_index_goes_into_no_paid_rollout() {
     let told = bench.run(&["--force=answers"]).exit(0);
     assert_eq!(told.ran(), "answers bm25", "{}", told.stdout);
     assert_eq!(told.reasons("bm25"), ["artifact_corrupt"]);
-    assert_eq!(fs::read(&chunks).expect("chunks"), bytes, "it was made again");
+    assert_eq!(fs::read(&chunks).expect("chunks"), bytes, "it was recomputed");
     for request in bench.server.requests("q0") {
         assert!(!request.body.to_string().contains("Some is the capital"), "{}", request.body);
     }
@@ -98,7 +98,7 @@ fn a_rotten_part_is_made_again_before_it_is_read() {
     // A file found damaged stays marked as damaged until it is recomputed.
     rot_part(&mill, "chunks", "chunks");
     mill.write("pipeline.yaml", &PIPELINE.replace("n: 5", "n: 7"));
-    assert_eq!(mill.why("chunks"), "cached, nothing changed", "nobody has read it");
+    assert_eq!(mill.why("chunks"), "cached, nothing changed", "no node has read it");
     let told = mill.run(&["--only", "few"]).exit(5);
     assert!(told.stdout.contains("an input was damaged, and could not be made again"), "{}", told.stdout);
     assert_eq!(mill.why("chunks"), "run | the artifact of output `chunks` is damaged in the store");

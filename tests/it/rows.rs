@@ -52,7 +52,7 @@ fn right_rows_succeed_and_the_rest_are_rejects() {
     ];
     assert_eq!(rejects(&bench), expected.map(|(id, kind)| (id.to_owned(), kind.to_owned())).into());
     assert_eq!(told.summary()["dead_letters"], 6);
-    assert!(told.ran().contains("scores"), "what follows goes on with the right rows");
+    assert!(told.ran().contains("scores"), "later nodes use the right rows");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn another_prompt_or_model_is_paid_for_again_and_an_index_from_where_it_is_seen(
     assert_eq!(paid(), 12, "another model");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
     let told = bench.run(&[]).exit(0);
-    assert_eq!((paid(), told.summary()["calls"].as_u64()), (14, Some(2)), "another index: the first turns are known");
+    assert_eq!((paid(), told.summary()["calls"].as_u64()), (14, Some(2)), "another index: the first turns are cached");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy."));
     bench.run(&[]).exit(0);
     assert_eq!(paid(), 14, "the first index again");
@@ -224,7 +224,7 @@ fn thirty_percent_of_calls_failing_in_five_ways_loses_nothing() {
     assert_eq!((told.summary()["dead_letters"].as_u64(), answered(&bench).len()), (Some(15), 35));
     assert_eq!(bench.server.count(), 35 + 2 * 15);
     let told = bench.call(&["run", "pipeline.yaml", "--only", "scores"]).exit(0);
-    assert!(told.stderr.contains("cached"), "what follows went on with the right rows: {}", told.stderr);
+    assert!(told.stderr.contains("cached"), "later nodes used the right rows: {}", told.stderr);
     let again = bench.run(&[]).exit(0);
     assert_eq!(again.reasons("answers"), ["rejects_retried"]);
     assert_eq!((bench.server.count(), again.summary()["calls"].as_u64()), (35 + 3 * 15, Some(15)));
@@ -248,7 +248,7 @@ fn retry_rejects_runs_failed_rows_and_what_depends_on_them_and_nothing_else() {
     let nothing = bench.run(&["--retry-rejects"]).exit(2);
     assert!(nothing.stderr.contains("no node of the pipeline has rows that failed"), "{}", nothing.stderr);
     bench.run(&[]).exit(0);
-    assert_eq!(bench.run(&[]).exit(0).ran(), "", "dropped rows are left alone");
+    assert_eq!(bench.run(&[]).exit(0).ran(), "", "dropped rows are not retried");
     bench.serve(&script(&[("good", vec![answer("Rome")]), ("bad", vec![answer("Rome")])]));
     let told = bench.run(&["--retry-rejects"]).exit(0);
     assert_eq!((told.ran(), bench.server.count()), ("answers scores".to_owned(), 1));

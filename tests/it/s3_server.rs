@@ -111,7 +111,7 @@ impl S3Server {
     pub(crate) fn wait_for(&self, begin: &str) {
         let start = Instant::now();
         while self.requests(begin) == 0 {
-            assert!(start.elapsed() < Duration::from_mins(1), "no {begin} came");
+            assert!(start.elapsed() < Duration::from_mins(1), "no {begin} request arrived");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -71,7 +71,7 @@ impl Daemon {
             if let Some(status) = self.child.try_wait().expect("a state") {
                 return status.code().unwrap_or(-1);
             }
-            assert!(start.elapsed() < PATIENCE, "the daemon does not end");
+            assert!(start.elapsed() < PATIENCE, "the daemon did not exit");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -402,7 +402,7 @@ fn a_run_that_takes_too_long_is_stopped() {
     let state = wait(&mill, "the run was stopped", |state| !state.ended.is_empty());
     assert_eq!(state.ended[0].outcome, Outcome::Overran);
     let signals: Vec<_> = events(&mill, "stopping_run").iter().map(|event| event["signal"].clone()).collect();
-    assert_eq!(signals[..2], [1, 2], "told to finish, then to stop");
+    assert_eq!(signals[..2], [1, 2], "ordered to drain, then to stop");
     daemon.signal("TERM");
     assert_eq!(daemon.end(), 0);
 }

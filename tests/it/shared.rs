@@ -136,7 +136,7 @@ fn two_machines_at_once_pay_once() {
         children.into_iter().map(|child| Told::new(child.wait_with_output().expect("a child")).exit(0)).collect();
     assert_eq!(team.paid(), questions);
     let ran = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
-    assert_eq!(ran, 1, "one computes the rollout, the other one waits and uses it");
+    assert_eq!(ran, 1, "one process computes the rollout, the other waits and uses it");
     assert_eq!(team.answers(0), team.answers(1));
 }
 
@@ -150,7 +150,7 @@ fn a_colleague_pays_only_for_rows_that_nobody_paid_for() {
     assert_eq!(team.paid(), 20);
     team.ask(0, 5..20);
     team.run(0).exit(0);
-    assert_eq!(team.paid(), 20, "what the colleague paid for is known to the first one");
+    assert_eq!(team.paid(), 20, "the first machine knows the colleague's paid rows");
     let bucket = team.s3.objects("team/store/memo");
     assert!(!bucket.is_empty());
     let secret = |path: &PathBuf| {
@@ -178,7 +178,7 @@ fn rows_of_a_machine_that_died_are_not_paid_again() {
     let before = team.paid();
     let start = Instant::now();
     let told = team.run(1).exit(0);
-    assert!(start.elapsed() > Duration::from_secs(10), "the lease of the dead one was waited for");
+    assert!(start.elapsed() > Duration::from_secs(10), "the run waited for the dead machine's lease");
     let events = told.events();
     let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
     let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
@@ -198,12 +198,12 @@ fn killed_in_the_middle_of_a_commit_another_machine_goes_on() {
     child.wait().expect("a child");
     team.s3.hold(None);
     assert!(team.s3.objects("team/store/results").is_empty());
-    assert!(!files_in(&team.cache(0).join("pending")).is_empty(), "what is to be sent is noted");
+    assert!(!files_in(&team.cache(0).join("pending")).is_empty(), "pending uploads are recorded");
     team.run(1).exit(0);
     assert_eq!(team.paid(), 8);
     let told = team.run(0).exit(0);
     assert_eq!((told.ran().as_str(), team.paid()), ("", 8));
-    assert!(files_in(&team.cache(0).join("pending")).is_empty(), "nothing is left to be sent");
+    assert!(files_in(&team.cache(0).join("pending")).is_empty(), "no uploads are pending");
     assert_eq!(team.answers(0), team.answers(1));
 }
 
@@ -213,14 +213,14 @@ fn a_server_that_goes_away_costs_nothing() {
     let child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
     let start = Instant::now();
     while team.paid() < 4 {
-        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     team.s3.go_away();
     let told = Told::new(child.wait_with_output().expect("a child")).exit(5);
     let said = format!("{}{}", told.stdout, told.stderr);
     assert!(said.contains(STORE) && said.contains("is kept in") && said.contains("next run"), "{said}");
-    assert_eq!(team.paid(), 16, "what was in flight and waiting was done: it is kept");
+    assert_eq!(team.paid(), 16, "rows in flight finished and were stored");
     let told = team.run(0).exit(5);
     assert!(told.stderr.contains("is kept in") && !told.stderr.contains(SECRET_KEY), "{}", told.stderr);
     // The copy works as a local store; its new results are uploaded later.
@@ -231,7 +231,7 @@ fn a_server_that_goes_away_costs_nothing() {
     let told = team.run(0).exit(0);
     assert_eq!((told.ran().as_str(), team.paid()), ("", 16));
     let told = team.run(1).exit(0);
-    assert_eq!((told.ran().as_str(), team.paid()), ("", 16), "all of it was sent");
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 16), "all rows were uploaded");
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn a_truncated_segment_costs_its_end() {
     let told = team.run(1).exit(0);
     assert!(told.stderr.contains("are damaged"), "{}", told.stderr);
     let paid = team.paid() - 12;
-    assert!((2..12).contains(&paid), "one new question and the rows that were cut off: {paid}");
+    assert!((2..12).contains(&paid), "one new question and the interrupted rows: {paid}");
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_machine_that_was_suspended_looks_before_it_pays_again() {
     let start = Instant::now();
     // Two rounds of eight: all calls in flight have reached the endpoint, so none is partly sent.
     while team.paid() < 16 {
-        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     signal("-STOP");
@@ -339,7 +339,7 @@ fn a_machine_that_was_suspended_looks_before_it_pays_again() {
     assert!(paid <= questions + 16, "{paid}: only what was in flight, and the second it took to share, is paid again");
     signal("-CONT");
     let told = Told::new(child.wait_with_output().expect("a child")).exit(0);
-    assert_eq!(team.paid(), paid, "the result is there: nothing is asked any more");
+    assert_eq!(team.paid(), paid, "the result exists: no more calls");
     assert!(told.cached().contains("answers"), "{}", told.stdout);
     assert_eq!(team.answers(0), team.answers(1));
     crate::say(&format!("suspended: {paid} calls for {questions} questions, none after waking up"));
@@ -439,7 +439,7 @@ fn any_machine_collects_and_takes_nothing_young() {
     }
     assert_eq!(gc(0, &["--yes"])["artifacts"], 0);
     let told = team.run(1).exit(0);
-    assert_eq!((told.ran().as_str(), team.paid()), ("", 4), "all is there still");
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 4), "everything is still there");
     team.call(1, &["audit", "latest"]).exit(0);
 }
 
@@ -460,7 +460,7 @@ fn what_was_imported_is_shared() {
     assert_eq!((told.ran().as_str(), team.paid()), ("", 3));
     team.ask(1, 0..2);
     team.run(1).exit(0);
-    assert_eq!(team.paid(), 3, "the rows came along");
+    assert_eq!(team.paid(), 3, "the rows were copied");
 }
 
 #[test]

@@ -241,7 +241,7 @@ fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
 fn crates_use_only_what_stands_above_them() {
     let root = std::fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).expect("the manifest");
     for (crate_folder, allowed) in CRATES {
-        assert!(root.contains(&format!("\"{crate_folder}\"")), "{crate_folder} is no member");
+        assert!(root.contains(&format!("\"{crate_folder}\"")), "{crate_folder} is not a member");
         let manifest =
             std::fs::read_to_string(Path::new(ROOT).join(crate_folder).join("Cargo.toml")).expect("a manifest");
         let uses = section(&manifest, "dependencies");

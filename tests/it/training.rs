@@ -61,7 +61,7 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
     let told = mill.run(&[]).exit(0);
     assert!(told.stdout.contains("resumes after step"), "{}", told.stdout);
     assert_eq!(mill.artifacts(), expected);
-    assert_eq!(saved(&mill), 0, "the state goes once the result is there");
+    assert_eq!(saved(&mill), 0, "the state is deleted once the result is recorded");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
 }
 
@@ -88,7 +88,7 @@ fn one_ctrl_c_ends_a_training_at_its_next_step_with_its_state_saved() {
         let ended = child.wait_with_output().expect("a child");
         assert_eq!(ended.status.code(), Some(130), "{}", mill.read("log"));
         assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
-        assert_eq!(saved(&mill), 1, "it goes on from there");
+        assert_eq!(saved(&mill), 1, "training resumes from it");
         let last = mill.last_nodes().into_iter().find(|node| node.node == "student").expect("the node");
         assert_eq!(last.outcome, searchmill_engine::store::NodeOutcome::Skipped);
     }
@@ -164,7 +164,7 @@ fn a_trainer_of_others_is_known_by_its_program_version_and_content() {
 fn started(mill: &Mill) -> String {
     let start = Instant::now();
     while !mill.path("child.pid").is_file() {
-        assert!(start.elapsed() < Duration::from_mins(2), "the trainer does not start");
+        assert!(start.elapsed() < Duration::from_mins(2), "the trainer did not start");
         std::thread::sleep(Duration::from_millis(20));
     }
     mill.read("child.pid")
@@ -174,7 +174,7 @@ fn gone(pid: &str) {
     let start = Instant::now();
     // A zombie process has an empty command line.
     while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
-        assert!(start.elapsed() < Duration::from_secs(15), "process {pid} lives");
+        assert!(start.elapsed() < Duration::from_secs(15), "process {pid} is alive");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -96,5 +96,9 @@ fn a_new_version_runs_again_and_equal_bytes_stop_the_wave() {
     let loud = heard::<3, true>(folder.path());
     let again = "greeting runs: the operator `greet` changed from version 2 to 3";
     assert_eq!(loud, [again, "after runs: the content of input `rows` changed"]);
-    assert_eq!(heard::<1, false>(folder.path()), ["greeting cached", "after cached"], "the old build finds its own");
+    assert_eq!(
+        heard::<1, false>(folder.path()),
+        ["greeting cached", "after cached"],
+        "the old build finds its results"
+    );
 }

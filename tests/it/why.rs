@@ -61,7 +61,7 @@ fn a_pending_node_is_compared_with_the_run_that_is_named() {
     replace(&mill, "size: 8", "size: 6");
     assert!(against(&mill, "chunks", "latest", 0).contains("param `size` changed from 7 to 6"), "a cached one, too");
     assert!(against(&mill, "chunks", "19990101", 2).contains("there is no run `19990101`"));
-    assert!(against(&mill, "chunks", "20", 2).contains("begins the ids of"), "two runs begin so");
+    assert!(against(&mill, "chunks", "20", 2).contains("begins the ids of"), "two runs have this prefix");
 }
 
 #[test]

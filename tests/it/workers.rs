@@ -122,7 +122,7 @@ fn a_worker_that_hangs_or_takes_too_long_is_ended() {
     mill.write("pipeline.yaml", &passing("echo $$ > pid; exec sleep 300", "{isolate: true, timeout: 1s}"));
     let told = mill.run(&[]).exit(5);
     assert!(failure(&told).contains("was stopped after 1 s, its `timeout`"), "{}", told.stdout);
-    assert!(gone_soon(&mill.read("pid")), "what the worker had started is gone too");
+    assert!(gone_soon(&mill.read("pid")), "the worker's child processes have exited, too");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn devices_are_leased_and_others_see_none() {
     let device = |number: u32| format!("GPU-{}-{number}", std::process::id());
     let mut singles = [seen("a"), seen("b")];
     singles.sort();
-    assert_eq!(singles, [device(0), device(1)], "each has its own while both run");
+    assert_eq!(singles, [device(0), device(1)], "each run has its own device");
     assert_eq!(seen("both"), format!("{},{}", device(0), device(1)));
     assert_eq!(seen("none"), "");
 }

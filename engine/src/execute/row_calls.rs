@@ -158,12 +158,12 @@ mod tests {
         let row = RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let begin = |request: &[u8]| runtime.block_on(row.begin(request, &|_| true));
-        let Begun::Ask(mut open) = begin(b"one") else { panic!("it is not known") };
+        let Begun::Ask(mut open) = begin(b"one") else { panic!("the call is not known") };
         open.keep(&KeptCall { response: b"answer".to_vec(), usage: Usage::default() });
         drop(open);
         calls.fail(StoreError::Location("no space left".to_owned()));
         assert!(matches!(begin(b"two"), Begun::Failed(_)));
         assert!(calls.check().is_err());
-        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as under way");
+        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as in progress");
     }
 }

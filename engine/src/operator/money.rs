@@ -268,7 +268,7 @@ mod tests {
     fn a_budget_gives_no_call_more_than_its_limit() {
         let budget = Budget::new(BudgetLimits { calls: Some(2), ..BudgetLimits::default() });
         assert!(budget.take_call().is_ok() && budget.take_call().is_ok());
-        assert!(budget.refused().is_none(), "a budget that was just enough stops nothing");
+        assert!(budget.refused().is_none(), "a budget that suffices exactly refuses nothing");
         assert_eq!(budget.take_call(), Err("2 of 2 calls".to_owned()));
         assert_eq!((budget.spent().calls, budget.refused()), (2, Some("2 of 2 calls".to_owned())));
         let budget = Budget::new(BudgetLimits { cost: Some(1.0), ..BudgetLimits::default() });

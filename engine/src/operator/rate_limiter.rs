@@ -332,7 +332,7 @@ mod tests {
         limiter.pause(Duration::from_secs(5));
         limiter.pause(Duration::from_secs(1));
         let wait = limiter.begin(Instant::now()).expect_err("a pause");
-        assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter wish does not end a longer pause");
+        assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter pause does not end a longer one");
         assert!(limiter.begin(Instant::now() + Duration::from_secs(6)).is_ok());
     }
 
@@ -341,14 +341,14 @@ mod tests {
         let limiter = limiter(&Limits::default());
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert_eq!(limiter.watch(at(100)), None, "nobody asks");
+        assert_eq!(limiter.watch(at(100)), None, "no call is waiting");
         let call = limiter.begin(start).expect("a call");
         let silent = |seconds| limiter.watch(at(seconds)).map(|silence| silence.silent.map(|silent| silent.as_secs()));
         assert_eq!((silent(29), silent(31), silent(59), silent(63)), (None, Some(Some(31)), None, Some(Some(63))));
         limiter.end(call);
-        assert_eq!(silent(200), None, "given up, and nobody asks");
+        assert_eq!(silent(200), None, "given up, and no call is waiting");
         let again = limiter.begin(at(200)).expect("a call");
-        assert_eq!(silent(201), Some(Some(201)), "nothing was heard since the first call");
+        assert_eq!(silent(201), Some(Some(201)), "silent since the first call");
         limiter.heard();
         limiter.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
@@ -363,7 +363,7 @@ mod tests {
         limiter.heard();
         for _ in 1..CLOSED_AFTER {
             limiter.unreached("refused");
-            assert_eq!(limiter.closed("a"), None, "it has spoken in between");
+            assert_eq!(limiter.closed("a"), None, "it responded in between");
         }
         limiter.unreached("refused");
         assert!(limiter.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));
