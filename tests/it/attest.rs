@@ -1,4 +1,4 @@
-//! Signed statements about artifacts, and that nothing else passes for one.
+//! Tests of signed statements about artifacts, and of their rejection when anything differs.
 
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn a_statement_names_files_steps_and_sources_and_its_signature_holds() {
     let predicate = &told["predicate"];
     let steps = predicate["buildDefinition"]["internalParameters"]["steps"].as_array().expect("steps");
     let names: Vec<&str> = steps.iter().filter_map(|step| step["node"].as_str()).collect();
-    assert_eq!(names, ["corpus", "chunks", "few"], "in the order in which they were made");
+    assert_eq!(names, ["corpus", "chunks", "few"], "in the order they were produced");
     assert_eq!(steps[1]["preimage"]["params"]["size"], 6);
     assert_eq!(predicate["buildDefinition"]["externalParameters"]["params"]["size"], 6);
     let source = &predicate["buildDefinition"]["resolvedDependencies"][0];
@@ -47,13 +47,13 @@ fn a_statement_names_files_steps_and_sources_and_its_signature_holds() {
     assert_eq!((&source["name"], &source["digest"]["blake3"]), (&"documents.jsonl".into(), &digest.into()));
     assert_eq!(predicate["runDetails"]["metadata"]["invocationId"], mill.store().run_ids()[0].as_str());
 
-    // Unsigned it is the same statement, in the open.
+    // Without a key, the same statement is written unsigned.
     let open: Value = serde_json::from_str(&mill.call(&["attest", "few"]).exit(0).stdout).expect("JSON");
     assert_eq!((&open["_type"], &open["predicate"]), (&"https://in-toto.io/Statement/v1".into(), predicate));
     let part = mill.artifact_folder("few", "rows").join("part-00000.parquet");
     let sha256 = std::process::Command::new("sha256sum").arg(&part).output().expect("sha256sum");
     let sha256 = String::from_utf8_lossy(&sha256.stdout)[..64].to_owned();
-    assert_eq!(open["subject"][1]["digest"]["sha256"], sha256, "as every other tool computes it");
+    assert_eq!(open["subject"][1]["digest"]["sha256"], sha256, "as other tools compute it");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn openssl_reads_the_keys_and_agrees_about_signatures() {
     assert!(version.status.success());
     let public = openssl(&["pkey", "-in", "key.pem", "-pubout"]).expect("openssl");
     assert_eq!(String::from_utf8_lossy(&public.stdout).trim(), mill.read("key.pem.pub").trim(), "{public:?}");
-    // A key that openssl made signs here.
+    // A key made by openssl can sign.
     let made = openssl(&["genpkey", "-algorithm", "ed25519", "-out", "theirs.pem"]).expect("openssl");
     assert!(made.status.success(), "{made:?}");
     openssl(&["pkey", "-in", "theirs.pem", "-pubout", "-out", "theirs.pub"]).expect("openssl");

@@ -1,4 +1,4 @@
-//! What an audit could not look at is its last word, with an exit code of its own.
+//! Tests of audits: what could not be checked is reported last, with a separate exit code.
 
 use std::fs;
 use std::path::Path;
@@ -38,14 +38,14 @@ fn last_line(told: &Told) -> &str {
 fn everything_was_looked_at_and_only_then_it_says_so() {
     let mill = ran(PIPELINE);
     assert_eq!(last_line(&mill.call(&["audit", "few", "--replay"]).exit(0)), "everything checked is as recorded");
-    // A source that changed: what reads it cannot be computed again.
+    // A changed source: the node that reads it cannot be recomputed.
     mill.write("documents.jsonl", "{\"id\": \"d\", \"text\": \"Another river.\"}\n");
     let told = mill.call(&["audit", "few", "--replay"]).exit(6);
     assert!(last_line(&told).starts_with("1 of "), "{}", told.stdout);
     assert!(last_line(&told).contains(" not checked: replay of corpus (its source"), "{}", told.stdout);
     assert!(!told.stdout.contains("everything checked"), "{}", told.stdout);
     mill.call(&["audit", "few", "--replay", "--strict"]).exit(1);
-    // A source that is gone cannot be looked at.
+    // A missing source cannot be checked.
     fs::remove_file(mill.path("documents.jsonl")).expect("removed");
     let told = mill.call(&["audit", "few"]).exit(6);
     assert!(last_line(&told).contains(" not checked: source "), "{}", told.stdout);
@@ -79,7 +79,7 @@ fn programs_that_may_not_run_were_not_checked() {
 #[test]
 fn another_version_was_not_checked() {
     let mill = ran(PIPELINE);
-    // The record as an older program would have written it: another version, its own key.
+    // The record as an older program would have written it: another version and key.
     let store = mill.store();
     let node = mill.last_nodes().into_iter().find(|node| node.node == "few").expect("a node");
     let mut result = store.result(&node.key.expect("a key")).expect("a result");
@@ -134,7 +134,7 @@ fn what_is_gone_of_the_records_of_a_run_is_a_difference() {
         let told = mill.call(&["audit", &run]).exit(1);
         assert!(told.stdout.contains(wanted), "{wanted}: {}", told.stdout);
     }
-    // Runs of earlier versions say how many nodes they had, and nothing more.
+    // Runs of earlier versions record only the number of nodes.
     let mill = ran(PIPELINE);
     let (store, run) = (mill.store(), mill.store().run_ids().remove(0));
     let record = RunRecord { ledger: None, ..store.run(&run).expect("its record") };
@@ -145,7 +145,7 @@ fn what_is_gone_of_the_records_of_a_run_is_a_difference() {
     assert!(told.stdout.contains("it has 2 nodes, and the run had 3"), "{}", told.stdout);
 }
 
-/// The record of a run of three nodes.
+/// Returns the record of a run of three nodes.
 fn bare(run: &str) -> RunRecord {
     let record = serde_json::json!({
         "id": run, "pipeline": "audits", "file": "pipeline.yaml", "params": {}, "started": 1.0, "finished": 2.0,
@@ -164,7 +164,7 @@ fn nodes_without_a_result_were_not_checked() {
     let told = mill.call(&["audit", "latest"]).exit(6);
     let last = last_line(&told);
     assert!(last.starts_with("2 of ") && last.contains("node bad (it failed), node after (it was skipped)"), "{last}");
-    // A run that was killed after it had begun the first of its nodes.
+    // A run that was killed after its first node had started.
     let store = mill.store();
     let killed = RunRecord { finished: None, exit: None, ..bare("99990101-000000-killed") };
     let mut run = store.start_run(&killed).expect("a run");
@@ -191,7 +191,7 @@ fn what_was_paid_and_is_not_remembered_was_not_checked() {
     bench.ask(&["q0", "q1", "q2", "q3", "q4", "q5"]);
     bench.run(&[]).exit(0);
     bench.mill.call(&["audit", "latest"]).exit(0);
-    // What the second run has paid goes: no record is damaged.
+    // The second run's paid rows are deleted; no record is damaged.
     segments().filter(|path| !first.contains(path)).for_each(|path| fs::remove_file(path).expect("removed"));
     let told = bench.mill.call(&["audit", "answers"]).exit(6);
     let last = last_line(&told);
@@ -203,7 +203,7 @@ fn what_was_paid_and_is_not_remembered_was_not_checked() {
     bench.mill.call(&["audit", "bm25"]).exit(0);
 }
 
-/// Questions `q0`, … that are answered so.
+/// Returns questions `q0`, … with one answer each.
 fn saying(count: usize, step: impl Fn(usize) -> Step) -> Vec<(String, Vec<Step>)> {
     (0..count).map(|number| (format!("q{number}"), vec![step(number)])).collect()
 }
@@ -213,7 +213,7 @@ fn answers_of(bench: &Bench, run: &str) -> NodeRun {
     nodes.into_iter().find(|node| node.node == "answers").expect("a node")
 }
 
-/// Segments of the rows, or of the answers, behind the rollout of the newest run.
+/// Returns the segments with the rows, or with the answers, of the newest run's rollout.
 fn segments(bench: &Bench, of_rows: bool) -> Vec<std::path::PathBuf> {
     let store = bench.mill.store();
     let node = answers_of(bench, store.run_ids().last().expect("a run"));
@@ -236,7 +236,7 @@ fn what_was_bought_by_force_and_is_gone_was_not_checked() {
         bench.serve(&saying(6, |_| answer("Paris")));
         bench.run(&["--force=answers"]).exit(0);
         bench.mill.call(&["audit", "latest", "--rollouts"]).exit(0);
-        // What the forced run has paid goes; what has the same keys and is older does not stand for it.
+        // The forced run's paid rows are deleted; older rows with the same keys do not replace them.
         let new: Vec<_> = segments(&bench, of_rows).into_iter().filter(|path| !first.contains(path)).collect();
         assert_eq!(new.len(), 1, "{new:?}");
         if cut {
@@ -269,10 +269,10 @@ fn a_result_that_a_forced_run_replaced_is_not_called_wrong() {
     }
     let told = audit(&["previous", "--rollouts"], 6);
     assert!(told.contains(&format!("answers of answers (replaced by run {forced})")), "{told}");
-    // Also where another node of the run is meant, whose input it was.
+    // Also reported for another node of the run that read the replaced result.
     assert!(audit(&["scores", "--run", first], 6).contains(&words));
 
-    // A byte of its files.
+    // One byte of its files is changed.
     let store = bench.mill.store();
     let before = answers_of(&bench, first);
     let folder = store.artifact_folder(&before.outputs["trajectories"].id);
@@ -284,13 +284,13 @@ fn a_result_that_a_forced_run_replaced_is_not_called_wrong() {
     assert!(audit(&["previous"], 1).contains("its content was changed"));
     fs::write(&part, &whole).expect("written");
     audit(&["previous"], 6);
-    // All of it.
+    // The whole folder is missing.
     let kept = bench.mill.path("kept");
     fs::rename(&folder, &kept).expect("moved");
     assert!(audit(&["previous"], 6).contains("it is gone from the store"));
     fs::rename(&kept, &folder).expect("moved back");
 
-    // A record that names a later run which did not make it is forged.
+    // A record that names a later run which did not produce it is forged.
     bench.run(&[]).exit(0);
     let plain = store.run_ids().pop().expect("a run");
     let result = store.result(&before.key.expect("a key")).expect("a result");
@@ -342,7 +342,7 @@ fn rollouts_of_a_policy_that_repeats_are_computed_again() {
             .starts_with("3 of 12 input rows, 6 output rows")
     );
     assert_eq!(check(&both, "rollouts", "recheck")["outcome"], "same");
-    // What was computed on a device is not called wrong by a machine that has none.
+    // A machine without the device does not report a result computed on it as wrong.
     let store = mill.store();
     let node = mill.last_nodes().into_iter().find(|node| node.node == "rollouts").expect("a node");
     let mut result = store.result(&node.key.expect("a key")).expect("a result");

@@ -1,4 +1,4 @@
-//! Parts of a table that did not change are not mapped again, and nobody can tell from the result.
+//! Tests of the reuse of unchanged parts of a table: the result is the same as without reuse.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,14 @@ fn ran() -> Mill {
     mill
 }
 
-/// Rows of `chunks`' input that were known.
+/// Returns the number of known rows in the input of `chunks`.
 fn known(told: &Told) -> u64 {
     let events = told.events();
     let finished = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "chunks");
     finished.and_then(|event| event["cached_rows"].as_u64()).expect("`chunks` ran")
 }
 
-/// The artifacts of a run in an empty store.
+/// Returns the artifacts of a run in an empty store.
 fn afresh(mill: &Mill) -> BTreeMap<String, String> {
     let other = Mill::new();
     for name in ["documents.jsonl", "pipeline.yaml"] {

@@ -1,4 +1,4 @@
-//! What runs again after which change, and what `why` says about it.
+//! Tests of what runs again after which change, and of the reasons that `why` reports.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn documents(changed: Option<usize>) -> String {
     (0..12).map(|number| document(number, if changed == Some(number) { "wide" } else { "narrow" })).collect()
 }
 
-/// A project whose pipeline has run once.
+/// Returns a project whose pipeline has run once.
 fn ran() -> Mill {
     let mill = Mill::new();
     mill.write("documents.jsonl", &documents(None));
@@ -39,7 +39,7 @@ fn ran() -> Mill {
     mill
 }
 
-/// One line of the table: a change, what `why` says of a node before the run, what runs.
+/// One row of the table: a change, what `why` reports for a node before the run, and the nodes that run.
 struct Change {
     title: &'static str,
     make: fn(&Mill),
@@ -253,7 +253,7 @@ fn a_plan_changes_nothing_and_its_exit_code_tells_of_work() {
     let plan = |code| mill.call(&["plan", "pipeline.yaml", "--detailed-exitcode"]).exit(code);
     assert!(plan(10).stdout.contains("0 cached, 5 to run or to decide"));
     assert!(mill.run(&["-n"]).exit(0).events().iter().all(|line| line["status"] != "cached"));
-    assert!(mill.store().run_ids().is_empty(), "a plan is no run");
+    assert!(mill.store().run_ids().is_empty(), "a plan records no run");
     mill.run(&[]).exit(0);
     assert!(plan(0).stdout.contains("5 cached, 0 to run or to decide"));
     replace(&mill, "n: 5", "n: 4");
@@ -279,7 +279,7 @@ fn a_frozen_node_keeps_what_it_gave() {
     assert_eq!(mill.run(&[]).exit(0).ran(), "chunks few file");
 }
 
-/// Records a run after the last one that began this node, under another key, and was killed.
+/// Records a later run that started this node under another key and was killed.
 fn interrupt(mill: &Mill, node: &str, operator: &str) {
     let store = mill.store();
     let last = store.run_ids().pop().expect("a run");
@@ -300,7 +300,7 @@ fn a_frozen_node_never_pays_because_a_later_run_was_interrupted() {
     bench.replace("    resources: {concurrency: 8}", "    resources: {concurrency: 8}\n    freeze: true");
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
     assert_eq!((bench.server.count(), bench.mill.artifacts()), (3, expected));
-    // What it gave is gone: it says so, and pays for nothing.
+    // Its output is deleted: the node reports that, and makes no calls.
     let folder = bench.mill.artifact_folder("answers", "trajectories");
     std::fs::remove_dir_all(folder).expect("removed");
     let told = bench.run(&[]).exit(1);
@@ -312,7 +312,7 @@ fn a_frozen_node_never_pays_because_a_later_run_was_interrupted() {
 fn a_frozen_node_takes_only_what_is_like_it() {
     let mill = ran();
     let full = mill.artifacts();
-    // A frozen node takes nothing of another limit, and its own is found behind it.
+    // A frozen node ignores results of another limit and finds its own before them.
     mill.run(&["--limit", "3"]).exit(0);
     let cut = mill.artifacts();
     replace(&mill, "{size: 6, count: words}", "{size: 9, count: words}, freeze: true");
@@ -322,7 +322,7 @@ fn a_frozen_node_takes_only_what_is_like_it() {
     assert_eq!(mill.artifacts()["chunks.chunks"], cut["chunks.chunks"]);
     let told = mill.run(&["--limit", "4"]).exit(1);
     assert!(told.stdout.contains("had --limit 3, this one has --limit 4"), "{}", told.stdout);
-    // Another pipeline of the same name, in which another operator stands at this node.
+    // Another pipeline of the same name, with another operator at this node.
     mill.write("other.yaml", "name: caching\nnodes:\n  corpus: {op: read, with: {path: documents.jsonl, as: document}}\n  \
         chunks: {op: sample, from: corpus, with: {n: 2}, freeze: true}\n");
     let told = mill.call(&["run", "other.yaml", "--json"]).exit(1);
@@ -341,7 +341,7 @@ fn a_record_that_does_not_fit_its_artifact_is_a_miss() {
     store.record_anew(&result).expect("recorded");
     let told = mill.call(&["audit", &key.to_string()]).exit(1);
     assert!(told.stdout.contains("the result record gives another type"), "{}", told.stdout);
-    // Also where it says the type, the rows and the bytes of that artifact.
+    // Also if type, rows and bytes match that artifact.
     result.outputs["chunks"] = result.outputs["rejects"].clone();
     for forged in [store.result(&key).expect("a result"), result] {
         store.record_anew(&forged).expect("recorded");

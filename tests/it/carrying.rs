@@ -1,4 +1,4 @@
-//! An artifact with all that made it, carried to another store; and archives that must not be taken.
+//! Tests of exporting an artifact with its lineage to another store, and of archives that must be rejected.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -46,7 +46,7 @@ fn import(mill: &Mill, file: &Path) -> Value {
     told.events().pop().expect("what was taken")
 }
 
-/// Every file of a store with its content, run records left out.
+/// Returns every file of a store with its content, except run records.
 fn content(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut pending = ["artifacts", "results", "collected", "memo"].map(|name| store.join(name)).to_vec();
@@ -78,9 +78,9 @@ fn what_was_exported_is_shown_explained_and_cached_elsewhere() {
     assert_eq!(there.why("few"), "cached, nothing changed");
     let told = there.run(&["few"]).exit(0);
     assert_eq!((told.ran().as_str(), told.cached().as_str()), ("", "chunks corpus few"));
-    assert_eq!(there.run(&[]).exit(0).ran(), "bm25 other", "what was not exported is made");
+    assert_eq!(there.run(&[]).exit(0).ran(), "bm25 other", "nodes that were not exported run");
     assert_eq!(there.artifacts(), here.artifacts());
-    // Every byte is the same, and importing once more changes nothing.
+    // All bytes are equal, and a second import changes nothing.
     let (ours, theirs) = (content(&here.store_path()), content(&there.store_path()));
     for (name, bytes) in ours.iter().filter(|(name, _)| name.starts_with("artifacts")) {
         assert!(theirs.get(name) == Some(bytes), "{name}");
@@ -98,7 +98,7 @@ fn the_same_things_give_the_same_archive() {
     export(&mill, "bm25", &one, &["--memo"]);
     export(&mill, "bm25", &other, &["--memo"]);
     assert!(std::fs::read(&one).unwrap() == std::fs::read(&other).unwrap());
-    // What was taken in gives it again.
+    // An imported artifact can be exported again.
     let there = project();
     import(&there, &one);
     let third = there.path("third.tar.zst");
@@ -121,9 +121,9 @@ fn a_shallow_export_has_all_records_and_one_artifact() {
     import(&there, &shallow);
     assert!(there.call(&["show", "few"]).exit(0).stdout.contains("d1"));
     let told = there.run(&["few"]).exit(0);
-    assert_eq!(told.ran(), "chunks corpus", "what is missing is made again; the same bytes stop the wave");
+    assert_eq!(told.ran(), "chunks corpus", "missing artifacts are recomputed; equal bytes keep later nodes cached");
     assert_eq!(told.reasons("chunks"), ["artifact_missing"]);
-    // Node.port, an artifact's id and its beginning mean the same.
+    // `NODE.PORT`, an artifact's id and a prefix of the id name the same artifact.
     let id = here.artifacts()["few.rows"].clone();
     for what in ["few.rows", &id, &id[..12]] {
         let file = here.path("again.tar.zst");
@@ -147,7 +147,7 @@ fn what_was_collected_is_left_out_and_said() {
     assert!(told.stderr.contains("not in the store any more"), "{}", told.stderr);
     let there = project();
     import(&there, &here.path("few.tar.zst"));
-    // Its records came along: what is said of the chunks is that they were collected.
+    // Its records were imported: the chunks are reported as collected.
     assert_eq!(there.run(&["few"]).exit(0).reasons("chunks"), ["collected"]);
 }
 
@@ -165,7 +165,7 @@ fn entries(file: &Path) -> Entries {
     archive.entries().expect("entries").map(read).collect()
 }
 
-/// Writes any names at all, which `tar` itself refuses to.
+/// Writes entries with any names, including names that `tar` itself rejects.
 fn write(file: &Path, entries: &Entries) {
     let mut archive = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).expect("zstd"));
     for (name, entry_type, bytes) in entries {
@@ -203,7 +203,7 @@ fn place(entries: &Entries, part: &str) -> usize {
     entries.iter().position(|(name, ..)| name.contains(part)).unwrap_or_else(|| panic!("{part}"))
 }
 
-/// An entry and its line in the list say the same, and something else than before.
+/// Changes an entry and its line in the list consistently.
 fn forge(entries: &mut Entries, at: usize, change: impl Fn(&mut Vec<u8>)) {
     change(&mut entries[at].2);
     let (name, _, bytes) = entries[at].clone();
@@ -214,7 +214,7 @@ fn forge(entries: &mut Entries, at: usize, change: impl Fn(&mut Vec<u8>)) {
     });
 }
 
-/// A file that leads out of the store, with a line in the list.
+/// Adds a file outside the store, with a line in the list.
 fn add(entries: &mut Entries, name: &str) {
     let bytes = b"evil".to_vec();
     relist(entries, |files| {
@@ -223,7 +223,7 @@ fn add(entries: &mut Entries, name: &str) {
     entries.push((name.to_owned(), tar::EntryType::Regular, bytes));
 }
 
-/// The run gets another id, everywhere.
+/// Replaces the run's id everywhere.
 fn rename_run(entries: &mut Entries, to: &str) {
     let at = place(entries, "run.json");
     let run = entries[at].0.split('/').nth(1).expect("an id").to_owned();
@@ -325,7 +325,7 @@ fn odd_archives_are_refused_and_leave_nothing() {
         assert_eq!(there.unfinished(), Vec::<std::path::PathBuf>::new(), "{title}");
         assert!(!there.path("evil").exists() && !Path::new("/tmp/evil").exists(), "{title}");
     }
-    // The tool that writes odd archives writes good ones too.
+    // Check of the archive writer: unchanged entries are accepted.
     let file = here.path("same.tar.zst");
     write(&file, &entries(&good));
     assert_eq!(import(&there, &file)["results"], 3);
@@ -339,7 +339,7 @@ fn an_imported_run_decides_nothing() {
     let few = there.artifacts()["few.rows"].clone();
     let shown = |mill: &Mill, more: &[&str]| mill.call(&[&["show", "few", "--json"], more].concat()).exit(0).stdout;
     let before = shown(&there, &[]);
-    // Another result of the same node, of a run that began later.
+    // Another result of the same node, from a later run.
     let documents = here.read("documents.jsonl");
     let words = |text: &str| documents.replace("some words", text);
     here.write("documents.jsonl", &words("other words"));
@@ -349,7 +349,7 @@ fn an_imported_run_decides_nothing() {
     assert_eq!(import(&there, &file)["runs"], 1);
     let theirs = there.store().run_ids().pop().expect("a run");
     assert!(theirs > own && there.store().is_imported(&theirs) && !there.store().is_imported(&own));
-    // It can be asked for, and it is not the last one.
+    // The imported run can be named, but is not the latest one.
     assert_eq!(shown(&there, &["--run", &theirs]), shown(&here, &[]));
     assert_eq!((shown(&there, &[]), shown(&there, &["--run", "latest"])), (before.clone(), before));
     there.call(&["trace", "few", "--run", &theirs]).exit(0);
@@ -359,7 +359,7 @@ fn an_imported_run_decides_nothing() {
     assert_eq!((&runs[0]["imported"], &runs[1]["imported"]), (&Value::Null, &true.into()));
     let table = there.call(&["runs"]).exit(0).stdout;
     assert!(table.lines().any(|line| line.contains(&theirs) && line.contains("imported")), "{table}");
-    // What a frozen node gave here is what it gives.
+    // A frozen node uses its last result in this store.
     there.write("documents.jsonl", &words("new words"));
     there.write("pipeline.yaml", &PIPELINE.replace("n: 5}, seed: 3", "n: 5}, seed: 3, freeze: true"));
     there.run(&["few"]).exit(0);
@@ -397,7 +397,7 @@ fn what_is_there_is_never_overwritten() {
     let file = here.path("few.tar.zst");
     export(&here, "few", &file, &[]);
     let there = ran();
-    // The same key with other outputs, as of a node that is not deterministic.
+    // The same key with other outputs, as from a nondeterministic node.
     let key = there.last_nodes().into_iter().find(|node| node.node == "few").and_then(|node| node.key).expect("a key");
     let store = there.store();
     let mut result = store.result(&key).expect("a result");
@@ -408,7 +408,7 @@ fn what_is_there_is_never_overwritten() {
     let told = there.call(&["import", &file.display().to_string()]).exit(0);
     assert!(told.stderr.contains("1 results were here with other outputs"), "{}", told.stderr);
     assert_eq!(content(&there.store_path()), before);
-    // A damaged artifact is not something that is there: it is mended.
+    // A damaged artifact counts as missing: the import repairs it.
     let part = there.artifact_folder("chunks", "chunks").join("part-00000.parquet");
     std::fs::write(&part, "short").expect("a file");
     assert_eq!(import(&there, &file)["artifacts"], 1);
@@ -425,17 +425,17 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     assert_eq!(here.paid(&names), questions);
     let file = here.mill.path("rows.tar.zst");
     let told = here.mill.call(&["export", "--memo", &file.display().to_string(), "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], 2 * questions, "rows, and the answers they were made of");
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * questions, "rows and their answers");
 
     let mut there = Bench::new(&patient(questions, Duration::ZERO));
     there.api_key = "another";
     assert_eq!(import(&there.mill, &file)["rows"], 2 * questions);
-    assert_eq!(import(&there.mill, &file)["rows"], 0, "known rows are not taken twice");
+    assert_eq!(import(&there.mill, &file)["rows"], 0, "known rows are not imported twice");
     let told = there.run(&[]).exit(0);
     assert_eq!(there.paid(&names), 0, "{told:?}");
     assert_eq!(there.mill.artifacts(), here.mill.artifacts());
 
-    // Rows of both are merged: ours, and those that only the colleague has.
+    // Rows of both stores are merged: our own, and those that only the colleague has.
     let more: Vec<String> = (0..questions + 4).map(|number| format!("q{number}")).collect();
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     there.serve(&patient(questions + 4, Duration::ZERO));
@@ -443,14 +443,14 @@ fn a_colleague_pays_nothing_for_rows_that_were_paid_for() {
     there.run(&[]).exit(0);
     assert_eq!(there.paid(&more), 4);
     let told = there.mill.call(&["export", "answers", "both.tar.zst", "--memo", "--json"]).exit(0);
-    assert_eq!(told.events()[0]["holds"]["rows"], 2 * (questions + 4), "those of its lineage, answers included");
+    assert_eq!(told.events()[0]["holds"]["rows"], 2 * (questions + 4), "the rows of its lineage, answers included");
     assert_eq!(import(&here.mill, &there.mill.path("both.tar.zst"))["rows"], 2 * 4);
     let mut third = here;
     third.serve(&patient(questions + 4, Duration::ZERO));
     third.ask(&more);
     third.run(&[]).exit(0);
     assert_eq!(third.paid(&more), 0);
-    // Also where only the answers help.
+    // Also if only the answers can be reused.
     third.replace("samples: 1", "samples: 1\n      max_turns: 7");
     let told = third.run(&[]).exit(0);
     assert!(told.nodes("node_finished").contains("answers"), "{}", told.stdout);

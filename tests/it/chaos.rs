@@ -1,7 +1,7 @@
-//! Rollouts of several turns, killed again and again at random moments: nothing is paid twice but what was in flight, and
-//! in the end nothing can be told from a run that nobody disturbed.
+//! Tests of rollouts of several turns, killed repeatedly at random moments. Only turns in flight are paid twice, and
+//! the result equals that of an undisturbed run.
 //!
-//! `CHAOS_ROLLOUTS` and `CHAOS_KILLS` set the size (2000 and 200 are the full one).
+//! `CHAOS_ROLLOUTS` and `CHAOS_KILLS` set the size (full size: 2000 and 200).
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -15,14 +15,14 @@ use crate::endpoint::Bench;
 const CONCURRENCY: usize = 8;
 /// Turns of each rollout.
 const TURNS: usize = 3;
-/// How long the server thinks about a turn.
+/// Time the server takes for a turn.
 const THINK: Duration = Duration::from_millis(4);
 
 fn size(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// Questions that take three turns each.
+/// Returns questions that take three turns each.
 fn script(rollouts: usize) -> Vec<(String, Vec<Step>)> {
     let after = |step: Step| Step::After(THINK, Box::new(step));
     let steps = |number: usize| {
@@ -38,7 +38,7 @@ fn bench(rollouts: usize) -> Bench {
     bench
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same moments in every run of the test.
+/// SplitMix64 (Steele, Lea, Flood 2014): every run of the test uses the same moments.
 struct Chance(u64);
 
 impl Chance {
@@ -50,16 +50,17 @@ impl Chance {
     }
 }
 
-/// Waits until the server has got so many requests or the child has ended.
+/// Waits until the server has received that many requests or the child has exited.
 fn wait_for(bench: &Bench, child: &mut Child, requests: usize) {
     let start = Instant::now();
     while bench.server.count() < requests && child.try_wait().expect("a child").is_none() {
-        assert!(start.elapsed() < Duration::from_mins(1), "the run does not get to {requests} requests");
+        assert!(start.elapsed() < Duration::from_mins(1), "the run did not reach {requests} requests");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Starts a run and kills it: a few at once, most after some turns. Was it alive, and how many turns were in flight?
+/// Starts a run and kills it: some immediately, most after some turns. Returns the number of turns in flight if it was
+/// alive.
 fn life(bench: &Bench, chance: &mut Chance, mean: usize) -> Option<usize> {
     let before = bench.server.count();
     let mut child = bench.command(&["--quiet"]).spawn().expect("a child");
@@ -71,7 +72,7 @@ fn life(bench: &Bench, chance: &mut Chance, mean: usize) -> Option<usize> {
     }
     let alive = child.try_wait().expect("a child").is_none();
     let (open, _) = bench.server.open();
-    // A child that has ended by itself is not there any more to be killed.
+    // Killing fails if the child has already exited.
     drop(child.kill());
     child.wait_with_output().expect("a child");
     alive.then_some(open)
@@ -98,18 +99,18 @@ fn rollouts_killed_at_random_moments_come_out_the_same_and_are_paid_once() {
         start.elapsed().as_secs_f64(),
         killed * CONCURRENCY
     ));
-    assert_eq!(told.stderr, "", "the last run says no word about it");
+    assert_eq!(told.stderr, "", "the last run prints nothing");
     assert!(killed * 10 >= kills * 8, "only {killed} of {kills} runs were killed");
     assert_eq!(bench.mill.artifacts(), undisturbed.mill.artifacts());
     assert_same_files(&bench, &undisturbed);
-    assert!(paid <= needed + killed * CONCURRENCY, "{paid} calls were paid for {needed} turns and {killed} kills");
+    assert!(paid <= needed + killed * CONCURRENCY, "{paid} paid calls for {needed} turns and {killed} kills");
     let segments = crate::mill::files_in(&memo_folder(&bench));
     assert!(segments.len() <= 40, "{} files are left in the memo", segments.len());
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
     assert_eq!(bench.server.count(), paid);
 }
 
-/// The trajectories and scores of both, byte by byte.
+/// Compares the trajectories and scores of both, byte by byte.
 fn assert_same_files(one: &Bench, other: &Bench) {
     for (node, port) in [("answers", "trajectories"), ("scores", "scores")] {
         let read = |bench: &Bench| -> BTreeMap<String, Vec<u8>> {
@@ -121,7 +122,7 @@ fn assert_same_files(one: &Bench, other: &Bench) {
     }
 }
 
-/// Where the rollouts are remembered.
+/// Returns the memo folder of the rollouts.
 fn memo_folder(bench: &Bench) -> std::path::PathBuf {
     let key = bench.mill.last_nodes().iter().find(|node| node.node == "answers").and_then(|node| node.key);
     let result = bench.mill.store().result(&key.expect("a key")).expect("a result");
@@ -140,12 +141,12 @@ fn a_killed_rollout_goes_on_at_its_last_turn() {
     child.wait_with_output().expect("a child");
     bench.serve_by_turn(&[("Q".to_owned(), vec![status(400), status(400), answer("Rome")])]);
     let told = bench.run(&[]).exit(0);
-    assert_eq!(bench.server.count(), 1, "only the turn that was in flight is paid again");
+    assert_eq!(bench.server.count(), 1, "only the turn in flight is paid again");
     let summary = told.summary();
     let paid = (&summary["calls"], &summary["prompt_tokens"], &summary["completion_tokens"]);
-    assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "what the killed run paid is not counted again");
+    assert_eq!(paid, (&1.into(), &100.into(), &10.into()), "the killed run's calls are not counted again");
     let rows = bench.mill.call(&["show", "answers", "--json", "-n", "0"]).exit(0).events();
-    assert_eq!((&rows[0]["turns"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row says what it cost");
+    assert_eq!((&rows[0]["turns"], &rows[0]["prompt_tokens"]), (&3.into(), &300.into()), "the row records its cost");
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn samples_of_a_row_do_not_share_their_turns() {
     bench.replace("samples: 1", "samples: 3");
     bench.run(&[]).exit(0);
     assert_eq!(bench.server.count(), 6, "the same question three times is asked three times");
-    // Not even when told to look nothing up.
+    // Even with `--force`.
     bench.run(&["--force=answers"]).exit(0);
     assert_eq!(bench.server.count(), 12);
 }

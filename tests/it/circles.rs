@@ -1,4 +1,4 @@
-//! No file uses a file that uses it, over whatever detour: files of a crate have an order, and can be read in it.
+//! Checks that the files of a crate do not use each other in circles, so that they can be read in an order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,17 +22,17 @@ const SOURCES: [&str; 11] = [
     "src",
 ];
 
-/// A module's path without the crate; the root is empty.
+/// A module's path without the crate; empty for the root.
 type Module = Vec<String>;
 
-/// What a file says of others.
+/// Paths that a file uses and exports.
 #[derive(Default)]
 struct Said {
-    /// Where the visitor stands: the file's module, and the modules written out inside it.
+    /// Current module of the visitor: the file's module plus inline modules.
     here: Module,
-    /// Paths that the file's code uses, from the root of the crate.
+    /// Paths used by the file's code, from the root of the crate.
     uses: BTreeSet<Module>,
-    /// What it gives on under another path: name, path. `*` for all of a module.
+    /// Re-exports: name and path. `*` for all items of a module.
     exports: Vec<(String, Module)>,
 }
 
@@ -43,7 +43,7 @@ impl Said {
         said
     }
 
-    /// The path from the root, if it is of this crate: children of the module may be named without a prefix.
+    /// Returns the path from the root, if it is in this crate: child modules may be named without a prefix.
     fn absolute(&self, path: &[String]) -> Option<Module> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let (base, rest) = match path.first()?.as_str() {
@@ -110,7 +110,7 @@ impl<'ast> Visit<'ast> for Said {
     }
 }
 
-/// Files of a crate by their modules.
+/// Returns the files of a crate by module.
 fn modules(source: &Path) -> BTreeMap<Module, String> {
     let mut found = BTreeMap::new();
     for (path, text) in crate::tidy::rust_files(&source.display().to_string()) {
@@ -128,14 +128,14 @@ fn modules(source: &Path) -> BTreeMap<Module, String> {
     found
 }
 
-/// The module in which a path ends, looking through what modules give on.
+/// Returns the module that defines a path, following re-exports.
 fn home(path: &[String], said: &BTreeMap<Module, Said>, depth: usize) -> Option<Module> {
     let length = (0..=path.len()).rev().find(|length| said.contains_key(&path[..*length]))?;
     let module = path[..length].to_vec();
     let (Some(name), true) = (path.get(length), depth < 8) else { return Some(module) };
     let exports = &said[&module].exports;
     let named = exports.iter().find(|(known, _)| known == name).map(|(_, path)| path);
-    // What a module gives on of others is not its own; `*` of which it may come is left out.
+    // A module does not own what it re-exports; glob re-exports are ignored.
     named.and_then(|path| home(path, said, depth + 1)).or(Some(module))
 }
 

@@ -1,4 +1,4 @@
-//! What comes back from the memo and what does not, as one table; calls are counted by the server.
+//! Tests of which rows are reused from the memo, as one table; the server counts the calls.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::endpoint::{Bench, document, patient};
 /// Questions of the first run.
 const FIRST: [&str; 4] = ["q0", "q1", "q2", "q3"];
 
-/// A change between two runs, and how many calls the second one pays.
+/// A change between two runs, and the number of calls the second run pays for.
 struct Case {
     name: &'static str,
     change: fn(&mut Bench),
@@ -29,7 +29,7 @@ fn policy(bench: &Bench, text: &str) {
     bench.replace("timeout_seconds: 2", &format!("timeout_seconds: 2, {text}"));
 }
 
-/// A column that no rollout reads goes through a query between the questions and the rollouts.
+/// Adds a column that no rollout reads, through a query between questions and rollouts.
 fn with_column(bench: &Bench, column: &str) {
     let query = format!("SELECT q.*{column} FROM q ORDER BY id");
     let node = format!(
@@ -154,7 +154,7 @@ fn after_a_crash_only_what_was_in_flight_is_paid_again() {
     child.kill().expect("a running child");
     child.wait_with_output().expect("a child");
     bench.run(&[]).exit(0);
-    assert_eq!(bench.server.count(), 7, "six, and the one that was in flight once more");
+    assert_eq!(bench.server.count(), 7, "six calls, and the one in flight again");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn labels_are_those_of_today_and_what_was_said_is_what_was_paid() {
     }
     let fresh = bench.elsewhere();
     fresh.run(&[]).exit(0);
-    assert_eq!(bench.mill.artifacts(), fresh.mill.artifacts(), "the same bytes as from an empty store");
+    assert_eq!(bench.mill.artifacts(), fresh.mill.artifacts(), "equal to the bytes from an empty store");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the smaller commands tell, and what they leave alone.
+//! Tests of the smaller commands: their output, and that they change nothing else.
 
 use std::io::Read;
 
@@ -71,7 +71,11 @@ fn why_asks_about_the_last_run_as_it_was_given() {
         assert_eq!(told.stderr.trim(), said);
     }
     let told = mill.call(&["why", "chunks", "--set", "size=9"]).exit(0);
-    assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 9", "what is written comes on top");
+    assert_eq!(
+        told.stdout.trim(),
+        "chunks: run\n  param `size` changed from 8 to 9",
+        "`--set` overrides the params file"
+    );
     mill.write("small.yaml", "size: 7\n");
     let told = mill.call(&["why", "chunks"]).exit(0);
     assert_eq!(told.stdout.trim(), "chunks: run\n  param `size` changed from 8 to 7", "the file is read again");
@@ -117,7 +121,7 @@ fn a_reader_that_leaves_early_hurts_nobody() {
         let mut child = mill.command(command).spawn().expect("the program can be started");
         let mut first = [0; 1];
         child.stdout.take().expect("stdout").read_exact(&mut first).expect("a byte");
-        // The pipe is closed here, with most of the output still to come.
+        // Closes the pipe before most of the output is written.
         let told = child.wait_with_output().expect("it ends");
         let stderr = String::from_utf8_lossy(&told.stderr);
         assert!(!stderr.contains("panicked"), "{command:?}: {stderr}");

@@ -1,4 +1,4 @@
-//! Several processes in one store, and several nodes at once.
+//! Tests of several processes in one store, and of several nodes at the same time.
 
 use std::process::Child;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn two_processes_pay_once() {
     let names: Vec<String> = (0..questions).map(|number| format!("q{number}")).collect();
     assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), questions);
     let runs: usize = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
-    assert_eq!(runs, 1, "one computes the rollout, the other one waits and uses it");
+    assert_eq!(runs, 1, "one process computes the rollout, the other waits and uses it");
     let store = bench.mill.store();
     let outputs = |run: &String| {
         let nodes = store.run_nodes(run).into_iter();
@@ -26,7 +26,7 @@ fn two_processes_pay_once() {
     assert_eq!((runs.len(), outputs(&runs[0])), (2, outputs(&runs[1])));
 }
 
-/// Two nodes that differ in what is not sent, in two processes that overlap.
+/// Starts two overlapping processes whose rollouts differ only in params that are not sent.
 fn overlapping(bench: &Bench) -> [Child; 2] {
     let first = bench.command(&[]).spawn().expect("a child");
     while bench.server.count() < 5 {
@@ -51,7 +51,7 @@ fn nodes_of_two_processes_that_send_the_same_pay_once() {
     }
     assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), names.len());
     bench.run(&["--set", "most=8"]).exit(0);
-    assert_eq!(bench.server.count(), names.len(), "all answers were kept");
+    assert_eq!(bench.server.count(), names.len(), "all answers were stored");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn what_a_killed_process_asked_is_asked_by_the_one_that_waits() {
     first.kill().expect("a living child");
     first.wait().expect("a dead child");
     Told::new(second.wait_with_output().expect("a child")).exit(0);
-    // Those that were in flight at the kill, and no others.
+    // Only calls in flight at the kill are paid again.
     let paid = bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>());
     assert!((names.len()..=names.len() + 8).contains(&paid), "{paid}");
 }

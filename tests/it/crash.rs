@@ -1,4 +1,4 @@
-//! What a killed, stopped or damaged run leaves behind, and that the next one goes on without a word.
+//! Tests of killed, interrupted and damaged runs: the next run resumes without a message.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
 
-/// Questions of the rollout under test.
+/// Questions of the rollout.
 const QUESTIONS: usize = 48;
 /// Rows in flight.
 const CONCURRENCY: usize = 8;
-/// Kills at different moments.
+/// Number of kills, at different moments.
 const KILLS: u64 = 24;
 
 fn slow_bench() -> Bench {
@@ -27,22 +27,22 @@ fn paid(bench: &Bench) -> usize {
     bench.paid(&names().iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Sends a signal by the program `kill`, to that process alone.
+/// Sends a signal to that process alone, with the program `kill`.
 fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status();
     assert!(status.expect("`kill` is there").success());
 }
 
-/// Waits until the server has got so many requests.
+/// Waits until the server has received that many requests.
 fn wait_for(bench: &Bench, requests: usize) {
     let start = Instant::now();
     while paid(bench) < requests {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not get to {requests} requests");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run did not reach {requests} requests");
         std::thread::sleep(Duration::from_millis(3));
     }
 }
 
-/// Moments that differ from run to run of the loop and not from one run of the test to the next.
+/// Returns a moment that differs between rounds, but not between runs of the test.
 fn moment(round: u64) -> Duration {
     Duration::from_millis(15 + round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 420)
 }
@@ -65,13 +65,13 @@ fn kill_9_at_any_moment_costs_at_most_what_was_in_flight() {
         if child.try_wait().expect("a child").is_none() {
             kills += 1;
         }
-        // A child that has ended by itself is not there any more to be killed.
+        // Killing fails if the child has already exited.
         drop(child.kill());
         child.wait().expect("a child");
     }
     assert!(kills >= 6, "only {kills} of {KILLS} runs were killed");
     let told = bench.run(&[]).exit(0);
-    assert_eq!(told.stderr, "", "the next run says no word about it");
+    assert_eq!(told.stderr, "", "the next run prints nothing");
     assert_eq!(bench.mill.artifacts(), expected);
     let most = QUESTIONS + kills * CONCURRENCY;
     assert!(paid(&bench) <= most, "{} calls were paid for {QUESTIONS} rows and {kills} kills", paid(&bench));
@@ -87,7 +87,7 @@ fn kill_9_in_the_middle_of_a_rollout_keeps_the_rows_that_were_done() {
     child.kill().expect("a running child");
     child.wait().expect("a child");
     let before = paid(&bench);
-    // The rollout itself leaves nothing: a table's folder is made for its first part. One of the dead process's:
+    // The rollout leaves no files: a table's folder is created with its first part. Creates one for the dead process.
     let lock = files_in(&bench.mill.store_path().join("tmp"))
         .into_iter()
         .find(|path| path.extension().is_some_and(|end| end == "lock"));
@@ -114,10 +114,10 @@ fn one_ctrl_c_drains_and_the_next_run_goes_on() {
     let told = Told::new(child.wait_with_output().expect("a child")).exit(130);
     assert_eq!(told.summary()["interrupted"], true);
     let before = paid(&bench);
-    assert!(before < QUESTIONS, "it stopped before the end");
+    assert!(before < QUESTIONS, "the run stopped before the end");
     let next = bench.run(&[]).exit(0);
     assert_eq!(next.reasons("answers"), ["unfinished"]);
-    assert_eq!(paid(&bench), QUESTIONS, "what was in flight was waited for and kept");
+    assert_eq!(paid(&bench), QUESTIONS, "rows in flight were awaited and stored");
     assert_eq!(bench.mill.artifacts(), undisturbed());
 }
 
@@ -136,7 +136,7 @@ fn an_endpoint_that_is_down_is_given_up_early_and_nothing_is_rejected() {
     assert!(message.contains("http://127.0.0.1:9/v1 cannot be reached, 8 calls in a row were given up"), "{message}");
     let last = bench.mill.last_nodes().into_iter().find(|node| node.node == "answers").expect("the node");
     assert!(last.outputs.is_empty(), "no row was rejected");
-    // The endpoint is back: every row is asked, none twice.
+    // The endpoint works again: every row is asked, none twice.
     bench.run(&[]).exit(0);
     assert_eq!(bench.paid(&names.iter().map(String::as_str).collect::<Vec<_>>()), 192);
 }
@@ -172,7 +172,7 @@ fn wait_for_any(bench: &Bench) {
     wait_for(bench, 8);
 }
 
-/// A small pipeline that has run, without an endpoint.
+/// Returns a project with a small pipeline without an endpoint, after one run.
 fn ran() -> Mill {
     let mill = Mill::new();
     let line =
@@ -190,7 +190,7 @@ nodes:
     mill
 }
 
-/// Damages the artifact of `chunks`, and expects that it is made again with the same bytes.
+/// Damages the artifact of `chunks` and checks that it is recomputed with the same bytes.
 fn mends(damage: fn(&Path), reason: &str) {
     let mill = ran();
     let before = mill.artifacts();
@@ -298,16 +298,16 @@ fn a_missing_store_is_made_and_an_unusable_one_is_exit_5() {
     mill.write("a_file", "");
     mill.run(&["--store", "a_file"]).exit(5);
     mill.run(&["--store", "ftp://bucket/store"]).exit(5);
-    assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is left alone");
+    assert_eq!(mill.read(".searchmill/format"), "999\n", "another version's store is unchanged");
 }
 
 #[test]
 fn a_store_that_cannot_be_written_is_exit_5() {
-    // Not even root can make files in /proc.
+    // Even root cannot create files in /proc.
     let mill = ran();
     let told = mill.run(&["--store", "/proc/searchmill"]).exit(5);
     assert!(told.stderr.contains("/proc/searchmill"), "{}", told.stderr);
-    // A file where a folder of the store belongs: the machine fails, not the pipeline.
+    // A file in place of a store folder: an error of the machine, not of the pipeline.
     let folder = mill.artifact_folder("chunks", "chunks");
     let parent = folder.parent().expect("a folder");
     std::fs::remove_dir_all(parent).unwrap();

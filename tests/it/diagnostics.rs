@@ -1,5 +1,5 @@
-//! Broken pipelines and what is said about them: `tests/diagnostics/*.yaml`, the expected text beside each one.
-//! `UPDATE=1 cargo test --test it diagnostics` rewrites the expected texts.
+//! Tests of broken pipelines: `tests/diagnostics/*.yaml`, with the expected text next to each one. `UPDATE=1 cargo test
+//! --test it diagnostics` rewrites the expected texts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,8 @@ use searchmill_engine::spec::{self, Overrides};
 /// The folder of broken pipelines, relative to the package.
 const FOLDER: &str = "tests/diagnostics";
 
-/// What the first lines of a case ask for: `# set: a=1` overrides a param, `# params: FILE` names a file of params.
+/// Reads overrides from the first lines of a case: `# set: a=1` overrides a param, `# params: FILE` names a file of
+/// params.
 fn overrides(text: &str) -> Overrides {
     let lines = |word: &str| {
         let found = text.lines().map_while(|line| line.strip_prefix("# ")).filter_map(|line| line.strip_prefix(word));

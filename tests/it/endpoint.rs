@@ -1,4 +1,4 @@
-//! A project whose questions go to a scripted endpoint.
+//! A project whose questions are sent to a scripted endpoint.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::mill::Mill;
 
-/// Questions, an index to search and a rollout; `API_KEY` and `ENDPOINT` come from the environment.
+/// Questions, a search index and a rollout; `API_KEY` and `ENDPOINT` come from the environment.
 pub(crate) const PIPELINE: &str = "\
 name: endpoint
 nodes:
@@ -26,14 +26,14 @@ nodes:
   scores:    {op: evaluate, from: {trajectories: answers, questions: questions}}
 ";
 
-/// The project and the endpoint that it asks.
+/// The project and its endpoint.
 pub(crate) struct Bench {
     pub(crate) mill: Mill,
     pub(crate) server: OpenAiServer,
     pub(crate) api_key: &'static str,
 }
 
-/// Questions `q0`, `q1`, … that are answered after a while.
+/// Returns questions `q0`, `q1`, … that are answered after a delay.
 pub(crate) fn patient(count: usize, wait: Duration) -> Vec<(String, Vec<Step>)> {
     let step = || if wait.is_zero() { answer("Rome") } else { Step::After(wait, Box::new(answer("Rome"))) };
     (0..count).map(|number| (format!("q{number}"), vec![step()])).collect()
@@ -50,7 +50,7 @@ impl Bench {
         self.mill.write("pipeline.yaml", &format!("{}{second}{}", &text[..end], &text[end..]));
     }
 
-    /// A server that says this, a project that asks all of it in this order.
+    /// Starts a server with this script, and a project that asks all its questions in this order.
     pub(crate) fn new(script: &[(String, Vec<Step>)]) -> Self {
         let mill = Mill::new();
         mill.write("pipeline.yaml", PIPELINE);
@@ -60,24 +60,24 @@ impl Bench {
         bench
     }
 
-    /// Another server takes the place of the first one.
+    /// Replaces the server.
     pub(crate) fn serve(&mut self, script: &[(String, Vec<Step>)]) {
         self.server = OpenAiServer::start(to_script(script));
     }
 
-    /// Another server that gives the same answer to the same request.
+    /// Replaces the server by one that gives the same answer to the same request.
     pub(crate) fn serve_by_turn(&mut self, script: &[(String, Vec<Step>)]) {
         self.server = OpenAiServer::start_by_turn(to_script(script));
     }
 
-    /// `searchmill` with these arguments and the environment that the pipeline wants.
+    /// Runs `searchmill` with these arguments and the environment of the pipeline.
     pub(crate) fn call(&self, args: &[&str]) -> crate::mill::Told {
         let mut command = self.mill.command(args);
         command.env("ENDPOINT", self.server.base_url()).env("API_KEY", self.api_key);
         crate::mill::Told::new(command.output().expect("the program can be started"))
     }
 
-    /// The same with a server that gives the same answer to the same request, however often it is asked.
+    /// Creates a bench whose server gives the same answer to the same request, however often it is asked.
     pub(crate) fn by_turn(script: &[(String, Vec<Step>)]) -> Self {
         let bench = Self::new(script);
         Self { server: OpenAiServer::start_by_turn(to_script(script)), ..bench }
@@ -108,7 +108,7 @@ impl Bench {
         self.mill.write("questions.jsonl", &text.lines().enumerate().map(line).collect::<String>());
     }
 
-    /// The same project with an empty store, and a server that says the same.
+    /// Returns the same project with an empty store and a new server with the same script.
     pub(crate) fn elsewhere(&self) -> Self {
         let mill = Mill::new();
         for name in ["pipeline.yaml", "documents.jsonl", "questions.jsonl"] {
@@ -123,7 +123,7 @@ impl Bench {
         self.mill.write("pipeline.yaml", &text.replace(from, to));
     }
 
-    /// `run pipeline.yaml --json` with the environment that the pipeline wants, not yet started.
+    /// Returns the command `run pipeline.yaml --json` with the environment of the pipeline, not yet started.
     pub(crate) fn command(&self, more: &[&str]) -> std::process::Command {
         let mut command = self.mill.command(&[&["run", "pipeline.yaml", "--json"], more].concat());
         command.env("ENDPOINT", self.server.base_url()).env("API_KEY", self.api_key);
@@ -134,7 +134,7 @@ impl Bench {
         crate::mill::Told::new(self.command(more).output().expect("the program can be started"))
     }
 
-    /// Requests that the server got about these questions.
+    /// Returns the number of requests about these questions.
     pub(crate) fn paid(&self, questions: &[&str]) -> usize {
         questions.iter().map(|question| self.server.requests(question).len()).sum()
     }

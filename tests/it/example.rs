@@ -1,6 +1,6 @@
-//! The example of a program with an operator of its own: its sources are compiled here, its tests and its pipeline run.
+//! Tests of the example with its own operator: its sources are compiled here, and its tests and pipeline run.
 //!
-//! As a workspace of its own it would compile every dependency once more; what is checked is the same code.
+//! As a separate workspace it would compile every dependency again; the tested code is the same.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn an_operator_that_nobody_registered_is_not_known() {
     assert!(problem.contains("pipeline.yaml:3:11") && problem.contains("did you mean `truncate-text`?"), "{problem}");
 }
 
-/// The example names its dependencies itself: types of two versions do not mix.
+/// Checks the example's own dependency versions: types of two versions are incompatible.
 #[test]
 fn the_example_asks_for_the_versions_that_searchmill_uses() {
     let read = |path: &Path| std::fs::read_to_string(path).expect("a manifest");

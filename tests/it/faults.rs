@@ -1,5 +1,5 @@
-//! What can go wrong with a store's disk, files and clock, one line each: what the next command says, that nothing wrong is
-//! ever given out, that nothing paid for is lost, and that the run after it is right.
+//! Tests of faults of a store's disk, files and clock, one row each. They check the message of the next command, that
+//! no wrong output is delivered, that no paid work is lost, and that the following run is correct.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::RangeInclusive;
@@ -15,20 +15,20 @@ use searchmill_engine::store::NodeResult;
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Told, files_in};
 
-/// So many that one is less than the share of damaged answers that is asked again without leave.
+/// Enough questions that one lost answer is below the share that is asked again without `--rebuy`.
 const QUESTIONS: usize = 24;
 
-/// A fault, and what is expected of it.
+/// A fault and its expected consequences.
 struct Fault {
     name: &'static str,
     harm: fn(&Bench),
-    /// What `audit` of the run says, with exit code 1; nothing when it has nothing to say.
+    /// Text in the report of `audit`, which exits with code 1; empty if the audit finds nothing.
     audit: &'static str,
     /// Nodes that run again.
     ran: &'static str,
-    /// Why the first of them does.
+    /// Reason of the first of them.
     reason: &'static str,
-    /// Calls that are paid once more.
+    /// Calls paid again.
     paid: RangeInclusive<usize>,
 }
 
@@ -48,7 +48,7 @@ fn part(bench: &Bench) -> PathBuf {
     bench.mill.artifact_folder("chunks", "chunks").join("part-00000.parquet")
 }
 
-/// The largest file of the index.
+/// Returns the largest file of the index.
 fn index(bench: &Bench) -> PathBuf {
     let nodes = bench.mill.last_nodes();
     let output = nodes.iter().find(|node| node.node == "bm25").and_then(|node| node.outputs.get_index(0));
@@ -63,12 +63,12 @@ fn record(bench: &Bench) -> PathBuf {
     bench.mill.store_path().join("results").join(&key[..2]).join(format!("{key}.json"))
 }
 
-/// The segment of the rollouts.
+/// Returns the segment of the rollouts.
 fn segment(bench: &Bench) -> PathBuf {
     memo_file(bench, |result| result.memo)
 }
 
-/// The segment of the answers that they were made of.
+/// Returns the segment of the answers behind them.
 fn answers(bench: &Bench) -> PathBuf {
     memo_file(bench, |result| result.asked)
 }
@@ -81,7 +81,7 @@ fn memo_file(bench: &Bench, base: fn(&NodeResult) -> Option<Digest>) -> PathBuf 
     files_in(&store.memo_folder(&base)).into_iter().find(|path| path.extension().is_some()).expect("a segment")
 }
 
-/// Takes the result and the rollouts away, so that these are put together from the answers again.
+/// Deletes the result and the rollouts, so that they are rebuilt from the answers.
 fn leave_answers(bench: &Bench) {
     fs::remove_file(segment(bench)).expect("removed");
     fs::remove_file(record(bench)).expect("removed");
@@ -294,18 +294,18 @@ fn much_that_is_damaged_is_paid_again_only_with_leave() {
     assert!(told.stdout.contains("what is missing is asked again"), "{}", told.stdout);
     assert_eq!((paid(&bench), bench.mill.artifacts()), (before + 5, expected));
     let damaged = file.with_extension("damaged");
-    assert!(damaged.exists() || file.with_extension("merging.damaged").exists(), "the damaged file stays");
+    assert!(damaged.exists() || file.with_extension("merging.damaged").exists(), "the damaged file is preserved");
     fs::remove_file(record(&bench)).expect("removed");
     assert_eq!((bench.run(&[]).exit(0).ran().as_str(), paid(&bench)), ("answers", before + 5), "it is mended");
 }
 
-/// A small disk of its own.
+/// A small separate disk.
 struct Volume {
     folder: tempfile::TempDir,
 }
 
 impl Volume {
-    /// `None` where this user may not mount one.
+    /// Mounts a disk; `None` if this user may not mount.
     fn new(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut mount = Command::new("mount");
@@ -331,7 +331,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let status = Command::new("umount").arg("-l").arg(self.folder.path()).status();
-        assert!(status.is_ok_and(|status| status.success()), "a test's disk can be let go of");
+        assert!(status.is_ok_and(|status| status.success()), "the test's disk can be unmounted");
     }
 }
 
@@ -390,13 +390,13 @@ fn a_clock_that_was_set_back_changes_nothing() {
     let touch = |path: &Path| File::options().append(true).open(path).expect("opened").set_modified(late).expect("set");
     touch(&questions);
     bench.run(&[]).exit(0);
-    // A source from the future is read each time: other content of the same size is seen, whatever the clock says.
+    // A source with a future timestamp is read each time: changed content of the same size is detected.
     let text = bench.mill.read("questions.jsonl");
     fs::write(&questions, text.replace("\"Rome\"", "\"Roma\"")).expect("written");
     touch(&questions);
     assert!(bench.run(&[]).exit(0).ran().contains("questions"));
     fs::write(&questions, &text).expect("written");
-    // Runs of the time when the clock was ahead: later ones still come after them.
+    // A run recorded while the clock was ahead: later runs must still sort after it.
     let store = bench.mill.store();
     let last = store.run_ids().pop().expect("a run");
     let ahead = format!("2099{}", &last[4..]);
@@ -405,7 +405,7 @@ fn a_clock_that_was_set_back_changes_nothing() {
     let ids = store.run_ids();
     assert!(ids.len() == 3 && ids[2] > ahead && ids[2].starts_with("2099"), "{ids:?}");
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
-    // Results of that time are young: nothing of them is collected.
+    // Files with future timestamps count as recent: none of them is collected.
     let mut pending = vec![store.root().to_owned()];
     while let Some(folder) = pending.pop() {
         for path in files_in(&folder) {
@@ -417,7 +417,7 @@ fn a_clock_that_was_set_back_changes_nothing() {
     assert_eq!(paid(&bench), 3, "three questions; other golden answers cost nothing");
 }
 
-/// A process of another machine, as its files show it: a claim that changes.
+/// A process of another machine, represented by its files: a claim that changes.
 struct Foreigner {
     alive: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -444,7 +444,7 @@ impl Foreigner {
         Self { alive, thread: Some(thread) }
     }
 
-    /// It is gone without a word.
+    /// Stops without removing its claim.
     fn dies(&mut self) {
         self.alive.store(false, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -470,12 +470,12 @@ fn a_lease_of_another_machine_holds_without_locks_until_it_is_dead() {
     let mut other = Foreigner::new(store.root().join("leases").join(format!("{key}.held")));
     let child = bench.command(&[]).spawn().expect("a child");
     std::thread::sleep(Duration::from_secs(6));
-    assert!(!store.result_keys().contains(&key), "it waits while the other one lives");
+    assert!(!store.result_keys().contains(&key), "the run waits while the other machine is alive");
     let start = Instant::now();
     other.dies();
     let told = Told::new(child.wait_with_output().expect("a child")).exit(0);
     assert!(told.nodes("node_waiting").contains("chunks"), "{}", told.stdout);
-    assert!(start.elapsed() > Duration::from_secs(8), "it waits until the other one must be dead");
+    assert!(start.elapsed() > Duration::from_secs(8), "the run waits until the other machine counts as dead");
     assert_eq!(bench.mill.artifacts(), first.mill.artifacts());
 }
 
@@ -490,5 +490,5 @@ fn nothing_is_collected_from_under_another_machine() {
     other.dies();
     let start = Instant::now();
     assert_eq!(collect()["in_use"], false);
-    assert!(start.elapsed() > Duration::from_secs(10), "it was watched for long enough");
+    assert!(start.elapsed() > Duration::from_secs(10), "the claim was watched long enough");
 }

@@ -1,4 +1,4 @@
-//! `--force` asks again: what that bought stands from then on, and a forced run that was cut off goes on.
+//! Tests of `--force`: new answers replace old ones, and an interrupted forced run resumes.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use crate::endpoint::Bench;
 use crate::mill::Told;
 use searchmill_fixtures::openai_server::{Step, answer, status, status_retry_after};
 
-/// Questions `q0`, `q1`, … that are answered so.
+/// Returns questions `q0`, `q1`, … with one answer each.
 fn script(count: usize, step: impl Fn(usize) -> Step) -> Vec<(String, Vec<Step>)> {
     (0..count).map(|number| (format!("q{number}"), vec![step(number)])).collect()
 }
 
-/// How many rows have that answer.
+/// Counts the rows with that answer.
 fn say(bench: &Bench, text: &str) -> usize {
     let shown = bench.call(&["show", "answers", "--format", "jsonl", "-n", "0"]).exit(0).stdout;
     shown.lines().filter(|line| line.contains(&format!("<answer>{text}</answer>"))).count()
@@ -32,11 +32,11 @@ fn what_was_bought_by_force_stands_in_later_runs() {
     ask(&bench, 11);
     bench.run(&[]).exit(0);
     assert_eq!((bench.server.count(), say(&bench, "Paris")), (11, 11));
-    // Rows of their own, put together from answers.
+    // Rows of another key, rebuilt from answers.
     bench.replace("samples: 1", "samples: 1\n      max_turns: 7");
     bench.run(&[]).exit(0);
     assert_eq!((bench.server.count(), say(&bench, "Paris")), (11, 11));
-    // Copied into one archive, the newer ones are what is copied.
+    // An archive of the memo contains the newer rows.
     let archive = bench.mill.path("memo.tar.zst");
     let (archive, copy) = (archive.display().to_string(), bench.elsewhere());
     bench.call(&["export", "--memo", &archive]).exit(0);
@@ -73,7 +73,7 @@ fn a_forced_run_that_was_cut_off_goes_on() {
     bench.run(&forced).exit(4);
     bench.run(&forced).exit(0);
     assert_eq!(bench.server.count() - before, 20);
-    // The next one begins anew.
+    // The next forced run starts over.
     bench.run(&["--force=answers"]).exit(0);
     assert_eq!(bench.server.count() - before, 40);
 }
@@ -93,14 +93,14 @@ fn a_plain_run_goes_on_with_a_forced_run_that_was_cut_off() {
     assert!(why.contains("a forced run was cut off"), "{why}");
     let states = bench.call(&["status", "pipeline.yaml", "--json"]).exit(0).events();
     assert!(states.iter().any(|node| node["node"] == "answers" && node["status"] == "run"), "{states:?}");
-    // Where the node is not to run, what is recorded counts.
+    // If the node is not selected to run, its recorded result counts.
     let told = bench.run(&["--only", "scores"]).exit(0);
     assert!(told.cached().contains("answers") && bench.server.count() == 8, "{}", told.stdout);
     let told = bench.run(&[]).exit(0);
     assert_eq!(told.reasons("answers"), ["force_unfinished"]);
     assert_eq!((bench.server.count(), say(&bench, "Paris")), (20, 20));
     assert_eq!((bench.run(&[]).exit(0).ran().as_str(), bench.server.count()), ("", 20));
-    // Finished, so the next one begins anew.
+    // The forced run is complete, so the next one starts over.
     bench.run(&["--force=answers"]).exit(0);
     assert_eq!(bench.server.count(), 40);
 }
@@ -120,7 +120,7 @@ fn a_forced_run_that_was_killed_goes_on_in_a_plain_one() {
     let told = bench.run(&[]).exit(0);
     assert_eq!((told.reasons("answers"), say(&bench, "Paris")), (vec!["force_unfinished".to_owned()], 24));
     let again = bench.server.count() - 24;
-    assert!(again <= 8, "what was in flight is paid again, and nothing else: {again}");
+    assert!(again <= 8, "only calls in flight are paid again: {again}");
     assert_eq!(bench.run(&[]).exit(0).ran(), "");
 }
 
@@ -134,7 +134,7 @@ fn a_plain_run_that_completes_a_forced_one_ends_it() {
     bench.relabel(&serde_json::json!({"golden_answers": ["Paris"]}));
     bench.run(&[]).exit(0);
     assert_eq!((bench.server.count(), say(&bench, "Paris")), (20, 20));
-    // With the labels of before, too, only what was bought by force counts.
+    // With the previous labels, too, only forced answers count.
     let labels = bench.mill.read("questions.jsonl");
     bench.mill.write("questions.jsonl", &before);
     bench.run(&[]).exit(0);
@@ -142,7 +142,7 @@ fn a_plain_run_that_completes_a_forced_one_ends_it() {
     bench.mill.write("questions.jsonl", &labels);
     let told = bench.run(&["--force=answers"]).exit(0);
     assert!(!told.stdout.contains("was cut off"), "{}", told.stdout);
-    assert_eq!(bench.server.count(), 40, "the next forced run begins anew");
+    assert_eq!(bench.server.count(), 40, "the next forced run starts over");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What is remembered is forged with right checksums: audits that compare rows with answers find it, and a row that is not
-//! the one that was asked for is never taken.
+//! Tests of remembered rows and answers forged with valid checksums: audits that compare rows with answers find them,
+//! and a row that belongs to another key is never used.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use searchmill_engine::store::NodeResult;
 use crate::endpoint::{Bench, patient};
 use crate::mill::files_in;
 
-/// Bytes of a record before its payload: mark, length, sum, stamp, key.
+/// Bytes of a record before its payload: mark, length, checksum, stamp, key.
 const HEADER: usize = 4 + 4 + 8 + 8 + 32;
 
 fn bench() -> Bench {
@@ -26,7 +26,7 @@ fn segment(bench: &Bench, base: fn(&NodeResult) -> Option<Digest>) -> PathBuf {
     files_in(&store.memo_folder(&base)).into_iter().find(|path| path.extension().is_some()).expect("a segment")
 }
 
-/// Stamped keys and payloads of a segment.
+/// Returns the stamped keys and payloads of a segment.
 fn records(path: &std::path::Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let bytes = std::fs::read(path).expect("a segment");
     let (mut at, mut found) = (0, Vec::new());
@@ -63,7 +63,7 @@ fn honest_rollouts_are_what_was_answered() {
     let bench = bench();
     let told = bench.mill.call(&["audit", "answers", "--rollouts"]).exit(0);
     assert!(told.stdout.contains("6 rows are what the remembered answers give"), "{}", told.stdout);
-    // Asked again by force, an answer of each time is known: the rollouts of the last time are among them.
+    // After `--force`, both answers of each call are known; the current rollouts match the newer ones.
     bench.run(&["--force=answers"]).exit(0);
     bench.mill.call(&["audit", "answers", "--rollouts"]).exit(0);
 }
@@ -101,7 +101,7 @@ fn swapped_rows_are_not_taken_and_a_forged_model_is_found() {
     write(&path, &swapped);
     forget_result(&bench);
     bench.run(&[]).exit(0);
-    assert_eq!((bench.mill.artifacts(), bench.server.count()), (expected, 6), "put together from the answers again");
+    assert_eq!((bench.mill.artifacts(), bench.server.count()), (expected, 6), "rebuilt from the answers");
 
     let mut forged = honest;
     let model = b"scripted-2026";

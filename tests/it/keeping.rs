@@ -1,4 +1,4 @@
-//! What is collected and what is kept: runs, age, pins, frozen nodes, paid rows; and that nothing breaks meanwhile.
+//! Tests of garbage collection: runs, age, pins, frozen nodes and paid rows, also during runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn documents(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// A project that has run with chunks of these fives of words, one after the other.
+/// Returns a project that has run with each of these chunk sizes in turn.
 fn ran(sizes: &[usize]) -> Mill {
     let mill = Mill::new();
     mill.write("documents.jsonl", &documents(20));
@@ -39,18 +39,18 @@ fn run(mill: &Mill, size: usize) -> Told {
     mill.run(&["--set", &format!("size={}", 5 * size)])
 }
 
-/// Collects, or shows what would be: what is young too, unless an age is given.
+/// Collects, or lists what would be collected; recent results too, unless an age is given.
 fn collection(mill: &Mill, more: &[&str]) -> Told {
     let age: &[&str] = if more.contains(&"--older-than") { &[] } else { &["--older-than", "0s"] };
     mill.call(&[&["gc", "--json"], age, more].concat()).exit(0)
 }
 
-/// The summary of a collection.
+/// Returns the summary of a collection.
 fn gc(mill: &Mill, more: &[&str]) -> Value {
     collection(mill, more).events().pop().expect("a summary")
 }
 
-/// The names of the results that go.
+/// Returns the names of the collected results.
 fn names(mill: &Mill, more: &[&str]) -> Vec<String> {
     let mut names: Vec<String> =
         collection(mill, more).events().iter().filter_map(|line| line["name"].as_str().map(str::to_owned)).collect();
@@ -72,7 +72,7 @@ fn what_no_kept_run_needs_is_shown_and_then_removed() {
     let before = artifacts();
     let shown = gc(&mill, &["--keep-runs", "1"]);
     assert_eq!((&shown["removed"], &shown["results"]), (&Value::Bool(false), &Value::from(4)));
-    assert_eq!(artifacts(), before, "nothing goes without --yes");
+    assert_eq!(artifacts(), before, "nothing is removed without --yes");
     assert_eq!(names(&mill, &["--keep-runs", "1"]), ["keeping/chunks", "keeping/chunks", "keeping/few", "keeping/few"]);
     assert_eq!(names(&mill, &["--keep-runs", "2"]), ["keeping/chunks", "keeping/few"]);
     assert_eq!(names(&mill, &["--keep-runs", "10"]), Vec::<String>::new());
@@ -99,7 +99,7 @@ fn what_was_collected_is_called_collected_and_is_made_again() {
     assert!(plan.stdout.contains("its result was collected by `searchmill gc`"), "{}", plan.stdout);
     let why = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=20"]).exit(0);
     assert!(why.stdout.contains("collected"), "{}", why.stdout);
-    // A key that is no longer there can still be compared with.
+    // A collected key can still be compared.
     let other = mill.call(&["why", "chunks", "--file", "pipeline.yaml", "--set", "size=45"]).exit(0);
     assert!(other.stdout.contains("param `size` changed from 30 to 45"), "{}", other.stdout);
     let told = run(&mill, 4).exit(0);
@@ -124,9 +124,9 @@ fn of_what_was_collected_it_is_said_when_and_by_which_gc() {
 fn the_young_stay_and_the_last_good_run_stays() {
     let mill = ran(&[4, 5, 6]);
     let told = mill.call(&["gc", "--json", "--keep-runs", "1"]).exit(0);
-    assert_eq!(told.events().pop().expect("a summary")["results"], 0, "all of it was made within the day");
+    assert_eq!(told.events().pop().expect("a summary")["results"], 0, "all results are less than a day old");
     assert_eq!(gc(&mill, &["--keep-runs", "1", "--older-than", "1h"])["results"], 0);
-    // A run that fails takes nothing from the one before it.
+    // A failed run does not release the results of the run before it.
     let bad = "  bad:    {op: sql, from: {d: corpus}, with: {query: \"SELECT CAST(text AS INT) AS n FROM d\"}}\n";
     mill.write("pipeline.yaml", &format!("{PIPELINE}{bad}"));
     run(&mill, 6).exit(1);
@@ -178,7 +178,7 @@ fn a_pin_keeps_an_artifact_until_it_is_taken_away() {
     assert_eq!(names(&mill, &["--keep-runs", "1", "--yes"]), ["keeping/chunks", "keeping/few", "keeping/few"]);
     assert!(mill.call(&["show", &pinned]).exit(0).stdout.contains("d0"));
     assert_eq!(mill.call(&["show", "four"]).exit(0).stdout, mill.call(&["show", &pinned]).exit(0).stdout);
-    assert_eq!(run(&mill, 4).exit(0).ran(), "few", "the pinned result is found, what hung on it is made again");
+    assert_eq!(run(&mill, 4).exit(0).ran(), "few", "the pinned result is cached, its dependents run again");
     run(&mill, 6).exit(0);
     assert_eq!(names(&mill, &["--keep-runs", "1"]), ["keeping/few"]);
     mill.call(&["unpin", "four"]).exit(0);
@@ -199,7 +199,7 @@ fn a_pin_with_lineage_keeps_what_it_was_made_from() {
 fn a_frozen_node_is_never_taken_from_under_its_last_run() {
     let mill = ran(&[4]);
     mill.write("pipeline.yaml", &PIPELINE.replace("count: words}}", "count: words}, freeze: true}"));
-    // Frozen at size 4, whatever is asked for.
+    // Frozen at size 4, whatever size is set.
     assert_eq!(run(&mill, 9).exit(0).ran(), "");
     for size in [10, 11, 12] {
         run(&mill, size).exit(0);
@@ -226,7 +226,7 @@ fn kill_9_during_a_collection_leaves_a_usable_store() {
     };
     let mill = project();
     let expected = mill.artifacts();
-    // The wide pipeline's name stands for the small one too, so that its results are nobody's.
+    // The small pipeline gets the name of the wide one, so that no kept run uses its results.
     let collect = ["gc", "--json", "--older-than", "0s", "--keep-runs", "1", "--yes"];
     mill.call(&["run", "small.yaml", "--json"]).exit(0);
     let start = Instant::now();
@@ -248,7 +248,7 @@ fn kill_9_during_a_collection_leaves_a_usable_store() {
     let left =
         files_in(&mill.store_path().join("artifacts")).iter().map(|folder| files_in(folder).len()).sum::<usize>();
     let kept: std::collections::BTreeSet<String> = mill.artifacts().into_values().collect();
-    assert_eq!((left, mill.unfinished().len()), (kept.len(), 0), "nothing of what was collected stays behind");
+    assert_eq!((left, mill.unfinished().len()), (kept.len(), 0), "no collected file is left");
     mill.run(&[]).exit(0);
     assert_eq!(mill.artifacts(), expected);
 }
@@ -264,12 +264,12 @@ fn a_collection_beside_a_run_takes_nothing_from_it() {
         )
     };
     assert_eq!(paid(), questions);
-    // Another prompt: everything before the rollout is known, the rollout runs.
+    // A changed rollout: every node before it is cached.
     bench.replace("samples: 1", "samples: 2");
     let child = bench.command(&[]).spawn().expect("a child");
     let start = Instant::now();
     while paid() < questions + 4 {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not get on");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run makes no progress");
         std::thread::sleep(Duration::from_millis(5));
     }
     let swept = gc(&bench.mill, &["--keep-runs", "0", "--yes"]);
@@ -287,7 +287,7 @@ fn a_run_waits_until_the_store_is_free() {
     let store = mill.store();
     let in_use = store.enter().expect("the store can be used");
     let swept = gc(&mill, &["--keep-runs", "0", "--yes"]);
-    assert_eq!(swept["in_use"], true, "whoever uses the store keeps it whole");
+    assert_eq!(swept["in_use"], true, "a process that uses the store blocks the collection");
     drop(in_use);
     assert_eq!(gc(&mill, &["--keep-runs", "0", "--yes"])["in_use"], false);
 }
@@ -315,7 +315,7 @@ fn paid_rows_go_only_when_that_is_asked_for() {
     assert_eq!(paid(), before, "the rows of the last run are still remembered");
     bench.replace("model: n,", "model: m,");
     bench.run(&[]).exit(0);
-    assert_eq!(paid(), before + 6, "those of the first one are not");
+    assert_eq!(paid(), before + 6, "the rows of the first run are not");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn damage_and_odd_files_do_not_stop_a_collection() {
     assert_eq!(swept["results"], 2, "a run that cannot be read keeps what it used: {swept}");
     assert!(mill.path(".searchmill/artifacts/zz/not an artifact").exists());
     assert_eq!(run(&mill, 4).exit(0).ran(), "");
-    // What a pin holds must be known before anything goes.
+    // An unreadable pin stops the collection.
     mill.call(&["pin", "few"]).exit(0);
     mill.write(".searchmill/pins/few.json", "{");
     let told = mill.call(&["gc", "--yes"]).exit(5);
@@ -339,7 +339,7 @@ fn damage_and_odd_files_do_not_stop_a_collection() {
 #[test]
 fn orphans_go() {
     let mill = ran(&[4]);
-    // A commit that was killed between its files and its record.
+    // A commit that was killed after its files and before its record.
     let store = mill.store();
     let chunks = mill.artifacts()["chunks.chunks"].clone();
     let record: BTreeMap<String, String> = mill.artifacts();
@@ -349,8 +349,8 @@ fn orphans_go() {
     for run in files_in(&mill.store_path().join("runs")) {
         std::fs::remove_dir_all(run).expect("a run");
     }
-    assert_eq!(gc(&mill, &["--older-than", "1h"])["artifacts"], 0, "young ones may be just about to be recorded");
+    assert_eq!(gc(&mill, &["--older-than", "1h"])["artifacts"], 0, "recent files may be recorded soon");
     gc(&mill, &["--yes"]);
     let there = |id: &str| mill.path(".searchmill/artifacts").join(&id[..2]).join(id).exists();
-    assert!(!there(&record["few.rows"]) && !there(&chunks), "no run asks for any of it any more");
+    assert!(!there(&record["few.rows"]) && !there(&chunks), "no run uses these artifacts");
 }

@@ -1,4 +1,4 @@
-//! Laws that every operator keeps: what its key depends on, and that the same key always means the same bytes.
+//! Laws that every operator obeys: what its key depends on, and that the same key always means the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::mill::Mill;
 use crate::models;
 
-/// Params that never enter a key. Whatever is added here is a promise that it changes no byte.
+/// Params that never enter a key. Each entry promises that the param changes no bytes.
 const NOT_IN_KEYS: [&str; 23] = [
     "exec timeout_seconds",
     "rollout policy.endpoint.api_key",
@@ -46,16 +46,16 @@ const NOT_IN_KEYS: [&str; 23] = [
     "write max_reject_share",
 ];
 
-/// Params that have one value so far: one protocol, one method.
+/// Params that have a single value so far: one protocol, one method.
 const SINGLE_VALUED: [&str; 2] = ["rollout protocol", "train method"];
 
-/// An example as a pipeline of one node.
+/// Returns an example as a pipeline of one node.
 fn pipeline(example: &str) -> String {
     let node: String = example.lines().fold(String::new(), |text, line| text + "  " + line + "\n");
     format!("name: example\nnodes:\n{node}")
 }
 
-/// The one node of a pipeline.
+/// Returns the only node of a pipeline.
 fn spec_of(pipeline: &str) -> NodeSpec {
     let overrides = Overrides { set: Vec::new(), params_files: Vec::new() };
     let spec = load_text(Path::new("example.yaml"), pipeline, &overrides, &mut SourceMap::new());
@@ -63,19 +63,19 @@ fn spec_of(pipeline: &str) -> NodeSpec {
     spec.nodes.remove(0)
 }
 
-/// The params of the one node of a pipeline, as the operator gets them.
+/// Returns the params of the only node of a pipeline, as its operator reads them.
 fn params_of(entry: &OperatorEntry, pipeline: &str) -> Value {
     let params = arguments(&spec_of(pipeline).with, &(entry.schema)(), entry.name);
     params.unwrap_or_else(|problems| panic!("{pipeline}\n{problems:?}"))
 }
 
-/// Params after defaults, if the operator takes them.
+/// Returns the params with defaults, if the operator accepts them.
 fn bound(entry: &OperatorEntry, params: &Value) -> Option<Value> {
     let operator = (entry.bind)(params.clone()).ok()?;
     operator.declaration.issues.is_empty().then_some(operator.params)
 }
 
-/// A node with these params, its inputs taken from places of a plan that is not there.
+/// Returns a node with these params; its inputs come from places of a plan that does not exist.
 fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
     let operator = (entry.bind)(params.clone()).unwrap_or_else(|issue| panic!("{} {}", entry.name, issue.message));
     let ports = &operator.declaration.ports;
@@ -113,7 +113,7 @@ fn node(entry: &OperatorEntry, params: &Value) -> (Node, Known) {
     (node, known)
 }
 
-/// Makes the files that sources name, each with its own path as content.
+/// Creates the files of the sources, each with its own path as content.
 fn make_sources(operator: &BoundOperator, directory: &Path) {
     for source in operator.declaration.sources(directory) {
         let Some(path) = source.path().filter(|path| !path.starts_with('/') && !path.contains("://")) else { continue };
@@ -125,7 +125,7 @@ fn make_sources(operator: &BoundOperator, directory: &Path) {
     }
 }
 
-/// Makes keys as a run does, in a folder with the files that they need.
+/// Computes keys like a run, in a folder with the required files.
 struct Keys {
     folder: tempfile::TempDir,
     digests: SourceDigests,
@@ -137,8 +137,8 @@ impl Keys {
         Self { folder: tempfile::tempdir().expect("a folder"), digests }
     }
 
-    /// The key of a node with these params and inputs whose content is the same every time. Where a source is not here
-    /// (a file of the Hub, before it is fetched), a run makes no key: what it waits for stands for it, with the params.
+    /// Returns the key of a node with these params and fixed input contents. If a source is not available (a file of
+    /// the Hub before it is fetched), a run has no key; the source's problem and the params are returned instead.
     fn key(&mut self, entry: &OperatorEntry, params: &Value) -> String {
         let (node, known) = node(entry, params);
         make_sources(&node.operator, self.folder.path());
@@ -149,7 +149,7 @@ impl Keys {
     }
 }
 
-/// Every operator with every example's params.
+/// Returns every operator with every example's params.
 fn examples() -> Vec<(OperatorEntry, &'static str, Value)> {
     let all = searchmill_operators::all();
     let of = |entry: OperatorEntry| entry.examples.iter().map(move |example| (entry, example.yaml));
@@ -157,7 +157,7 @@ fn examples() -> Vec<(OperatorEntry, &'static str, Value)> {
     texts.map(|(entry, yaml)| (entry, yaml, params_of(&entry, &pipeline(yaml)))).collect()
 }
 
-/// Maps with their keys in the opposite order.
+/// Reverses the order of keys in maps.
 fn reversed(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -183,7 +183,7 @@ fn order_comments_and_spelled_out_defaults_are_not_in_the_key() {
     }
 }
 
-/// Paths of all leaves; empty maps and lists are leaves.
+/// Collects the paths of all leaves; empty maps and lists are leaves.
 fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Value)> = match value {
         Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), value)).collect(),
@@ -198,7 +198,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// All words that a schema fixes anywhere.
+/// Collects all constants of a schema.
 fn words(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(map) => {
@@ -212,7 +212,7 @@ fn words(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Other values for a leaf, the likeliest first.
+/// Returns other values for a leaf, the most likely first.
 fn flips(value: &Value, words: &BTreeSet<String>) -> Vec<Value> {
     let mut flips = match value {
         Value::Bool(flag) => vec![json!(!flag)],
@@ -249,7 +249,7 @@ fn flipping_any_param_changes_the_key_and_nothing_else_does() {
         for path in paths {
             let name = format!("{} {}", entry.name, path.trim_start_matches('/').replace('/', "."));
             let old = whole.pointer(&path).expect("a leaf").clone();
-            // What the operator's other examples say there is worth a try too.
+            // Also try the values of the operator's other examples.
             let others = examples.iter().filter(|other| other.0.name == entry.name);
             let others = others.filter_map(|(entry, _, params)| bound(entry, params)?.pointer(&path).cloned());
             let flipped = flips(&old, &fixed).into_iter().chain(others).find_map(|flip| {
@@ -284,7 +284,7 @@ fn flipping_any_param_changes_the_key_and_nothing_else_does() {
     );
 }
 
-/// Compares with a file beside the tests; `UPDATE=1` rewrites it.
+/// Compares with a file next to the tests; `UPDATE=1` rewrites it.
 fn compare(name: &str, now: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -302,7 +302,7 @@ fn compare(name: &str, now: &str) {
     );
 }
 
-/// Operators whose first example's key is kept: a change here means that nobody's results are found again.
+/// Operators whose first example's key is pinned: a change here means that existing results are no longer found.
 const KEPT_KEYS: [&str; 6] = ["chunk", "filter", "index", "read", "rollout", "sample"];
 
 #[test]
@@ -353,10 +353,10 @@ nodes:
   likely:    {op: logprob, from: spoken, with: {model: models/decoder}}
 ";
 
-/// Operators whose output is not kept: `exec` gives what its program gives.
+/// Operators without pinned output: `exec` outputs whatever its program outputs.
 const NOT_GOLDEN: [&str; 1] = ["exec"];
 
-/// The output of [`EVERYTHING`] that an operator without a line there gets, by what its port accepts.
+/// The output of [`EVERYTHING`] used as input of an operator without a line there, by what its port accepts.
 const GIVERS: [(&str, &str); 11] = [
     ("document", "corpus"),
     ("chunk", "chunks"),
@@ -371,7 +371,8 @@ const GIVERS: [(&str, &str); 11] = [
     ("model", "blank"),
 ];
 
-/// A line for each operator that [`EVERYTHING`] and [`NOT_GOLDEN`] leave out: its first example, with inputs from there.
+/// Returns a line for each operator that [`EVERYTHING`] and [`NOT_GOLDEN`] omit: its first example, with inputs from
+/// there.
 fn other_lines() -> String {
     let is_there = |name: &str| NOT_GOLDEN.contains(&name) || EVERYTHING.contains(&format!("{{op: {name},"));
     searchmill_operators::all().iter().filter(|entry| !is_there(entry.name)).map(line_of).collect()
@@ -437,7 +438,7 @@ fn the_same_key_gives_the_same_bytes_as_ever() {
             lines.insert(now + "\n");
         }
     }
-    // Lines of other processors stay, and a processor that nobody has run this on has none.
+    // Keeps the lines of other processors. A processor without recorded lines has none.
     let mine = format!(" on {here} ");
     let is_known = kept.contains(&mine) || std::env::var_os("UPDATE").is_some();
     lines.retain(|line| is_known || !line.contains(&mine));

@@ -1,4 +1,4 @@
-//! What endpoints are spared, by all nodes of a run together, and what is told of one that is silent.
+//! Tests of endpoint limits, shared by all nodes of a run, and of reports about silent endpoints.
 
 use std::time::{Duration, Instant};
 
@@ -27,22 +27,22 @@ fn nodes_share_the_places_at_an_endpoint() {
 fn requests_a_minute_are_spread_over_all_nodes() {
     let bench = Bench::new(&patient(15, Duration::ZERO));
     bench.twice();
-    // Ten a second, of which ten may come at once.
+    // Ten per second, of which ten may start together.
     set(&bench, "limits: {requests_per_minute: 600}");
     bench.run(&["-j", "2"]).exit(0);
     let arrivals = bench.server.arrivals();
     assert_eq!(arrivals.len(), 30);
     let took = arrivals[29] - arrivals[0];
-    assert!(took >= Duration::from_millis(1900), "30 requests came in {took:?}");
+    assert!(took >= Duration::from_millis(1900), "30 requests arrived in {took:?}");
     let crowded = arrivals.windows(22).any(|window| window[21] - window[0] < Duration::from_secs(1));
-    assert!(!crowded, "22 requests came within a second");
+    assert!(!crowded, "22 requests arrived within one second");
 }
 
 #[test]
 fn tokens_a_minute_hold_calls_back() {
     let bench = Bench::new(&patient(8, Duration::ZERO));
     bench.replace("concurrency: 8", "concurrency: 1");
-    // 110 tokens a call, 220 a second: two calls a second once the first second's worth is used.
+    // 110 tokens per call, 220 per second: two calls per second once the first second's worth is used.
     set(&bench, "limits: {tokens_per_minute: 13200}");
     let start = Instant::now();
     bench.run(&[]).exit(0);
@@ -61,7 +61,7 @@ fn a_429_pauses_everybody_on_the_endpoint() {
     let arrivals = bench.server.arrivals();
     assert_eq!(arrivals.len(), 31);
     let longest = arrivals.windows(2).map(|pair| pair[1] - pair[0]).max().expect("arrivals");
-    assert!(longest >= Duration::from_millis(900), "somebody asked {longest:?} after the 429 at the latest");
+    assert!(longest >= Duration::from_millis(900), "a call was made {longest:?} after the 429");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_silent_endpoint_is_told_of_and_nothing_is_broken_off() {
     let told = bench.run(&[]).exit(0);
     let events = told.events();
     let silent: Vec<_> = events.iter().filter(|event| event["event"] == "endpoint_silent").collect();
-    // At 0.3 s, 0.6 s and 1.2 s, give or take.
+    // At about 0.3 s, 0.6 s and 1.2 s.
     assert!((1..=4).contains(&silent.len()), "{silent:?}");
     assert_eq!(silent[0]["endpoint"], bench.server.base_url());
     assert_eq!(silent[0]["waiting"], 1);

@@ -1,5 +1,4 @@
-//! Where rows come from, and whether they are what was recorded: `trace`, `audit`, `diff` on a pipeline like the
-//! quickstart, whole and tampered with.
+//! Tests of `trace`, `audit` and `diff` on a pipeline like the quickstart's, intact and tampered with.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use crate::mill::{Mill, Told};
 
-/// A made-up world as files: what the pipeline reads.
+/// The source files of the pipeline: a generated world.
 const WORLD: &str = "\
 name: world
 nodes:
@@ -47,7 +46,7 @@ nodes:
   train_file: {op: write, from: swift, with: {path: out/train.jsonl}}
 ";
 
-/// A project whose pipeline has run.
+/// Returns a project whose pipeline has run.
 fn ran() -> Mill {
     let mill = Mill::new();
     mill.write("world.yaml", WORLD);
@@ -61,10 +60,10 @@ fn json(told: &Told) -> Value {
     serde_json::from_str(told.stdout.trim()).unwrap_or_else(|error| panic!("{error}: {}", told.stdout))
 }
 
-/// What an audit found that makes it fail: node, check, place and message on one line each.
+/// Returns the findings that make an audit fail: node, check, place and message, one line each.
 fn differences(told: &Told) -> Vec<String> {
     let page = json(told);
-    assert_eq!(page["ok"], told.code == 0, "the exit code says what the report says");
+    assert_eq!(page["ok"], told.code == 0, "exit code and report agree");
     let findings = page["report"]["findings"].as_array().cloned().unwrap_or_default();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
     let line = |finding: &Value| ["node", "check", "place", "message"].map(|key| text(finding, key)).join(" | ");
@@ -79,7 +78,7 @@ fn node(mill: &Mill, name: &str) -> NodeRun {
     mill.last_nodes().into_iter().find(|node| node.node == name).expect("a node of the last run")
 }
 
-/// The rows of a node's output.
+/// Returns the rows of a node's output.
 fn rows<R: Record>(mill: &Mill, name: &str, port: &str) -> Vec<R> {
     match mill.store().open_input(&node(mill, name).outputs[port].id).expect("an artifact") {
         InputArtifact::Rows(rows) => rows.read_all().expect("rows of that kind"),
@@ -87,7 +86,7 @@ fn rows<R: Record>(mill: &Mill, name: &str, port: &str) -> Vec<R> {
     }
 }
 
-/// The first part of a node's output.
+/// Returns the first part of a node's output.
 fn part(mill: &Mill, name: &str, port: &str) -> PathBuf {
     mill.artifact_folder(name, port).join("part-00000.parquet")
 }
@@ -99,7 +98,7 @@ fn flip(path: &Path) {
     std::fs::write(path, bytes).expect("the file can be written");
 }
 
-/// Commits other rows, in all consistency.
+/// Commits other rows consistently.
 fn commit<R: Record>(mill: &Mill, port: &str, rows: &[R]) -> OutputRecord {
     commit_batch(mill, port, PortType::Rows(R::KIND), &to_batch(rows).expect("rows"))
 }
@@ -111,7 +110,7 @@ fn commit_batch(mill: &Mill, port: &str, port_type: PortType, batch: &RecordBatc
     sink.commit().expect("rows can be committed").outputs[port].clone()
 }
 
-/// Makes the result record and the ledger say that a node gave this: every digest is right, the rows are forged.
+/// Makes the result record and the ledger name this output: every digest is valid, but the rows are forged.
 fn forge(mill: &Mill, name: &str, port: &str, output: OutputRecord) {
     let store = mill.store();
     let run = store.run_ids().pop().expect("a run");
@@ -193,7 +192,7 @@ fn a_trace_is_told_to_people() {
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // The file that was written holds what `swift` made.
+    // The written file holds the output of `swift`.
     let text = mill.call(&["trace", "out/train.jsonl"]).exit(0).stdout;
     assert!(text.contains("train_file.") && text.contains("← swift.examples  example rows as `input`"), "{text}");
     let text = mill.call(&["trace", "out/train.jsonl", "--row", &example.id]).exit(0).stdout;
@@ -239,12 +238,12 @@ fn what_cannot_be_found_is_told_with_advice() {
     );
     assert!(mill.call(&["audit", "19990101"]).exit(2).stderr.contains("there is no run, node, artifact or source"));
     assert!(mill.call(&["diff", "1999", "latest"]).exit(2).stderr.contains("there is no run `1999`"));
-    // The chunks are gone: the trace goes as far as it can and says why not further.
+    // The chunks are missing: the trace goes as far as possible and reports why it ends.
     let example = rows::<Example>(&mill, "swift", "examples").remove(0);
     std::fs::remove_dir_all(mill.artifact_folder("chunks", "chunks")).expect("removed");
     let text = mill.call(&["trace", "swift", "--row", &example.id]).exit(0).stdout;
     assert!(text.contains("not found: its upstream artifact ") && text.contains("is gone from the store"), "{text}");
-    // A file that changed since it was read is named as such.
+    // A source that changed since it was read is reported as such.
     mill.write("data/questions.jsonl", "{}\n");
     let told = mill.call(&["trace", "data/questions.jsonl"]).exit(2);
     assert!(told.stderr.contains("it was read with the content"), "{}", told.stderr);
@@ -271,7 +270,7 @@ fn a_clean_store_passes_every_audit() {
     };
     assert!(detail("chunks").starts_with("5 of 150 input rows, "), "{sampled}");
     assert!(detail("swift").ends_with("equal (seed 3)") && detail("rollouts").starts_with("5 of "), "{sampled}");
-    // People read the same, and so do reviewers.
+    // The text and the HTML and Markdown reports agree.
     let text = mill.call(&["audit", "swift", "--report", "audit.html"]).exit(0).stdout;
     assert!(text.contains("everything checked is as recorded"), "{text}");
     assert!(mill.read("audit.html").contains("everything checked is as recorded"));
@@ -294,7 +293,7 @@ fn a_changed_source_is_a_note_unless_strict() {
 
 #[test]
 fn a_tampered_row_is_found() {
-    // One cell, in a part that is a good Parquet file.
+    // One changed cell, in a valid Parquet file.
     let mill = ran();
     let path = part(&mill, "swift", "examples");
     let mut examples = rows::<Example>(&mill, "swift", "examples");
@@ -307,10 +306,10 @@ fn a_tampered_row_is_found() {
         "{found:?}"
     );
     assert!(found[0].contains("its content was changed"), "{found:?}");
-    // What is computed again names the row.
+    // Recomputing names the row.
     let found = differences(&audit(&mill, &["swift", "--replay"], 1));
     assert!(found.iter().any(|line| line.contains("replay") && line.contains(&examples[1].id)), "{found:?}");
-    // One bit, the size unchanged.
+    // One flipped bit, size unchanged.
     let mill = ran();
     flip(&part(&mill, "kept", "kept"));
     let found = differences(&audit(&mill, &["latest"], 1));
@@ -339,7 +338,7 @@ fn a_tampered_index_is_found() {
     assert!(found[1].contains("file extra") && found[1].contains("was added"), "{found:?}");
 }
 
-/// The record of a node, as text that can be changed.
+/// Returns the path of a node's result record.
 fn record_path(mill: &Mill, name: &str) -> String {
     let key = node(mill, name).key.expect("a key").to_string();
     format!(".searchmill/results/{}/{key}.json", &key[..2])
@@ -355,7 +354,7 @@ fn a_changed_prompt_in_a_record_is_found() {
     assert!(found.iter().all(|line| line.starts_with("rollouts | record | ")), "{found:?}");
     assert!(all.contains("the checksum does not fit") && all.contains("does not give its key"), "{all}");
     assert!(all.contains("param `system_prompt`"), "{all}");
-    // With a right checksum too, the key gives it away.
+    // With a valid checksum, too, the key reveals the change.
     let line = mill.read(&path).lines().next().expect("a line").replace("Search first.", "Search last.");
     let checksum = searchmill_engine::fingerprint::hash_bytes(line.as_bytes());
     mill.write(&path, &format!("{line}\n\"{checksum}\"\n"));
@@ -382,17 +381,17 @@ fn a_replay_finds_what_was_forged_with_right_digests() {
     let forged = RecordBatch::try_new(batch.schema(), columns).expect("rows");
     let output = commit_batch(&mill, "examples", PortType::Rows(Example::KIND), &forged);
     forge(&mill, "swift", "examples", output);
-    assert_eq!(differences(&audit(&mill, &["swift"], 0)), Vec::<String>::new(), "every digest is right");
+    assert_eq!(differences(&audit(&mill, &["swift"], 0)), Vec::<String>::new(), "every digest is valid");
     let found = differences(&audit(&mill, &["swift", "--replay"], 1));
     assert_eq!(found.len(), 1, "{found:?}");
     let wanted = format!("swift | replay | output examples, row 2 ({}), column `row`", examples[2].id);
     assert!(found[0].starts_with(&wanted), "{found:?}");
     assert!(found[0].contains("Search never.") && found[0].contains("Search first."), "{found:?}");
-    // A sample that holds the row finds it too.
+    // A sample that contains the row finds it, too.
     let all = examples.len().to_string();
     let found = differences(&audit(&mill, &["swift", "--replay", "--sample", &all], 1));
     assert!(found.len() == 1 && found[0].contains(&format!("of input row `{}`", examples[2].id)), "{found:?}");
-    // The file that was written from the true rows no longer follows from what is recorded.
+    // The file written from the true rows no longer matches the record.
     let found = differences(&audit(&mill, &["latest"], 1)).join("\n");
     assert!(found.contains("train_file | lineage | input `"), "{found}");
 }
@@ -421,7 +420,7 @@ fn forged_observations_are_derived_again() {
         change(&mut rollouts[searched], turn);
         let output = commit(&mill, "trajectories", &rollouts);
         forge(&mill, "rollouts", "trajectories", output);
-        assert!(differences(&audit(&mill, &["rollouts"], 0)).is_empty(), "every digest is right");
+        assert!(differences(&audit(&mill, &["rollouts"], 0)).is_empty(), "every digest is valid");
         let found = differences(&audit(&mill, &["rollouts", "--rollouts"], 1));
         let row = &truth[searched].id;
         assert_eq!(found.len(), 1, "{what}: {found:?}");
@@ -457,7 +456,7 @@ fn a_changed_param_is_all_that_a_diff_names() {
     assert!(mill.call(&["diff"]).exit(0).stdout.contains("nothing differs"));
     let runs = mill.store().run_ids();
     assert!(mill.call(&["diff", &runs[3][..2], "latest"]).exit(2).stderr.contains("begins the ids of 4 runs"));
-    // A run of another pipeline in between is not the previous one.
+    // A run of another pipeline in between is not the previous run.
     mill.call(&["run", "world.yaml"]).exit(0);
     mill.run(&[]).exit(0);
     assert!(mill.call(&["diff"]).exit(0).stdout.contains("param temperature: 4 → 2"));
@@ -576,7 +575,7 @@ nodes:
     assert_eq!(nodes, ["all", "same", "chunks"]);
     let replayed = json(&audit(&mill, &["chunks", "--replay"], 0));
     assert_eq!(replayed["report"]["nodes"].as_array().expect("nodes").len(), 4);
-    // Cached and computed anew in another order: the bytes are the same, the source is still found.
+    // Recomputed in another order, the bytes are equal and the source is still found.
     mill.run(&["--force=rows"]).exit(0);
     let told = json(&mill.call(&["trace", "chunks", "--json"]).exit(0));
     let names: Vec<&str> = told["steps"].as_array().expect("steps").iter().filter_map(|s| s["node"].as_str()).collect();

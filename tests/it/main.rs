@@ -1,4 +1,4 @@
-//! The one integration binary.
+//! The only integration test binary.
 
 mod blocks;
 mod commands;
@@ -49,7 +49,7 @@ mod version;
 mod why;
 mod workers;
 
-/// A remark about a test that could not be made here.
+/// Prints a note about a test that cannot run here.
 fn say(line: &str) {
     use std::io::Write;
     writeln!(std::io::stderr(), "{line}").expect("stderr");

@@ -1,4 +1,4 @@
-//! The real program in a folder of its own: write files, run commands, read what was told and what was stored.
+//! Runs the real program in a temporary folder: write files, run commands, read output and store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Mill {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The program, working in this folder, without the caller's settings.
+    /// Returns a command of the program in this folder, without the caller's settings.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_searchmill"));
         command.args(args).current_dir(self.folder.path()).env_remove("SEARCHMILL_STORE").env("NO_COLOR", "1");
@@ -44,12 +44,12 @@ impl Mill {
         Told::new(self.command(args).output().expect("the program can be started"))
     }
 
-    /// `run pipeline.yaml --json` with more arguments.
+    /// Runs `run pipeline.yaml --json` with more arguments.
     pub(crate) fn run(&self, more: &[&str]) -> Told {
         self.call(&[&["run", "pipeline.yaml", "--json"], more].concat())
     }
 
-    /// What `why NODE` says, without the node's name.
+    /// Returns the output of `why NODE`, without the node's name.
     pub(crate) fn why(&self, node: &str) -> String {
         let told = self.call(&["why", node, "--file", "pipeline.yaml"]);
         assert_eq!(told.code, 0, "{}", told.stderr);
@@ -64,13 +64,13 @@ impl Mill {
         Store::open(&self.store_path()).expect("a store")
     }
 
-    /// What the nodes of the newest run came to.
+    /// Returns the records of the newest run's nodes.
     pub(crate) fn last_nodes(&self) -> Vec<NodeRun> {
         let store = self.store();
         store.run_ids().last().map(|run| store.run_nodes(run)).unwrap_or_default()
     }
 
-    /// `node.port` to artifact id, in the newest run.
+    /// Returns the artifact ids of the newest run by `node.port`.
     pub(crate) fn artifacts(&self) -> BTreeMap<String, String> {
         let ports = self.last_nodes().into_iter().flat_map(|node| {
             let name = node.node;
@@ -79,21 +79,21 @@ impl Mill {
         ports.collect()
     }
 
-    /// The folder of one artifact of the newest run.
+    /// Returns the folder of one artifact of the newest run.
     pub(crate) fn artifact_folder(&self, node: &str, port: &str) -> PathBuf {
         let nodes = self.last_nodes();
         let node = nodes.iter().find(|found| found.node == node).expect("a node of the last run");
         self.store().artifact_folder(&node.outputs[port].id)
     }
 
-    /// What lies under `tmp/` of the store, looked at without opening it. Lock files are no work.
+    /// Returns the files under `tmp/` of the store, without opening the store. Lock files are excluded.
     pub(crate) fn unfinished(&self) -> Vec<PathBuf> {
         let files = files_in(&self.store_path().join("tmp")).into_iter();
         files.filter(|path| path.extension().is_none_or(|extension| extension != "lock")).collect()
     }
 }
 
-/// Entries of a folder.
+/// Returns the entries of a folder, sorted.
 pub(crate) fn files_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -101,7 +101,7 @@ pub(crate) fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What the program said.
+/// The output of the program.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) code: i32,
@@ -116,36 +116,36 @@ impl Told {
         Self { code: output.status.code().unwrap_or(-1), stdout, stderr }
     }
 
-    /// With that exit code, or the test fails with all that was said.
+    /// Checks the exit code; on failure the test shows all output.
     #[track_caller]
     pub(crate) fn exit(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// The JSON lines.
+    /// Returns the JSON lines of stdout.
     pub(crate) fn events(&self) -> Vec<Value> {
         self.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Nodes of the events of that name.
+    /// Returns the nodes of events of that name.
     pub(crate) fn nodes(&self, event: &str) -> BTreeSet<String> {
         let events = self.events();
         let of_kind = events.iter().filter(|found| found["event"] == event);
         of_kind.filter_map(|found| found["node"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Nodes that ran to their end, separated by spaces.
+    /// Returns the nodes that ran to their end, separated by spaces.
     pub(crate) fn ran(&self) -> String {
         self.nodes("node_finished").into_iter().collect::<Vec<_>>().join(" ")
     }
 
-    /// Nodes whose result was known.
+    /// Returns the cached nodes, separated by spaces.
     pub(crate) fn cached(&self) -> String {
         self.nodes("node_cached").into_iter().collect::<Vec<_>>().join(" ")
     }
 
-    /// The names of the reasons for which a node ran.
+    /// Returns the names of the reasons for which a node ran.
     pub(crate) fn reasons(&self, node: &str) -> Vec<String> {
         let events = self.events();
         let started = events.iter().find(|event| event["event"] == "node_started" && event["node"] == node);
@@ -153,7 +153,7 @@ impl Told {
         reasons.iter().filter_map(|reason| reason["reason"].as_str().map(str::to_owned)).collect()
     }
 
-    /// The last event: the balance of the run.
+    /// Returns the last event: the summary of the run.
     pub(crate) fn summary(&self) -> Value {
         let events = self.events();
         events.into_iter().rfind(|event| event["event"] == "run_finished").unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Tiny models as files, the same bytes on every machine: a tokenizer of words, a BERT encoder and a decoder.
+//! Tiny models as files, the same bytes on every machine: a word tokenizer, a BERT encoder and a decoder.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) fn write(folder: &Path) {
     std::fs::copy(tiny.join("model.safetensors"), decoder.join("model.safetensors")).expect("a file");
     let config = std::fs::read(tiny.join("config.json")).expect("a file");
     let mut config: Value = serde_json::from_slice(&config).expect("JSON");
-    // Room for a conversation.
+    // Long enough for a conversation.
     config["max_position_embeddings"] = json!(2048);
     std::fs::write(decoder.join("config.json"), config.to_string()).expect("a file");
 }
@@ -70,7 +70,7 @@ fn encoder(folder: &Path) {
     std::fs::write(folder.join("model.safetensors"), safetensors(&shapes)).expect("a file");
 }
 
-/// Weights between -0.5 and 0.5 from a generator of whole numbers (Knuth's MMIX constants).
+/// Returns weights between -0.5 and 0.5 from an integer generator (Knuth's MMIX constants).
 fn safetensors(shapes: &[(String, Vec<usize>)]) -> Vec<u8> {
     let (mut header, mut data, mut state) = (Map::new(), Vec::new(), 7_u64);
     for (name, shape) in shapes {

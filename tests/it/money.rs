@@ -1,5 +1,5 @@
-//! Budgets, prices and estimates: what a run costs is known before, counted during, and limited where that is wanted. A
-//! call of the scripted server takes 100 prompt and 10 completion tokens.
+//! Tests of budgets, prices and estimates: a run's cost is estimated before, counted during, and limited on request. A
+//! call of the scripted server uses 100 prompt and 10 completion tokens.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::endpoint::{Bench, patient};
 
-/// 0.002 a call.
+/// 0.002 per call.
 const PRICES: &str = "timeout_seconds: 2, prices: {prompt: 10, completion: 100, currency: EUR}";
 
 fn bench(questions: usize) -> Bench {
@@ -24,7 +24,7 @@ fn ask(bench: &Bench, count: usize) {
     bench.ask(&names(count).iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// What `plan --json` says of a node.
+/// Returns the line of `plan --json` about a node.
 fn planned(bench: &Bench, node: &str) -> Value {
     let told = bench.call(&["plan", "pipeline.yaml", "--json"]).exit(0);
     told.events().into_iter().find(|line| line["node"] == node).expect("the node")
@@ -42,8 +42,8 @@ fn a_budget_of_calls_is_never_exceeded_and_the_next_run_goes_on() {
     bench.run(&["--budget", "calls=5"]).exit(4);
     assert_eq!(bench.server.count(), 10);
     let told = bench.run(&["--budget", "calls=2"]).exit(0);
-    assert_eq!((bench.server.count(), &told.summary()["calls"]), (12, &2.into()), "a budget that is just enough");
-    assert_eq!(bench.run(&["--budget", "calls=0"]).exit(0).ran(), "", "what is known costs nothing");
+    assert_eq!((bench.server.count(), &told.summary()["calls"]), (12, &2.into()), "a budget that suffices exactly");
+    assert_eq!(bench.run(&["--budget", "calls=0"]).exit(0).ran(), "", "cached rows cost nothing");
     assert_eq!(bench.mill.artifacts(), { undisturbed(12) });
 }
 
@@ -76,7 +76,7 @@ fn the_budget_is_the_runs_and_not_each_nodes() {
     bench.run(&["-j", "2"]).exit(4);
     assert_eq!(bench.server.count(), 4);
     bench.run(&["--budget", "calls=100"]).exit(0);
-    assert_eq!(bench.server.count(), 12, "the command line wins");
+    assert_eq!(bench.server.count(), 12, "the command line overrides the file");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_plan_says_what_is_known_and_what_the_rest_will_cost() {
     let text = bench.call(&["plan", "pipeline.yaml"]).exit(0).stdout;
     assert!(text.contains("~1,100") && text.contains("~0.0200 EUR"), "{text}");
     bench.replace("model: m,", "model: n,");
-    assert_eq!(planned(&bench, "answers")["estimate"], Value::Null, "of another model nothing is known");
+    assert_eq!(planned(&bench, "answers")["estimate"], Value::Null, "no rows of the other model are known");
     assert_eq!(bench.server.count(), 4, "planning asks nobody");
 }
 

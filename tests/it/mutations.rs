@@ -1,5 +1,5 @@
-//! Anything may be changed behind the program's back: files of the store, the pipeline, sources, models. Whatever it then
-//! gives out, from the store or computed, is what an empty store would have given. Drawn by a seed.
+//! Tests of changes made behind the program's back: files of the store, the pipeline, sources, models. Every output,
+//! cached or computed, must equal that of an empty store. The changes are drawn from a seed.
 //!
 //! ```text
 //! MUTATIONS=200 MUTATIONS_SEED=7 cargo test --workspace --test it -- mutations:: --nocapture
@@ -48,7 +48,7 @@ nodes:
   scored:    {op: write, from: scores.scores, with: {path: out/scores.jsonl}}
 ";
 
-/// Params that a run is given in another value, so that some nodes compute from cached inputs.
+/// Params set to another value for a run, so that some nodes compute from cached inputs.
 const CHANGES: [&str; 6] = ["size=7", "top_k=1", "turns=2", "threshold=0.9", "samples=1", "tokens=3"];
 
 const WORDS: [&str; 8] = ["river", "city", "the", "word", "of", "in", "Rome", "who"];
@@ -85,7 +85,7 @@ impl World {
         Self { mill, server: OpenAiServer::start_by_turn((0..10).map(step).collect()) }
     }
 
-    /// Runs with these params and gives what was written.
+    /// Runs with these params and returns the written files.
     fn run(&self, mill: &Mill, store: &Path, set: &[String]) -> (Told, BTreeMap<String, Vec<u8>>) {
         drop(std::fs::remove_dir_all(mill.path("out")));
         let mut args = vec!["run", "pipeline.yaml", "--json", "--rebuy", "--deliver-anyway"];
@@ -135,7 +135,7 @@ fn all_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Harms one file, mostly without a trace in its time; says how.
+/// Damages one file, mostly without changing its timestamp; returns a description.
 fn harm(files: &[PathBuf], chance: &mut StdRng) -> String {
     let path = &files[chance.random_range(0..files.len())];
     let time = path.metadata().and_then(|found| found.modified()).ok();
@@ -214,13 +214,13 @@ fn harm_one(files: &[PathBuf], chance: &mut StdRng) -> String {
     harm(&there, chance)
 }
 
-/// Changes something outside the store; says what.
+/// Changes something outside the store; returns a description.
 fn change(mill: &Mill, chance: &mut StdRng) -> String {
     let lines = |name: &str| mill.read(name).lines().map(str::to_owned).collect::<Vec<_>>();
     let write = |name: &str, lines: &[String]| mill.write(name, &format!("{}\n", lines.join("\n")));
     match chance.random_range(0..9) {
         0 => {
-            // Other words of a document, of the same length, at the same time.
+            // Other words in a document, with the same length and timestamp.
             let time = mill.path("documents.jsonl").metadata().and_then(|found| found.modified()).expect("a time");
             let mut all = lines("documents.jsonl");
             let place = chance.random_range(0..all.len());
@@ -262,7 +262,7 @@ fn change(mill: &Mill, chance: &mut StdRng) -> String {
             "a document less".to_owned()
         }
         4 | 5 => {
-            // A number of a model's weights: low bits of the mantissa of its last numbers, or of any.
+            // One number of a model's weights: low bits of the mantissa of one of its last numbers, or of any.
             let model = ["bert", "decoder"][chance.random_range(0..2)];
             let path = mill.path("models").join(model).join("model.safetensors");
             let time = path.metadata().and_then(|found| found.modified()).expect("a time");
@@ -320,7 +320,7 @@ fn whatever_is_changed_outside_cached_is_what_a_fresh_store_gives() {
         refused += u64::from(told.code != 0);
         let fresh = world.mill.path("fresh");
         let (fresh_told, expected) = world.run(&world.mill, &fresh, &set);
-        // What is refused by `validate` makes no store.
+        // A pipeline rejected by `validate` creates no store.
         drop(std::fs::remove_dir_all(&fresh));
         if told.code != fresh_told.code || written != expected {
             wrong.push(format!("{number}: {how}, {set:?}: exit {} and {}", told.code, fresh_told.code));
@@ -330,6 +330,6 @@ fn whatever_is_changed_outside_cached_is_what_a_fresh_store_gives() {
         "{count} changes outside: {} wrong, {cached} nodes came from the store, {refused} runs were refused",
         wrong.len()
     ));
-    assert!(refused * 4 <= count, "{refused} of {count} runs were refused: nothing was compared there");
+    assert!(refused * 4 <= count, "{refused} of {count} runs were rejected and not compared");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -1,4 +1,4 @@
-//! Processes that do not see each other: containers with a store in common, where process ids repeat.
+//! Tests of processes that do not see each other: containers that share a store, where process ids repeat.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
 
-/// The same in a PID namespace with a `/proc` of its own, as in a container; `None` where this user may not make one.
+/// Wraps the command in a PID namespace with its own `/proc`, as in a container; `None` if this user may not create
+/// one.
 fn contained(command: &Command) -> Option<Command> {
     let unshare = || {
         let mut unshare = Command::new("unshare");
@@ -46,7 +47,7 @@ fn write(mill: &Mill, name: &str) {
     mill.write(&format!("{name}.yaml"), &pipeline);
 }
 
-/// What the nodes of the newest run of a pipeline gave: `node.port` to artifact id.
+/// Returns the outputs of a pipeline's newest run: `node.port` to artifact id.
 fn gave(mill: &Mill, pipeline: &str) -> BTreeMap<String, String> {
     let store = mill.store();
     let run = store.run_ids().into_iter().rfind(|id| store.run(id).is_some_and(|run| run.pipeline == pipeline));
@@ -103,9 +104,9 @@ fn a_run_does_not_sweep_the_files_of_one_in_another_container() {
     let part = tmp.join(format!("{}-99-rows", owner.expect("the lock of the long run")));
     std::fs::write(&part, "half of a table").expect("a file");
     Told::new(small.output().expect("a run")).exit(0);
-    assert!(part.exists(), "the long run lives");
+    assert!(part.exists(), "the long run is alive");
     long.kill().expect("a running child");
     long.wait().expect("a dead child");
     Told::new(small.output().expect("a run")).exit(0);
-    assert!(!part.exists(), "its process is gone");
+    assert!(!part.exists(), "its process has exited");
 }

@@ -1,4 +1,4 @@
-//! What somebody new stumbles over: messages that lead on, output that holds what was asked for.
+//! Tests of a new user's first mistakes: helpful messages, and complete output.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn rows_as_json_lines_come_alone() {
     for line in told.stdout.lines() {
         assert!(serde_json::from_str::<serde_json::Value>(line).is_ok_and(|row| row.is_object()), "{line}");
     }
-    assert!(mill.call(&["show", "scores@n=1"]).exit(0).stdout.contains("Exact match"), "a table has the rest");
+    assert!(mill.call(&["show", "scores@n=1"]).exit(0).stdout.contains("Exact match"), "the table has the other rows");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_store_without_credentials_asks_for_them_and_names_no_metadata_service() {
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_PROFILE"] {
         command.env_remove(name);
     }
-    // A metadata service that refuses at once, in the place of one that nobody answers at.
+    // Stands in for an unreachable metadata service: this one refuses connections immediately.
     command.env("AWS_REGION", "eu-west-1").env("SEARCHMILL_STORE_CACHE", mill.path("copy"));
     command.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9/169.254.169.254");
     let told = Told::new(command.output().expect("the program can be started")).exit(5);
@@ -94,7 +94,7 @@ fn a_copy_of_a_store_that_was_made_anew_is_not_thrown_away() {
     let anew = S3Server::start();
     let told = run(&anew, &["run", "pipeline.yaml"]).exit(5).stderr;
     assert!(told.contains("paid rows that are nowhere else") && !told.contains("remove it"), "{told}");
-    // What it says to do works.
+    // The suggested commands work.
     let copy = bench.mill.path("copy").display().to_string();
     bench.mill.call(&["export", "--memo", "rows.tar.zst", "--store", &copy]).exit(0);
     let mut command = bench.mill.command(&["import", "rows.tar.zst"]);
@@ -113,7 +113,7 @@ fn gc_says_how_much_was_paid_for() {
     assert!(summary["kept_memos"].as_u64() >= Some(1) && summary["kept_memo_bytes"].as_u64() > Some(100), "{summary}");
 }
 
-/// A pipeline that reads one file and does no more.
+/// Returns a project with a pipeline that only reads one file.
 fn reading(file: &str, content: &str, with: &str) -> Mill {
     let mill = Mill::new();
     mill.write(file, content);

@@ -1,4 +1,4 @@
-//! OpenLineage events of real runs: each valid, each facet valid against its own schema, delivered or said to be lost.
+//! Tests of OpenLineage events of real runs: each event and each facet is valid, and is delivered or reported as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use tokio::sync::oneshot;
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, Told, files_in};
 
-/// What checks events.
+/// Validates events.
 struct Checker {
     schemas: BTreeMap<String, Value>,
     known: Mutex<BTreeMap<String, Arc<Validator>>>,
 }
 
 impl Checker {
-    /// `None` where the schemas are not here; that is said.
+    /// Loads the schemas; reports a skip and returns `None` if they are not available.
     fn new() -> Option<Self> {
         let folder = searchmill_fixtures::shared("data/openlineage")?;
         let mut files = files_in(&folder.join("facets"));
@@ -36,7 +36,7 @@ impl Checker {
         Some(Self { schemas: files.iter().map(read).collect(), known: Mutex::default() })
     }
 
-    /// The validator of a schema by its URL, with a fragment; nothing is looked up on the network.
+    /// Returns the validator of a schema by its URL, with a fragment, without network access.
     fn validator(&self, url: &str) -> Arc<Validator> {
         let mut known = self.known.lock().expect("validators");
         let make = || {
@@ -60,8 +60,8 @@ impl Checker {
         }
     }
 
-    /// All that is wrong with an event: by the schema of events, which does not look into facets, and then each facet by
-    /// its own.
+    /// Returns all errors of an event: those of the event schema, which ignores facets, and those of each facet's own
+    /// schema.
     fn check(&self, event: &Value) -> Vec<String> {
         let core = "https://openlineage.io/spec/2-0-2/OpenLineage.json";
         let mut faults = self.faults(core, event);
@@ -69,7 +69,7 @@ impl Checker {
         for (name, facet) in facets(event) {
             let url = facet["_schemaURL"].as_str().unwrap_or_else(|| panic!("{name} names no schema: {facet}"));
             faults.extend(self.faults(url, &facet).into_iter().map(|fault| format!("{name}: {fault}")));
-            // The file says under which name its facet stands.
+            // The schema says under which name its facet belongs.
             let schema = &self.schemas[url.split('#').next().unwrap_or_default()];
             if !schema["properties"].as_object().is_some_and(|properties| properties.contains_key(&name)) {
                 faults.push(format!("{name} is not where {url} belongs"));
@@ -79,7 +79,7 @@ impl Checker {
     }
 }
 
-/// Every facet of an event with its name.
+/// Returns every facet of an event with its name.
 fn facets(event: &Value) -> Vec<(String, Value)> {
     let mut places = vec![&event["run"]["facets"], &event["job"]["facets"]];
     let datasets = ["inputs", "outputs"].iter().flat_map(|side| event[side].as_array().into_iter().flatten());
@@ -124,7 +124,7 @@ fn lines(mill: &Mill, name: &str) -> Vec<Value> {
     mill.read(name).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// The events of a run, all of them valid where that can be checked here.
+/// Returns the events of a run, validated if the schemas are available.
 fn told(mill: &Mill, more: &[&str], code: i32) -> Vec<Value> {
     drop(std::fs::remove_file(mill.path("events.jsonl")));
     let told = mill.run(&[&["--openlineage", "events.jsonl"], more].concat()).exit(code);
@@ -141,7 +141,7 @@ fn assert_valid(events: &[Value]) {
     }
 }
 
-/// Job name to event types, in their order.
+/// Returns the event types by job name, in order.
 fn courses(events: &[Value]) -> BTreeMap<String, Vec<String>> {
     let mut courses: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for event in events {
@@ -183,7 +183,7 @@ fn every_event_and_every_facet_is_valid() {
     ];
     assert_eq!(names, all.map(str::to_owned).into());
 
-    // One run for each node, all children of the pipeline's.
+    // One run for each node, all children of the pipeline's run.
     let runs: BTreeSet<&str> = events.iter().filter_map(|event| event["run"]["runId"].as_str()).collect();
     assert_eq!(runs.len(), 8);
     let parent = &event(&events, "told", "START")["run"]["runId"];
@@ -207,7 +207,7 @@ fn every_event_and_every_facet_is_valid() {
     assert!(written.len() == 1 && written[0].ends_with("out/long.jsonl"), "{written:?}");
 }
 
-/// Files that the node `file` wrote.
+/// Returns the files written by the node `file`.
 fn written(events: &[Value]) -> Vec<String> {
     let outputs = event(events, "told.file", "COMPLETE")["outputs"].as_array().cloned().unwrap_or_default();
     let files = outputs.iter().filter(|output| output["namespace"] == "file");
@@ -247,13 +247,13 @@ fn a_facet_that_is_broken_on_purpose_is_found() {
         change(&mut broken);
         assert_ne!(checker.check(&broken), Vec::<String>::new(), "{title} passes");
     }
-    // The schema of events alone does not see into facets: that is why each is checked by its own.
+    // The event schema alone ignores facets; therefore each is validated by its own schema.
     let mut broken = good.clone();
     breaks[0].1(&mut broken);
     assert!(checker.faults("https://openlineage.io/spec/2-0-2/OpenLineage.json", &broken).is_empty());
 }
 
-/// Output column to its inputs as `dataset.column:SUBTYPE`.
+/// Returns the inputs of each output column as `dataset.column:SUBTYPE`.
 fn columns(facet: &Value) -> BTreeMap<String, Vec<String>> {
     let fields = facet["fields"].as_object().expect("fields").iter();
     fields.map(|(name, field)| (name.clone(), uses(&field["inputFields"]))).collect()
@@ -289,7 +289,7 @@ fn columns_are_traced_through_the_plan_of_a_query() {
         "told.corpus.rows.text:GROUP_BY",
     ];
     assert_eq!(uses(&facet["dataset"]), rows);
-    // A filter keeps every column and is decided by one.
+    // A filter preserves every column and depends on one.
     let facet = &event(&events, "told.long", "COMPLETE")["outputs"][0]["facets"]["columnLineage"];
     let columns = columns(facet);
     assert_eq!(columns["id"], ["told.chunks.chunks.id:IDENTITY"]);
@@ -348,7 +348,7 @@ fn cached_failed_and_stopped_nodes_are_told_as_such() {
     assert_eq!(courses(&cached)["told.counts"], ["START", "COMPLETE"]);
     assert_eq!(tag(event(&cached, "told.counts", "COMPLETE"), "cached"), Some(json!("true")));
     assert!(event(&cached, "told.counts", "COMPLETE")["outputs"][0]["facets"]["columnLineage"].is_object());
-    assert_eq!(written(&cached), written(&first), "what was written has one name, whether it was there before or not");
+    assert_eq!(written(&cached), written(&first), "a written file has the same name whether or not it existed before");
 
     mill.write(
         "pipeline.yaml",
@@ -369,7 +369,7 @@ fn an_interrupted_run_is_aborted() {
     let child = bench.command(&["--openlineage", "events.jsonl"]).spawn().expect("a child");
     let start = Instant::now();
     while bench.paid(&["q0", "q1", "q2"]) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(30), "the run does not begin");
+        assert!(start.elapsed() < Duration::from_secs(30), "the run did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
@@ -381,10 +381,10 @@ fn an_interrupted_run_is_aborted() {
     assert_eq!(courses(&events)["endpoint"], ["START", "ABORT"]);
     assert_eq!(courses(&events).get("endpoint.scores"), None);
     let text = bench.mill.read("events.jsonl");
-    assert!(!text.contains("\"first\""), "no secret is told");
+    assert!(!text.contains("\"first\""), "no secret is reported");
 }
 
-/// A receiver on a real socket; it answers with these statuses one after the other, then with 201.
+/// A receiver on a real socket; it answers with these statuses in turn, then with 201.
 struct Receiver {
     address: SocketAddr,
     taken: Arc<Mutex<Taken>>,
@@ -458,7 +458,7 @@ fn events_are_sent_to_a_receiver_in_their_order() {
     assert_eq!((&events[0]["job"]["name"], &events[0]["eventType"]), (&json!("told"), &json!("START")));
     assert_eq!((&events[15]["job"]["name"], &events[15]["eventType"]), (&json!("told"), &json!("COMPLETE")));
     assert!(events.iter().all(|event| event["job"]["namespace"] == "team"));
-    // The flag wins over the environment; a path of one's own is used as it is; it can be switched off.
+    // The flag overrides the environment, a custom path is used unchanged, and emission can be disabled.
     let mut command =
         mill.command(&["run", "pipeline.yaml", "--openlineage", &format!("http://{}/in", receiver.address)]);
     command.env("OPENLINEAGE_URL", "http://127.0.0.1:9");
@@ -481,7 +481,7 @@ fn a_busy_receiver_is_asked_again_and_one_that_refuses_is_not() {
     let url = format!("http://{}", receiver.address);
     let told = mill.run(&["corpus", "--openlineage", &url]).exit(0);
     let requests = receiver.requests();
-    // Four events: the first one after two refusals, the second one lost, the others at once.
+    // Four events: the first succeeds after two failures, the second is lost, the others succeed immediately.
     assert_eq!(requests.len(), 6, "{told:?}");
     assert_eq!((&requests[0].2, &requests[1].2), (&requests[2].2, &requests[2].2));
     assert!(told.stderr.contains("1 of 4 events did not arrive") && told.stderr.contains("400"), "{}", told.stderr);
@@ -495,11 +495,11 @@ fn what_cannot_be_delivered_never_fails_the_run_and_is_said_once() {
     assert_eq!(told.ran(), "bm25 chunks corpus counts file long world");
     assert_eq!(told.stderr.lines().count(), 1, "{}", told.stderr);
     assert!(told.stderr.contains("16 of 16 events did not arrive"), "{}", told.stderr);
-    // A device that takes nothing.
+    // A device that accepts no data.
     if Path::new("/dev/full").exists() {
         let told = mill.run(&["--openlineage", "/dev/full"]).exit(0);
         assert!(told.stderr.contains("16 of 16 events did not arrive at /dev/full"), "{}", told.stderr);
     }
-    // What is known to be wrong before the run begins is a mistake on the command line.
+    // An error known before the run starts is a usage error.
     mill.run(&["--openlineage", "no/such/folder/events.jsonl"]).exit(2);
 }

@@ -1,4 +1,5 @@
-//! What comes out is whole: ids are told apart, joins say what they multiply, nothing good is overwritten by less.
+//! Tests of complete output: ids are distinguished, joins report multiplied rows, and good files are not overwritten
+//! with fewer rows.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +69,8 @@ fn joins_that_multiply_rows_say_by_how_much() {
     assert!(join(&format!("{{op: sql, from: {{h: hotpot, w: wiki}}, with: {{query: \"{query}\"}}}}")).is_empty());
 }
 
-/// A project whose answers are written to `out/answers.jsonl`; the questions in `bad` get an error, the others an answer.
+/// Returns a project whose answers are written to `answers.jsonl`; the `bad` last questions get an error, the
+/// others an answer.
 fn written(good: usize, bad: usize, write: &str) -> Bench {
     let step = |number: usize| if number < good { answer("Rome") } else { status(400) };
     let script: Vec<_> = (0..good + bad).map(|number| (format!("q{number}"), vec![step(number)])).collect();
@@ -92,7 +94,7 @@ fn a_file_is_not_overwritten_when_rows_were_lost_before_it() {
     let good = bench.mill.read("answers.jsonl");
     assert_eq!(good.lines().count(), 19);
 
-    // The endpoint goes down: everything is rejected.
+    // The endpoint fails: all rows are rejected.
     let mut bench = bench;
     let down: Vec<_> = (0..25).map(|number| (format!("later {number}"), vec![status(400)])).collect();
     bench.serve(&down);
@@ -128,7 +130,7 @@ fn the_share_that_may_be_lost_is_the_nodes_own_and_no_part_of_its_key() {
     assert_eq!(held_back(&told), BTreeMap::new());
     assert!(told.cached().contains("file"), "{told:?}");
     assert_eq!(bench.mill.read("answers.jsonl").lines().count(), 8);
-    // Rows that were passed over are lost as well.
+    // Dropped rows count as lost, too.
     bench.replace("max_reject_share: 0.2", "max_reject_share: 0.1");
     bench.replace("    retry:", "    on_error: drop\n    retry:");
     let told = bench.run(&[]).exit(3);
@@ -164,7 +166,7 @@ fn rollouts_that_failed_are_counted_without_being_wired() {
     let scores = nodes.iter().find(|node| node.node == "scores").expect("scores");
     let result = bench.mill.store().result(&scores.key.expect("a key")).expect("a result");
     assert_eq!(result.figures["failed_rollouts"], 2.0);
-    // Through nodes that pass trajectories on.
+    // Also through nodes that pass trajectories on.
     bench.replace("  scores:", "  some: {op: filter, from: answers, with: {where: \"turns >= 0\"}}\n  scores:");
     bench.replace("trajectories: answers", "trajectories: some");
     bench.run(&[]).exit(3);
@@ -174,7 +176,7 @@ fn rollouts_that_failed_are_counted_without_being_wired() {
     assert_eq!(result.figures["failed_rollouts"], 2.0);
 }
 
-/// Everything that a store holds, unpacked: files as they are, tables as text.
+/// Returns the decoded content of a store: files as they are, tables as text.
 fn unpacked(mill: &Mill) -> Vec<(String, String)> {
     let mut pending = vec![mill.store_path()];
     let mut found = Vec::new();
@@ -219,7 +221,7 @@ fn a_key_that_an_endpoint_repeats_is_nowhere() {
     assert!(shown.stdout.contains("the key [secret API_KEY] is not valid"), "{}", shown.stdout);
     let answers = bench.call(&["show", "answers", "--json", "-n", "0"]).exit(0);
     assert!(answers.stdout.contains("by [secret API_KEY]"), "{}", answers.stdout);
-    // A node that fails says it on the terminal and in the ledger.
+    // A failing node reports it on the terminal and in the ledger.
     bench.replace("    retry:", "    on_error: fail\n    retry:");
     let failed = bench.call(&["run", "pipeline.yaml"]).exit(1);
     let telling = |text: &str| ["sk-live-5f3a", basic].iter().any(|form| text.contains(form));
@@ -234,7 +236,7 @@ fn a_key_that_an_endpoint_repeats_is_nowhere() {
 const WORDS: &str = "name: words\nnodes:\n  docs: {op: read, with: {path: SOURCE, as: document}}\n  few: {op: filter, from: \
                      docs, with: {where: \"id = 'd0'\"}}\n";
 
-/// A project of three documents whose first one is written to `path`.
+/// Writes a project of three documents; the first one is written to `path`.
 fn first_to(mill: &Mill, source: &str, path: &str) {
     let line = |row| format!("{{\"id\": \"d{row}\", \"title\": null, \"text\": \"text {row}\"}}\n");
     mill.write("docs.jsonl", &(0..3).map(line).collect::<String>());
@@ -273,7 +275,7 @@ fn nothing_that_the_pipeline_reads_is_overwritten() {
         mill.run(&[]).exit(2);
         assert_eq!(mill.read("docs.jsonl"), good);
     }
-    // A pattern takes what it matches alone.
+    // A pattern covers only the files it matches.
     first_to(&mill, "\"d*.jsonl\"", "new.jsonl");
     mill.call(&["validate", "pipeline.yaml"]).exit(0);
 }
@@ -318,7 +320,7 @@ fn no_destination_lies_in_another_one_or_is_its_manifest() {
     }
     pipeline("out/b.jsonl").exit(0);
     mill.run(&[]).exit(0);
-    // What an earlier pipeline wrote is read like any other file.
+    // A file written by an earlier pipeline is read like any other.
     first_to(&mill, "out/b.jsonl", "out/c.jsonl");
     mill.run(&[]).exit(0);
     assert_eq!(mill.read("out/c.jsonl").lines().count(), 1);

@@ -1,4 +1,4 @@
-//! The outside: credentials in URLs, silent receivers, texts that steer terminals, files that may not grow.
+//! Tests of external services and input: credentials in URLs, silent receivers, terminal escapes, file size limits.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -53,7 +53,7 @@ fn an_included_file_that_is_no_pipeline_is_not_shown() {
     }
     mill.write("secrets.env", "nodes:\n  a: {op: reed}\n");
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
-    assert!(told.contains("op: reed"), "a pipeline's own mistakes are shown: {told}");
+    assert!(told.contains("op: reed"), "errors of the pipeline are reported: {told}");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn texts_do_not_steer_the_terminal() {
         assert!(!told.contains('\u{9b}') && !told.contains('\u{202e}') && told.contains("31mb"), "{told:?}");
     }
     let rows = mill.call(&["show", "d", "--json"]).exit(0).events();
-    assert_eq!(rows[0]["text"], text, "JSON says the same");
+    assert_eq!(rows[0]["text"], text, "JSON has the same text");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_silent_receiver_of_events_costs_two_seconds() {
         "pipeline.yaml",
         "name: silent\nnodes:\n  w: {op: generate-world, with: {documents: 150, questions: 20}}\n",
     );
-    // Connections are taken by the system, and nobody ever answers.
+    // The system accepts connections, but no process answers.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     mill.run(&[]).exit(0);
@@ -131,10 +131,10 @@ fn document_texts_cannot_hide_on_the_terminal() {
     let told = Told::new(command.env_remove("NO_COLOR").output().expect("a child")).exit(0).stdout;
     assert!(told.contains("ahidden b\\u200fc\\u061cd\\u2028e"), "{told:?}");
     let rows = mill.call(&["show", "d", "--json"]).exit(0).events();
-    assert_eq!(rows[0]["text"], text, "JSON says the same");
+    assert_eq!(rows[0]["text"], text, "JSON has the same text");
 }
 
-/// A server that sends every caller on to `location`; gives its address.
+/// Starts a server that redirects every request to `location`; returns its address.
 fn redirecting(status: u16, location: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -162,7 +162,7 @@ fn redirects_of_an_endpoint_are_not_followed() {
         let target = format!("{}/chat/completions", other.server.base_url());
         bench.replace("${env:ENDPOINT}", &redirecting(status, target));
         bench.run(&[]).exit(3);
-        assert!(other.server.requests("q0").is_empty(), "another host got the prompt");
+        assert!(other.server.requests("q0").is_empty(), "another host received the prompt");
         let rejects = bench.call(&["show", "answers", "--rejects", "--json"]).exit(0).events();
         let message = rejects[0]["message"].as_str().expect("a reason");
         assert!(message.contains(&status.to_string()) && message.contains("a redirect to 127.0.0.1"), "{message}");
@@ -180,7 +180,7 @@ fn redirects_of_a_receiver_of_events_are_not_followed() {
     let target = format!("http://{}/api/v1/lineage", other.local_addr().expect("an address"));
     let told = mill.call(&["run", "pipeline.yaml", "--openlineage", &redirecting(307, target)]).exit(0).stderr;
     assert!(told.contains("it answered 307") && told.contains("redirects are not followed"), "{told}");
-    assert!(other.accept().is_err(), "another host got the events");
+    assert!(other.accept().is_err(), "another host received the events");
 }
 
 #[test]

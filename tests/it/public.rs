@@ -1,5 +1,5 @@
-//! The shipped pipelines on what they read by default, public addresses, played by a server on this machine: in a folder
-//! that holds nothing but them.
+//! Tests of the shipped pipelines with their default inputs. Public addresses are served by a server on this machine,
+//! and the folder contains only the pipelines.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::mill::{Mill, Told, files_in};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const QUESTIONS: usize = 30;
 
-/// A folder with the shipped pipelines and nothing else.
+/// Returns a folder with the shipped pipelines and nothing else.
 fn clone() -> Mill {
     let mill = Mill::new();
     let mut pending = vec![Path::new(ROOT).join("pipelines")];
@@ -40,7 +40,7 @@ fn sentences(number: usize) -> [String; 2] {
     [format!("River {number} flows into lake {number}."), format!(" It is {number} miles long.")]
 }
 
-/// A question about a river, with two of the paragraphs of another one beside its own.
+/// Returns a question about a river, with its own paragraph and one of another question.
 fn original(number: usize) -> Value {
     let (own, other) = (number, (number + 7) % QUESTIONS);
     json!({
@@ -51,7 +51,7 @@ fn original(number: usize) -> Value {
     })
 }
 
-/// The same in FlashRAG's layout; `body` is what it calls the sentences.
+/// Returns the question in FlashRAG's layout; `body` is its name for the sentences.
 fn flashrag(number: usize, body: &str) -> Value {
     let (own, other) = (number, (number + 7) % QUESTIONS);
     json!({
@@ -105,7 +105,7 @@ fn call(mill: &Mill, server: &TestServer, args: &[&str]) -> Told {
     Told::new(command.output().expect("the program can be started"))
 }
 
-/// The address without its host, as the local server has it.
+/// Returns the param's address without its host, and the same address on the local server.
 fn at(server: &TestServer, pipeline: &str, param: &str) -> (String, String) {
     let text = std::fs::read_to_string(Path::new(ROOT).join("pipelines").join(pipeline)).expect("a pipeline");
     let line = text
@@ -150,7 +150,7 @@ fn hotpotqa_runs_from_public_addresses_and_is_read_once() {
     assert!(mill.read("out/hotpotqa/train.jsonl").lines().count() > 10);
     let asked = server.requests().len();
     assert_eq!(call(&mill, &server, &args).exit(0).ran(), "");
-    assert_eq!(server.requests().len(), asked, "what was read is known by its address");
+    assert_eq!(server.requests().len(), asked, "a remote source is identified by its address");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn multihop_rag_comes_from_the_hub() {
     call(&mill, &server, &["run", "pipelines/multihop_rag_sample.yaml", "--json"]).exit(0);
     assert_eq!(mill.read("out/multihop_rag_sample/corpus.jsonl").lines().count(), QUESTIONS + 1);
     assert_eq!(server.requests(), [format!("GET {path}")]);
-    // Its corpus in the place of the articles: the ids of val are those of the data set.
+    // The data set's corpus instead of the articles: the ids of val are those of the data set.
     mill.write("pipelines/deepsearch_rl/val_ids.csv", "id\n1\n4\n9\n14\n");
     let params = "pipelines/params/multihop_rag_sample.yaml";
     let args = ["run", "pipelines/deepsearch_rl.yaml", "--json", "--params", params, "--set", "policy=evidence"];
@@ -182,7 +182,7 @@ fn multihop_rag_comes_from_the_hub() {
     assert!(mill.read("out/deepsearch_rl_sample/train.jsonl").lines().count() > 5);
 }
 
-/// What the params for tests name has the sizes of what the public addresses name.
+/// Checks that the files named by the params for tests have the sizes of the public ones.
 #[test]
 fn the_files_beside_a_checkout_are_those_of_the_public_addresses() {
     let Some(data) = searchmill_fixtures::shared("data") else { return };

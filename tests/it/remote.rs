@@ -1,5 +1,5 @@
-//! Files of other machines: a tokenizer of the Hugging Face Hub, whose content is in the key, and documents by HTTP,
-//! whose address is.
+//! Tests of remote files: a tokenizer of the Hugging Face Hub, identified by content, and documents over HTTP,
+//! identified by address.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,10 +16,10 @@ nodes:
   chunks: {op: chunk, from: corpus, with: {by: token, size: 3, count: {tokenizer: 'hf://org/tiny'}}}
 ";
 
-/// The commit that `main` means there.
+/// The commit of `main`.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// A hub with one model: a tokenizer, and an encoder with it.
+/// A hub with one model: a tokenizer and an encoder.
 struct Hub {
     address: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -43,7 +43,7 @@ async fn serve(State(asked): State<Arc<Mutex<Vec<String>>>>, request: Request) -
     }
 }
 
-/// A `tokenizer.json` that takes these words for one token each, other words for the unknown one.
+/// Returns a `tokenizer.json` with one token for each of these words, and an unknown token for all others.
 fn tokenizer(words: &[&str]) -> String {
     let known = words.iter().enumerate().map(|(place, word)| ((*word).to_owned(), json!(place + 1)));
     let vocab: serde_json::Map<_, _> = known.chain([("[UNK]".to_owned(), json!(0))]).collect();
@@ -71,7 +71,7 @@ impl Hub {
         self.asked.lock().expect("a list").len()
     }
 
-    /// The program with this hub and a cache in the project's folder.
+    /// Runs the program with this hub and a cache in the project's folder.
     fn call(&self, mill: &Mill, args: &[&str]) -> Told {
         let mut command = mill.command(args);
         command.env("HF_ENDPOINT", &self.address).env("HF_HOME", mill.path("hf"));
@@ -97,7 +97,7 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     assert!(corpus.stderr.contains("done"), "{}", corpus.stderr);
     let planned = hub.call(&mill, &["plan", "pipeline.yaml"]).exit(0).stdout;
     assert!(planned.contains("waits for `hf://org/tiny@main`, which a run fetches"), "{planned}");
-    assert_eq!(hub.asked(), 0, "validating and planning are offline");
+    assert_eq!(hub.asked(), 0, "`validate` and `plan` are offline");
     let run = |ran: &str| {
         let told = hub.call(&mill, &["run", "pipeline.yaml", "--json"]).exit(0);
         assert_eq!(told.ran(), ran, "{}", told.stdout);
@@ -115,7 +115,7 @@ fn a_tokenizer_is_fetched_once_and_its_content_is_the_key() {
     mill.write("pipeline.yaml", PIPELINE);
     mill.write(file, &tokenizer(&["one"]));
     assert_eq!(run("chunks").reasons("chunks"), ["source_changed"], "the same address with another content");
-    assert_eq!(hub.asked(), 2, "what is in the cache is not asked for");
+    assert_eq!(hub.asked(), 2, "cached files are not requested");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_tokenizer_that_cannot_be_had_fails_its_node_alone() {
     assert!(told.stdout.contains("404") && told.stdout.contains("HF_ENDPOINT to a mirror"), "{}", told.stdout);
 }
 
-/// A file at an address, which changes.
+/// A changing file at an address.
 struct Page {
     address: String,
     body: Arc<Mutex<String>>,
@@ -186,7 +186,7 @@ fn remote_sources_are_read_again_when_that_is_asked_for() {
     assert_eq!(run(&["--refresh-sources"]), "chunks corpus");
     let shown = mill.call(&["show", "chunks", "--json"]).exit(0).events();
     assert_eq!(shown[0]["text"], "two");
-    assert_eq!(run(&[]), "", "the new content stays known");
+    assert_eq!(run(&[]), "", "the new content stays cached");
     assert_eq!(mill.call(&["show", "chunks", "--json"]).exit(0).events()[0]["text"], "two");
-    assert_eq!(run(&["--refresh-sources"]), "corpus", "the same rows: nothing that follows runs");
+    assert_eq!(run(&["--refresh-sources"]), "corpus", "equal rows: later nodes stay cached");
 }

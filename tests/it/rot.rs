@@ -1,4 +1,4 @@
-//! Bit rot that leaves no trace: a byte changes, the time of the file does not. Nothing consumes it.
+//! Tests of bit rot: a byte changes, but the file's timestamp does not. No node may use such a file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::endpoint::{Bench, patient};
 use crate::mill::{Mill, files_in};
 
-/// Flips a byte and puts the time of the file back.
+/// Flips a byte and restores the file's timestamp.
 fn rot(path: &Path, place: usize) {
     let before = path.metadata().and_then(|file| file.modified()).expect("a file with a time");
     let mut bytes = fs::read(path).expect("a file");
@@ -43,11 +43,11 @@ fn a_rotten_passage_of_an_index_goes_into_no_paid_rollout() {
     let chunks = chunks_of(&bench);
     let bytes = fs::read(&chunks).expect("chunks");
     rot(&chunks, find(&bytes, "Rome is the capital"));
-    // The index is known and looks untouched; the rollout is asked again.
+    // The index is cached and looks intact; the rollout is forced.
     let told = bench.run(&["--force=answers"]).exit(0);
     assert_eq!(told.ran(), "answers bm25", "{}", told.stdout);
     assert_eq!(told.reasons("bm25"), ["artifact_corrupt"]);
-    assert_eq!(fs::read(&chunks).expect("chunks"), bytes, "it was made again");
+    assert_eq!(fs::read(&chunks).expect("chunks"), bytes, "it was recomputed");
     for request in bench.server.requests("q0") {
         assert!(!request.body.to_string().contains("Some is the capital"), "{}", request.body);
     }
@@ -75,7 +75,7 @@ fn mill() -> Mill {
     mill
 }
 
-/// A byte in the middle of the values of a Parquet part.
+/// Flips a byte in the middle of the values of a Parquet part.
 fn rot_part(mill: &Mill, node: &str, port: &str) -> PathBuf {
     let part = mill.artifact_folder(node, port).join("part-00000.parquet");
     let middle = fs::metadata(&part).expect("a part").len() as usize / 3;
@@ -95,10 +95,10 @@ fn a_rotten_part_is_made_again_before_it_is_read() {
     assert_eq!(told.reasons("chunks"), ["artifact_corrupt"]);
     assert_eq!(mill.artifacts()["chunks.chunks"], expected["chunks.chunks"]);
     mill.call(&["audit", "chunks"]).exit(0);
-    // What is found damaged stays damaged in the eyes of all that follow, until it is made again.
+    // A file found damaged stays marked as damaged until it is recomputed.
     rot_part(&mill, "chunks", "chunks");
     mill.write("pipeline.yaml", &PIPELINE.replace("n: 5", "n: 7"));
-    assert_eq!(mill.why("chunks"), "cached, nothing changed", "nobody has read it");
+    assert_eq!(mill.why("chunks"), "cached, nothing changed", "no node has read it");
     let told = mill.run(&["--only", "few"]).exit(5);
     assert!(told.stdout.contains("an input was damaged, and could not be made again"), "{}", told.stdout);
     assert_eq!(mill.why("chunks"), "run | the artifact of output `chunks` is damaged in the store");
@@ -132,7 +132,8 @@ fn a_part_that_was_taken_over_from_a_rotten_artifact_is_computed_anew() {
     let part = first.join("part-00000.parquet");
     let whole = fs::read(&part).expect("a part");
     rot(&part, whole.len() / 3);
-    // The first parts of the longer table are taken over, the rotten one too: who reads it finds out.
+    // The first parts of the longer table are reused, including the damaged one; the node that reads it detects the
+    // damage.
     mill.write("documents.jsonl", &documents(20_100));
     let told = mill.run(&[]).exit(0);
     assert_eq!(told.reasons("few"), ["input_changed"], "{}", told.stdout);
@@ -195,7 +196,7 @@ fn what_was_added_to_a_folder_is_damage() {
             "{name}"
         );
         assert_eq!(mill.artifacts(), expected, "{name}: made again");
-        // The same beside the files that are written out: nothing of it is delivered.
+        // Also with delivered files: nothing damaged is delivered.
         harm(&mill.artifact_folder("folder", "files"));
         fs::remove_dir_all(&out).expect("removed");
         assert_eq!(mill.run(&[]).exit(0).ran(), "folder", "{name}");

@@ -1,4 +1,4 @@
-//! Rows that are paid for: what fails is a reject, what is known is never asked again.
+//! Tests of paid rows: failed rows become rejects, known rows are never asked again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn script(steps: &[(&str, Vec<Step>)]) -> Vec<(String, Vec<Step>)> {
     steps.iter().map(|(question, steps)| ((*question).to_owned(), steps.clone())).collect()
 }
 
-/// The rejects of the last run as `show --rejects` tells them: id to kind.
+/// Returns the rejects of the last run from `show --rejects`: id to kind.
 fn rejects(bench: &Bench) -> BTreeMap<String, String> {
     let told = bench.mill.call(&["show", "answers", "--rejects", "--json", "-n", "0"]).exit(0);
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,7 @@ fn right_rows_succeed_and_the_rest_are_rejects() {
     ];
     assert_eq!(rejects(&bench), expected.map(|(id, kind)| (id.to_owned(), kind.to_owned())).into());
     assert_eq!(told.summary()["dead_letters"], 6);
-    assert!(told.ran().contains("scores"), "what follows goes on with the right rows");
+    assert!(told.ran().contains("scores"), "later nodes use the right rows");
 }
 
 #[test]
@@ -187,13 +187,13 @@ fn another_prompt_or_model_is_paid_for_again_and_an_index_from_where_it_is_seen(
     assert_eq!(paid(), 12, "another model");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy, on the Tiber."));
     let told = bench.run(&[]).exit(0);
-    assert_eq!((paid(), told.summary()["calls"].as_u64()), (14, Some(2)), "another index: the first turns are known");
+    assert_eq!((paid(), told.summary()["calls"].as_u64()), (14, Some(2)), "another index: the first turns are cached");
     bench.mill.write("documents.jsonl", &document("Rome is the capital of Italy."));
     bench.run(&[]).exit(0);
     assert_eq!(paid(), 14, "the first index again");
 }
 
-/// The five ways in which calls fail in the test below, with the kind of reject each one gives.
+/// The five kinds of failing calls in the test below, with the kind of reject of each.
 fn ways() -> Vec<(&'static str, Step)> {
     let text = || message("<answer>Rome</answer> and some more words to be cut off in the middle");
     vec![
@@ -210,7 +210,7 @@ fn thirty_percent_of_calls_failing_in_five_ways_loses_nothing() {
     let ways = ways();
     let failing = |number: usize| (number % 10 < 3).then(|| &ways[(number / 10 + number) % ways.len()]);
     let steps = |number: usize| match failing(number) {
-        // Both attempts of the first run, and then it is well again.
+        // Both attempts of the first run fail; later attempts succeed.
         Some((_, step)) => vec![step.clone(), step.clone(), answer("Rome")],
         None => vec![answer("Rome")],
     };
@@ -224,7 +224,7 @@ fn thirty_percent_of_calls_failing_in_five_ways_loses_nothing() {
     assert_eq!((told.summary()["dead_letters"].as_u64(), answered(&bench).len()), (Some(15), 35));
     assert_eq!(bench.server.count(), 35 + 2 * 15);
     let told = bench.call(&["run", "pipeline.yaml", "--only", "scores"]).exit(0);
-    assert!(told.stderr.contains("cached"), "what follows went on with the right rows: {}", told.stderr);
+    assert!(told.stderr.contains("cached"), "later nodes used the right rows: {}", told.stderr);
     let again = bench.run(&[]).exit(0);
     assert_eq!(again.reasons("answers"), ["rejects_retried"]);
     assert_eq!((bench.server.count(), again.summary()["calls"].as_u64()), (35 + 3 * 15, Some(15)));
@@ -248,7 +248,7 @@ fn retry_rejects_runs_failed_rows_and_what_depends_on_them_and_nothing_else() {
     let nothing = bench.run(&["--retry-rejects"]).exit(2);
     assert!(nothing.stderr.contains("no node of the pipeline has rows that failed"), "{}", nothing.stderr);
     bench.run(&[]).exit(0);
-    assert_eq!(bench.run(&[]).exit(0).ran(), "", "dropped rows are left alone");
+    assert_eq!(bench.run(&[]).exit(0).ran(), "", "dropped rows are not retried");
     bench.serve(&script(&[("good", vec![answer("Rome")]), ("bad", vec![answer("Rome")])]));
     let told = bench.run(&["--retry-rejects"]).exit(0);
     assert_eq!((told.ran(), bench.server.count()), ("answers scores".to_owned(), 1));

@@ -1,4 +1,4 @@
-//! A real S3-compatible server (`s3s` over a folder) on loopback, that can go away, come back and hold requests up.
+//! A real S3-compatible server (`s3s` over a folder) on loopback that can disappear, return and hold requests.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ pub(crate) const SECRET_KEY: &str = "secret-key-of-the-tests";
 
 struct Shared {
     s3: S3Service,
-    /// The folder answers a condition and writes in two steps: one put at a time makes them one.
+    /// Serialises puts: the folder checks a condition and writes in two steps.
     puts: tokio::sync::Mutex<()>,
-    /// Puts whose path contains this get no answer.
+    /// Puts whose path contains this get no response.
     held: Mutex<Option<&'static str>>,
     /// Method and path of all requests.
     log: Mutex<Vec<String>>,
 }
 
-/// A bucket in a folder, and who serves it.
+/// A bucket in a folder, and its server.
 pub(crate) struct S3Server {
     folder: tempfile::TempDir,
     address: SocketAddr,
@@ -75,7 +75,7 @@ impl S3Server {
         server
     }
 
-    /// Listens again, at the address that it had.
+    /// Listens again, at the same address.
     pub(crate) fn come_back(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -90,38 +90,38 @@ impl S3Server {
         self.runtime = Some(runtime);
     }
 
-    /// Nobody listens any more; open connections break.
+    /// Stops listening; open connections break.
     pub(crate) fn go_away(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
     }
 
-    /// Puts whose path contains `part` get no answer from now on.
+    /// Holds puts whose path contains `part` from now on.
     pub(crate) fn hold(&self, part: Option<&'static str>) {
         *locked(&self.shared.held) = part;
     }
 
-    /// Requests so far that begin so (`PUT /bucket/…`).
+    /// Counts the requests that begin with this text (`PUT /bucket/…`).
     pub(crate) fn requests(&self, begin: &str) -> usize {
         locked(&self.shared.log).iter().filter(|line| line.starts_with(begin)).count()
     }
 
-    /// Waits until such a request has come.
+    /// Waits for such a request.
     pub(crate) fn wait_for(&self, begin: &str) {
         let start = Instant::now();
         while self.requests(begin) == 0 {
-            assert!(start.elapsed() < Duration::from_mins(1), "no {begin} came");
+            assert!(start.elapsed() < Duration::from_mins(1), "no {begin} request arrived");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Where an object lies.
+    /// Returns the file of an object.
     pub(crate) fn object(&self, key: &str) -> PathBuf {
         self.folder.path().join(BUCKET).join(key)
     }
 
-    /// All objects whose key begins so, as files.
+    /// Returns the files of all objects whose key begins with this text.
     pub(crate) fn objects(&self, begin: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut pending = vec![self.folder.path().join(BUCKET)];
@@ -140,7 +140,7 @@ impl S3Server {
         found
     }
 
-    /// What makes a command use this server.
+    /// Points a command at this server.
     pub(crate) fn aim(&self, command: &mut Command) {
         let others: Vec<String> =
             std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_")).collect();

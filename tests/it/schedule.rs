@@ -1,4 +1,4 @@
-//! The daemon of `schedule`: the real program, real runs, real clocks and real kills.
+//! Tests of the `schedule` daemon: the real program with real runs, clocks and kills.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::mill::{Mill, Told};
 
-/// Nothing here takes so long, however busy the machine.
+/// Timeout of every wait: nothing here takes so long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A project with documents and a pipeline that notes every run, takes `seconds`, and has this schedule.
+/// Returns a project with documents and a pipeline that logs every run, takes `seconds`, and has this schedule.
 fn project(schedule: &str, seconds: &str) -> Mill {
     let mill = Mill::new();
     mill.write("documents.jsonl", "{\"id\": \"d1\", \"text\": \"one\"}\n");
@@ -22,7 +22,7 @@ fn project(schedule: &str, seconds: &str) -> Mill {
     mill
 }
 
-/// A run with other documents than the one before does work; `slow` takes its time and passes its rows on.
+/// Returns the pipeline. It does work only if the documents changed; `slow` takes its time and passes its rows on.
 fn pipeline(schedule: &str, seconds: &str) -> String {
     let script = format!("echo began >> began.txt; sleep {seconds}; cat");
     format!(
@@ -32,7 +32,7 @@ fn pipeline(schedule: &str, seconds: &str) -> String {
     )
 }
 
-/// Puts a file in place at once: the daemon and its runs look whenever they like.
+/// Replaces a file atomically: the daemon and its runs may read it at any time.
 fn put(mill: &Mill, name: &str, text: &str) {
     mill.write("unfinished", text);
     std::fs::rename(mill.path("unfinished"), mill.path(name)).expect("renamed");
@@ -57,21 +57,21 @@ impl Daemon {
         assert!(told.expect("`kill` is there").success());
     }
 
-    /// `kill -9`: nothing is tidied up, its runs go on.
+    /// Kills it with `kill -9`: no cleanup, its runs continue.
     fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("dead");
         std::mem::forget(self);
     }
 
-    /// Waits for the end of the daemon.
+    /// Waits until the daemon exits.
     fn end(&mut self) -> i32 {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a state") {
                 return status.code().unwrap_or(-1);
             }
-            assert!(start.elapsed() < PATIENCE, "the daemon does not end");
+            assert!(start.elapsed() < PATIENCE, "the daemon did not exit");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -85,12 +85,12 @@ impl Drop for Daemon {
     }
 }
 
-/// Kills what still runs of a schedule whose daemon is gone.
+/// Kills the remaining runs of a schedule whose daemon is gone.
 fn kill_runs(store: &std::path::Path) {
     let Ok(text) = std::fs::read(store.join("schedule/nightly/state.json")) else { return };
     let Ok(state) = serde_json::from_slice::<State>(&text) else { return };
     for process in state.running.iter().filter_map(|running| running.process.as_ref()) {
-        // A run that has ended by itself is not there any more to be killed.
+        // Killing fails if the run has already exited.
         drop(Command::new("kill").args(["-KILL", "--", &format!("-{}", process.pid)]).stderr(Stdio::null()).status());
     }
 }
@@ -100,7 +100,7 @@ fn state(mill: &Mill) -> State {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Waits until the state on disk is as wanted.
+/// Waits until the state on disk satisfies a condition.
 fn wait(mill: &Mill, what: &str, wanted: impl Fn(&State) -> bool) -> State {
     let start = Instant::now();
     loop {
@@ -114,7 +114,7 @@ fn wait(mill: &Mill, what: &str, wanted: impl Fn(&State) -> bool) -> State {
     }
 }
 
-/// Events of the daemon's log.
+/// Returns events of the daemon's log.
 fn events(mill: &Mill, name: &str) -> Vec<Value> {
     let text = mill.read("daemon.log");
     let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -141,7 +141,7 @@ fn good(ended: &Ended) -> bool {
 
 const EVERY_SECOND: &str = "cron: '* * * * * *'";
 
-/// Never comes while a test runs: the minute it names is three minutes behind.
+/// Returns a schedule that never fires during a test: the minute it names was three minutes ago.
 fn far_away() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
     format!("cron: '{} * * * *'", (now / 60 + 57) % 60)
@@ -160,7 +160,7 @@ fn a_second_run_pays_only_for_what_is_new() {
     assert_eq!(began(&mill), 2);
     let runs = mill.call(&["runs"]).exit(0).stdout;
     assert!(runs.contains("nightly"), "{runs}");
-    // Two daemons on one store do not serve the same schedule.
+    // Two daemons cannot serve the same schedule of one store.
     let second = mill.call(&["schedule", "pipelines/nightly.yaml"]).exit(5);
     assert!(second.stderr.contains(&format!("another daemon (process {})", daemon.child.id())), "{}", second.stderr);
     daemon.signal("TERM");
@@ -187,7 +187,7 @@ fn the_endpoint_answers_and_a_schedule_is_steered() {
     mill.call(&["schedule", "pause", "nightly"]).exit(0);
     let listed = mill.call(&["schedule", "list"]).exit(0).stdout;
     assert!(listed.contains("paused") && !listed.contains("no daemon"), "{listed}");
-    // Paused or not, what is asked for runs.
+    // Triggered runs start even if the schedule is paused.
     mill.call(&["schedule", "trigger", "nightly"]).exit(0);
     let state = wait(&mill, "the run that was asked for has ended", |state| state.ended.iter().any(good));
     assert_eq!(state.ended[0].ticket.cause, Cause::Trigger);
@@ -197,7 +197,7 @@ fn the_endpoint_answers_and_a_schedule_is_steered() {
     daemon.signal("INT");
     assert_eq!(daemon.end(), 0);
 
-    // Without a daemon: list, next and pause work, a trigger says what to do instead.
+    // Without a daemon, `list`, `next` and `pause` work, and `trigger` suggests an alternative.
     let listed = mill.call(&["schedule", "list"]).exit(0).stdout;
     assert!(listed.contains("no daemon") && !listed.contains("paused"), "{listed}");
     let next = mill.call(&["schedule", "next", "nightly", "-n", "3"]).exit(0).stdout;
@@ -220,7 +220,7 @@ fn a_paused_schedule_lets_ticks_pass() {
     wait(&mill, "a run has ended", |state| state.ended.iter().any(good));
 }
 
-/// `kill -9`, time passes, a new daemon: the notice of what was missed, and the state once `catchup` was applied.
+/// `kill -9`, a pause, a new daemon: returns the notice of missed ticks, after `catchup` was applied.
 fn missed(catchup: &str) -> (Mill, Value) {
     let mill = project(&format!("{EVERY_SECOND}, catchup: {catchup}"), "0");
     let daemon = Daemon::start(&mill);
@@ -305,7 +305,7 @@ fn a_run_whose_process_nobody_noted_is_found_and_kept_to_its_time() {
         state.running.iter().any(|run| run.process.is_some()) && began(&mill) == 1
     });
     daemon.kill();
-    // As if it had been killed between the start and the note of it.
+    // As if it had been killed between starting a run and recording it.
     let mut left: Value = serde_json::from_str(&mill.read(".searchmill/schedule/nightly/state.json")).expect("JSON");
     let process = std::mem::take(&mut left["running"][0]["process"]);
     left["running"][0]["stage"] = "starting".into();
@@ -325,7 +325,7 @@ fn a_run_that_was_written_down_and_never_begun_begins() {
     wait(&mill, "the daemon is there", |state| state.daemon.is_some());
     daemon.signal("TERM");
     assert_eq!(daemon.end(), 0);
-    // As a daemon leaves it that is killed after it has written down what it is about to start.
+    // The state of a daemon that was killed after recording a run it was about to start.
     let mut left: Value = serde_json::from_str(&mill.read(".searchmill/schedule/nightly/state.json")).expect("JSON");
     let time = left["daemon"]["since"].clone();
     left["running"] = serde_json::json!([{
@@ -343,7 +343,7 @@ fn nothing_starts_that_could_not_be_written_down() {
     let mill = project(&far_away(), "0");
     let _daemon = Daemon::start(&mill);
     let address = wait(&mill, "the daemon is there", |state| state.daemon.is_some()).daemon.expect("it").address;
-    // A state that cannot be replaced: even root cannot rename a file over a folder.
+    // The state cannot be replaced: even root cannot rename a file over a folder.
     let path = mill.path(".searchmill/schedule/nightly/state.json");
     std::fs::rename(&path, mill.path("aside")).expect("moved");
     std::fs::create_dir_all(path.join("in the way")).expect("a folder");
@@ -402,7 +402,7 @@ fn a_run_that_takes_too_long_is_stopped() {
     let state = wait(&mill, "the run was stopped", |state| !state.ended.is_empty());
     assert_eq!(state.ended[0].outcome, Outcome::Overran);
     let signals: Vec<_> = events(&mill, "stopping_run").iter().map(|event| event["signal"].clone()).collect();
-    assert_eq!(signals[..2], [1, 2], "told to finish, then to stop");
+    assert_eq!(signals[..2], [1, 2], "ordered to drain, then to stop");
     daemon.signal("TERM");
     assert_eq!(daemon.end(), 0);
 }
@@ -429,7 +429,7 @@ fn a_failed_run_says_why_and_the_next_tick_tries_again() {
     let state = wait(&mill, "two runs have failed", |state| state.ended.len() >= 2);
     let message = state.ended[0].message.clone().unwrap_or_default();
     assert!(state.ended[0].outcome == Outcome::Failed && message.starts_with("slow: "), "{message}");
-    // A changed file is taken up without a restart, its schedule included.
+    // A changed file is reloaded without a restart, including its schedule.
     put(&mill, "pipelines/nightly.yaml", &pipeline(EVERY_SECOND, "0"));
     wait(&mill, "a run has ended well", |state| state.cron == "* * * * * *" && state.ended.iter().any(good));
     put(&mill, "pipelines/nightly.yaml", "nodes: [");

@@ -1,4 +1,4 @@
-//! `serve model`: the OpenAI-compatible API of a real process, over HTTP.
+//! Tests of `serve model`: the OpenAI-compatible API of a real process, over HTTP.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::mill::Mill;
 
-/// A model folder: a tiny random Qwen3 whose 96 tokens are the printable letters of ASCII, space and newline.
+/// Writes a model folder: a tiny random Qwen3 whose 96 tokens are the printable ASCII characters, space and newline.
 fn write_model(mill: &Mill) {
     let from =
         |file: &str| concat!(env!("CARGO_MANIFEST_DIR"), "/operators/models/tests/models/qwen3/").to_owned() + file;
@@ -26,7 +26,7 @@ fn write_model(mill: &Mill) {
     mill.write("student/tokenizer.json", &tokenizer.to_string());
 }
 
-/// The server at work; it is ended with the test.
+/// A running server; it is killed when the test ends.
 struct Server {
     child: Child,
     base: String,

@@ -1,4 +1,4 @@
-//! Settings of a node that change nothing are refused, each at its place.
+//! Tests of node settings without effect: each is rejected at its place.
 
 use crate::mill::Mill;
 

@@ -1,4 +1,4 @@
-//! A store on S3 that several machines share: each machine is a process with a folder and a local copy of its own.
+//! Tests of a store on S3 shared by several machines: each machine is a process with its own folder and local copy.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use searchmill_fixtures::openai_server::answer;
 
 const STORE: &str = "s3://bucket/team/store";
 
-/// Some machines, a bucket and an endpoint that is paid.
+/// Several machines, a bucket and a paid endpoint.
 struct Team {
     s3: S3Server,
     bench: Bench,
@@ -19,7 +19,7 @@ struct Team {
 }
 
 impl Team {
-    /// So many questions, all asked by all machines.
+    /// Creates a team whose machines all ask the same questions.
     fn new(machines: usize, questions: usize, wait: Duration) -> Self {
         let bench = Bench::new(&patient(questions, wait));
         let others: Vec<Mill> = (1..machines).map(|_| Mill::new()).collect();
@@ -65,7 +65,7 @@ impl Team {
         self.mill(machine).write("questions.jsonl", &names.iter().map(line).collect::<String>());
     }
 
-    /// Calls that the endpoint got.
+    /// Returns the number of calls the endpoint received.
     fn paid(&self) -> usize {
         (0..100).map(|number| self.bench.server.requests(&format!("q{number}")).len()).sum()
     }
@@ -74,13 +74,13 @@ impl Team {
         self.call(machine, &["show", "answers", "--json", "-n", "0"]).exit(0).stdout
     }
 
-    /// Another endpoint, which was asked nothing yet, answers all questions so.
+    /// Replaces the endpoint by one that gives this answer to all questions.
     fn serve(&mut self, questions: usize, text: &str) {
         let script: Vec<_> = (0..questions).map(|number| (format!("q{number}"), vec![answer(text)])).collect();
         self.bench.serve(&script);
     }
 
-    /// Rows of the newest run with that answer, as a machine shows them.
+    /// Counts the rows of the newest run with that answer, as shown on a machine.
     fn say(&self, machine: usize, text: &str) -> usize {
         self.answers(machine).lines().filter(|line| line.contains(&format!("<answer>{text}</answer>"))).count()
     }
@@ -104,7 +104,7 @@ fn a_second_machine_finds_everything_and_pays_nothing() {
     let told = team.run(1).exit(0);
     assert_eq!((told.ran().as_str(), team.paid()), ("", 12), "{}", told.stdout);
     assert!(told.cached().contains("answers") && told.cached().contains("scores"));
-    // What asks about the store is answered on the other machine, from records and files that it never had.
+    // Queries about the store work on the other machine, from records and files it never had.
     assert_eq!(team.answers(1), team.answers(0));
     let runs = team.call(1, &["runs", "--json"]).exit(0).events();
     assert_eq!(runs.len(), 2);
@@ -136,7 +136,7 @@ fn two_machines_at_once_pay_once() {
         children.into_iter().map(|child| Told::new(child.wait_with_output().expect("a child")).exit(0)).collect();
     assert_eq!(team.paid(), questions);
     let ran = told.iter().filter(|told| told.nodes("node_finished").contains("answers")).count();
-    assert_eq!(ran, 1, "one computes the rollout, the other one waits and uses it");
+    assert_eq!(ran, 1, "one process computes the rollout, the other waits and uses it");
     assert_eq!(team.answers(0), team.answers(1));
 }
 
@@ -150,7 +150,7 @@ fn a_colleague_pays_only_for_rows_that_nobody_paid_for() {
     assert_eq!(team.paid(), 20);
     team.ask(0, 5..20);
     team.run(0).exit(0);
-    assert_eq!(team.paid(), 20, "what the colleague paid for is known to the first one");
+    assert_eq!(team.paid(), 20, "the first machine knows the colleague's paid rows");
     let bucket = team.s3.objects("team/store/memo");
     assert!(!bucket.is_empty());
     let secret = |path: &PathBuf| {
@@ -165,7 +165,7 @@ fn rows_of_a_machine_that_died_are_not_paid_again() {
     let questions = 48;
     let team = Team::new(2, questions, Duration::from_millis(1200));
     let mut child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
-    // Rows go up while the node runs: some were sent when the machine dies for good, its disk with it.
+    // Rows are uploaded while the node runs: some were sent before the machine dies with its disk.
     let start = Instant::now();
     let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
     let sent = || team.s3.objects("team/store/memo").iter().map(length).sum::<u64>();
@@ -178,7 +178,7 @@ fn rows_of_a_machine_that_died_are_not_paid_again() {
     let before = team.paid();
     let start = Instant::now();
     let told = team.run(1).exit(0);
-    assert!(start.elapsed() > Duration::from_secs(10), "the lease of the dead one was waited for");
+    assert!(start.elapsed() > Duration::from_secs(10), "the run waited for the dead machine's lease");
     let events = told.events();
     let done = events.iter().find(|event| event["event"] == "node_finished" && event["node"] == "answers");
     let cached = done.expect("the rollout ran")["cached_rows"].as_u64().expect("a number") as usize;
@@ -198,12 +198,12 @@ fn killed_in_the_middle_of_a_commit_another_machine_goes_on() {
     child.wait().expect("a child");
     team.s3.hold(None);
     assert!(team.s3.objects("team/store/results").is_empty());
-    assert!(!files_in(&team.cache(0).join("pending")).is_empty(), "what is to be sent is noted");
+    assert!(!files_in(&team.cache(0).join("pending")).is_empty(), "pending uploads are recorded");
     team.run(1).exit(0);
     assert_eq!(team.paid(), 8);
     let told = team.run(0).exit(0);
     assert_eq!((told.ran().as_str(), team.paid()), ("", 8));
-    assert!(files_in(&team.cache(0).join("pending")).is_empty(), "nothing is left to be sent");
+    assert!(files_in(&team.cache(0).join("pending")).is_empty(), "no uploads are pending");
     assert_eq!(team.answers(0), team.answers(1));
 }
 
@@ -213,17 +213,17 @@ fn a_server_that_goes_away_costs_nothing() {
     let child = team.command(0, &["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
     let start = Instant::now();
     while team.paid() < 4 {
-        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     team.s3.go_away();
     let told = Told::new(child.wait_with_output().expect("a child")).exit(5);
     let said = format!("{}{}", told.stdout, told.stderr);
     assert!(said.contains(STORE) && said.contains("is kept in") && said.contains("next run"), "{said}");
-    assert_eq!(team.paid(), 16, "what was in flight and waiting was done: it is kept");
+    assert_eq!(team.paid(), 16, "rows in flight finished and were stored");
     let told = team.run(0).exit(5);
     assert!(told.stderr.contains("is kept in") && !told.stderr.contains(SECRET_KEY), "{}", told.stderr);
-    // The copy is a store that works alone; what it makes meanwhile is sent later.
+    // The copy works as a local store; its new results are uploaded later.
     let copy = team.cache(0).display().to_string();
     let told = team.call(0, &["run", "pipeline.yaml", "--json", "--store", &copy]).exit(0);
     assert!(told.ran().contains("scores"), "{}", told.stdout);
@@ -231,7 +231,7 @@ fn a_server_that_goes_away_costs_nothing() {
     let told = team.run(0).exit(0);
     assert_eq!((told.ran().as_str(), team.paid()), ("", 16));
     let told = team.run(1).exit(0);
-    assert_eq!((told.ran().as_str(), team.paid()), ("", 16), "all of it was sent");
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 16), "all rows were uploaded");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn damaged_objects_are_made_again_and_never_believed() {
     assert!(told.ran().contains("bm25"), "the index that came damaged is made again: {}", told.stdout);
     assert_eq!(team.paid(), before + 1, "one question is new");
     team.call(1, &["audit", "latest"]).exit(0);
-    // It was mended in the bucket, too.
+    // The object in the bucket was repaired, too.
     let told = team.run(2).exit(0);
     assert_eq!(told.ran(), "");
     team.call(2, &["audit", "latest"]).exit(0);
@@ -288,7 +288,7 @@ fn a_truncated_segment_costs_its_end() {
     let told = team.run(1).exit(0);
     assert!(told.stderr.contains("are damaged"), "{}", told.stderr);
     let paid = team.paid() - 12;
-    assert!((2..12).contains(&paid), "one new question and the rows that were cut off: {paid}");
+    assert!((2..12).contains(&paid), "one new question and the interrupted rows: {paid}");
 }
 
 #[test]
@@ -328,9 +328,9 @@ fn a_machine_that_was_suspended_looks_before_it_pays_again() {
         assert!(sent.success());
     };
     let start = Instant::now();
-    // Two rounds of eight: all that may be in flight is with the endpoint, so no call is half sent.
+    // Two rounds of eight: all calls in flight have reached the endpoint, so none is partly sent.
     while team.paid() < 16 {
-        assert!(start.elapsed() < Duration::from_mins(1), "the rollout does not begin");
+        assert!(start.elapsed() < Duration::from_mins(1), "the rollout did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
     signal("-STOP");
@@ -339,7 +339,7 @@ fn a_machine_that_was_suspended_looks_before_it_pays_again() {
     assert!(paid <= questions + 16, "{paid}: only what was in flight, and the second it took to share, is paid again");
     signal("-CONT");
     let told = Told::new(child.wait_with_output().expect("a child")).exit(0);
-    assert_eq!(team.paid(), paid, "the result is there: nothing is asked any more");
+    assert_eq!(team.paid(), paid, "the result exists: no more calls");
     assert!(told.cached().contains("answers"), "{}", told.stdout);
     assert_eq!(team.answers(0), team.answers(1));
     crate::say(&format!("suspended: {paid} calls for {questions} questions, none after waking up"));
@@ -354,26 +354,26 @@ fn what_one_machine_forces_counts_on_all_of_them() {
     team.serve(10, "Paris");
     let force = ["run", "pipeline.yaml", "--json", "--force=answers"];
     team.call(0, &force).exit(0);
-    // The second machine has the result of before in its copy.
+    // The second machine still has the previous result in its copy.
     for machine in [1, 0, 2, 1] {
         let told = team.run(machine).exit(0);
         assert!(told.cached().contains("answers"), "machine {machine}: {}", told.stdout);
         assert_eq!((team.paid(), team.say(machine, "Paris")), (10, 10), "machine {machine}");
     }
-    // Other labels, on the machine that forced nothing: rows since then.
+    // Other labels, on the machine that forced nothing: rows since the forced run count.
     let questions = team.mill(1).read("questions.jsonl").replace("[\"Rome\"]", "[\"Paris\"]");
     team.mill(1).write("questions.jsonl", &questions);
     team.run(1).exit(0);
     assert_eq!((team.paid(), team.say(1, "Paris")), (10, 10));
     team.call(1, &["audit", "latest"]).exit(0);
-    // Forced there, it counts on the first one.
+    // A forced run there counts on the first machine.
     team.serve(10, "Oslo");
     team.call(1, &force).exit(0);
     team.mill(0).write("questions.jsonl", &questions);
     let told = team.run(0).exit(0);
     assert!(told.cached().contains("answers"), "{}", told.stdout);
     assert_eq!((team.paid(), team.say(0, "Oslo")), (10, 10));
-    // What that asks of the store: one object for each such node of a run that has nothing to do.
+    // Store requests of a run with nothing to do: one object per such node.
     let asked = || team.s3.requests("GET /bucket/team/store/memo/");
     let before = asked();
     assert_eq!(team.run(0).exit(0).ran(), "");
@@ -392,10 +392,10 @@ fn a_forced_run_that_was_cut_off_goes_on_from_another_machine() {
     let told = team.run(1).exit(0);
     assert_eq!(told.reasons("answers"), ["force_unfinished"]);
     assert_eq!((team.paid(), team.say(1, "Paris")), (12, 12));
-    // The first machine takes what the second one has made of it.
+    // The first machine uses the second one's result.
     let told = team.run(0).exit(0);
     assert_eq!((told.ran().as_str(), team.paid(), team.say(0, "Paris")), ("", 12, 12));
-    // Cut off again, and forced on the other machine: it goes on, and the next one begins anew.
+    // Interrupted again, and forced on the other machine: it resumes, and the next forced run starts over.
     team.call(1, &[&force[..], &["--budget", "calls=5"]].concat()).exit(4);
     team.call(0, &force).exit(0);
     assert_eq!(team.paid(), 24);
@@ -418,7 +418,7 @@ fn pins_are_shared() {
 fn any_machine_collects_and_takes_nothing_young() {
     let team = Team::new(2, 4, Duration::ZERO);
     team.run(0).exit(0);
-    // Files of nobody, an hour old.
+    // Unreferenced files, an hour old.
     let stray = team.s3.object(&format!("team/store/artifacts/ab/ab{}/part-00000.parquet", "0".repeat(62)));
     std::fs::create_dir_all(stray.parent().expect("a folder")).expect("made");
     std::fs::write(&stray, b"left behind").expect("written");
@@ -439,7 +439,7 @@ fn any_machine_collects_and_takes_nothing_young() {
     }
     assert_eq!(gc(0, &["--yes"])["artifacts"], 0);
     let told = team.run(1).exit(0);
-    assert_eq!((told.ran().as_str(), team.paid()), ("", 4), "all is there still");
+    assert_eq!((told.ran().as_str(), team.paid()), ("", 4), "everything is still there");
     team.call(1, &["audit", "latest"]).exit(0);
 }
 
@@ -460,7 +460,7 @@ fn what_was_imported_is_shared() {
     assert_eq!((told.ran().as_str(), team.paid()), ("", 3));
     team.ask(1, 0..2);
     team.run(1).exit(0);
-    assert_eq!(team.paid(), 3, "the rows came along");
+    assert_eq!(team.paid(), 3, "the rows were copied");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Slips that are found before anything runs, and what is said about them.
+//! Tests of mistakes found before anything runs, and of their messages.
 
 use crate::mill::Mill;
 
@@ -11,7 +11,7 @@ fn mill(nodes: &str) -> Mill {
     mill
 }
 
-/// What `validate` says.
+/// Returns the output of `validate`.
 fn refused(nodes: &str) -> String {
     mill(nodes).call(&["validate", "pipeline.yaml"]).exit(2).stderr
 }
@@ -44,7 +44,7 @@ fn a_secret_that_is_not_set_is_told_before_anything_runs() {
         "{told}"
     );
     assert!(mill.last_nodes().is_empty(), "nothing ran");
-    // What does not need it runs; with it, the plan has nothing to say.
+    // Nodes that do not need the secret run; with the secret set, the plan reports nothing.
     mill.run(&["world"]).exit(0);
     let told = mill.command(&["plan", "pipeline.yaml"]).env("SLIPS_KEY", "sk").output().expect("a plan");
     assert!(!String::from_utf8_lossy(&told.stderr).contains("SLIPS_KEY"));

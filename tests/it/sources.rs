@@ -1,4 +1,4 @@
-//! Sources that change while they are read, programs and models as sources, and folders that have no end.
+//! Tests of sources that change while they are read, of programs and models as sources, and of folders with cycles.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::mill::{Mill, Told};
 
-/// A script that says that it has started, waits for the word to go on, and then gives the text of a file as rows.
+/// A script that marks its start, waits for a file, and then outputs the text of a file as rows.
 const SLOW: &str = "\
 import os, sys, time
 open('started', 'w').close()
@@ -18,7 +18,7 @@ sys.stderr.write('read ' + text + '\\n')
 sys.stdout.buffer.write(open('rows.arrow', 'rb').read() if text == 'plain' else open('changed.arrow', 'rb').read())
 ";
 
-/// A table of one text as an Arrow IPC stream.
+/// Returns a table of one text as an Arrow IPC stream.
 fn stream(text: &str) -> Vec<u8> {
     use arrow::array::{ArrayRef, RecordBatch, StringArray};
     let column: ArrayRef = std::sync::Arc::new(StringArray::from(vec![text]));
@@ -49,14 +49,14 @@ fn wait_for(path: &Path) {
     }
 }
 
-/// Runs it and changes the file while the program waits; puts the old text back once it was read.
+/// Runs the pipeline, changes the file while the program waits, and restores the old text after it was read.
 fn run_with_a_change(mill: &Mill) -> Told {
     let child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("the program can be started");
     wait_for(&mill.path("started"));
     std::fs::remove_file(mill.path("started")).expect("there");
     mill.write("arg.txt", "CHANGED");
     mill.write("go", "");
-    // It runs again, under the key of what is there: the old text.
+    // The node runs again, under the key of the current content: the old text.
     let reader = std::thread::spawn(move || child.wait_with_output().expect("an end"));
     let log = mill.store_path();
     let start = Instant::now();
@@ -70,7 +70,7 @@ fn run_with_a_change(mill: &Mill) -> Told {
     Told::new(reader.join().expect("an end"))
 }
 
-/// Does a log say that the changed text was read?
+/// Whether a log shows that the changed text was read.
 fn has_read(store: &Path) -> bool {
     let runs = std::fs::read_dir(store.join("runs")).into_iter().flatten().flatten();
     runs.map(|run| std::fs::read_to_string(run.path().join("events.jsonl")).unwrap_or_default())
@@ -118,7 +118,7 @@ fn a_program_that_writes_to_what_it_names_fails_with_the_reason() {
     }
 }
 
-/// A model's folder is known by its content however it is written.
+/// Checks that a model's folder is identified by content, however its path is written.
 #[test]
 fn other_weights_in_a_folder_without_a_dot_are_another_model() {
     let mill = Mill::new();
@@ -137,7 +137,7 @@ fn other_weights_in_a_folder_without_a_dot_are_another_model() {
     assert_eq!(mill.run(&[]).exit(0).ran(), "said");
 }
 
-/// `read` reads what its key saw: a line that is appended meanwhile is in the key of what is recorded, or not there.
+/// Checks that `read` reads what its key saw: a line appended meanwhile is either in the key or not in the result.
 #[test]
 fn a_line_appended_while_it_is_read_is_never_in_a_result_whose_key_lacks_it() {
     let mill = Mill::new();
@@ -192,7 +192,7 @@ fn two_trainers_have_two_keys_and_words_name_files_folders_and_scripts() {
     assert!(ran("[sh, -c, 'cat < rows.arrow; : config.yaml']"), "a word of a shell's script");
 }
 
-/// Scripts are looked for where the program runs: in the folder of `-C`.
+/// Checks that scripts are looked up in the folder of `-C`, where the program runs.
 #[test]
 fn files_of_a_command_are_looked_for_in_the_working_directory() {
     let mill = Mill::new();
@@ -221,12 +221,12 @@ fn a_folder_without_end_is_listed_once_and_a_pipe_is_refused() {
     assert!(told.stdout.contains("`pipe.jsonl` is not a regular file"), "{}{}", told.stdout, told.stderr);
 }
 
-/// Digesting is deaf to nothing: SIGTERM ends it.
+/// Checks that SIGTERM stops digesting.
 #[test]
 fn digesting_ends_when_the_run_is_told_to_stop() {
     let mill = Mill::new();
     let file = std::fs::File::create(mill.path("huge.jsonl")).expect("a file");
-    // Sparse: 64 GB that take no space and minutes to digest.
+    // Sparse: 64 GB that use no disk space and take minutes to digest.
     file.set_len(64 << 30).expect("a length");
     mill.write("pipeline.yaml", "name: n\nnodes:\n  made: {op: read, with: {path: huge.jsonl}}\n");
     let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
@@ -241,7 +241,7 @@ fn digesting_ends_when_the_run_is_told_to_stop() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// A path with these characters is a pattern for many libraries; as such it names nothing, and tables would be empty.
+/// Many libraries read a path with these characters as a pattern, which matches nothing: tables would be empty.
 #[test]
 fn tables_are_read_whole_from_a_store_named_like_a_pattern() {
     let mill = Mill::new();
@@ -259,10 +259,10 @@ fn tables_are_read_whole_from_a_store_named_like_a_pattern() {
     assert_eq!((rows("many"), rows("both"), rows("most")), (40_000, 10, 39_990));
 }
 
-/// A change that must run the node again.
+/// A change that must make the node run again.
 type Change = fn(&Mill);
 
-/// Commands, a change to what they read, and what it is.
+/// Commands, a change to a file they read, and its description.
 const READS: [(&str, Change, &str); 8] = [
     (
         "[sh, -c, cat rows.arrow, a, b]",

@@ -1,4 +1,4 @@
-//! The lines that are never crossed, read off the source files.
+//! Rules about the source files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) fn rust_files(folder: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Files below `folder` with this extension, and their texts.
+/// Returns the files below `folder` with this extension, and their texts.
 fn files_of(folder: &str, wanted: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut pending = vec![Path::new(ROOT).join(folder)];
@@ -31,7 +31,7 @@ fn files_of(folder: &str, wanted: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// All Markdown pages with their texts.
+/// Returns all Markdown pages with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
     let top =
         crate::mill::files_in(Path::new(ROOT)).into_iter().filter(|path| path.extension().is_some_and(|e| e == "md"));
@@ -44,7 +44,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages
 }
 
-/// The text without comments and without its tests.
+/// Returns the text without comments and tests.
 fn code(text: &str) -> String {
     let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
@@ -56,7 +56,7 @@ pub(crate) fn is_test_file(path: &Path) -> bool {
     name.ends_with("tests.rs") || name.ends_with("fuzz.rs") || name.contains("/tests/")
 }
 
-/// Files of `folder` whose code has one of these words, those allowed left out.
+/// Returns the files of `folder` whose code has one of these words, except the allowed ones.
 fn offenders(folder: &str, words: &[&str], allowed: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in rust_files(folder) {
@@ -80,7 +80,7 @@ fn every_file_says_what_it_is() {
     }
 }
 
-/// Pages that still have long lines: they are rewritten separately.
+/// Pages that may still have long lines.
 const LONG_LINES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 #[test]
@@ -123,7 +123,7 @@ fn the_engine_names_no_operator() {
         for name in &names {
             let snake = name.replace('-', "_");
             let words = [format!("op: {name},"), format!("searchmill_operators::{snake}")];
-            // A compound name is nobody else's word; a plain one may be a port, a column or a field.
+            // A compound name is unambiguous; a plain one may also be a port, a column or a field.
             let compound = name.contains('-') && (code.contains(name) || code.contains(&snake));
             if compound || words.iter().any(|word| code.contains(word)) || dispatches_on(&code, name) {
                 found.push(format!("{}: {name}", path.display()));
@@ -135,14 +135,14 @@ fn the_engine_names_no_operator() {
     assert!(!manifest.contains("searchmill-operators"));
 }
 
-/// Is an operator's name matched or compared with?
+/// Whether the code matches on or compares with an operator's name.
 fn dispatches_on(code: &str, name: &str) -> bool {
     let forms = [format!("operator == \"{name}\""), format!("name == \"{name}\""), format!("NAME == \"{name}\"")];
     let dispatching = |line: &str| line.contains(&format!("\"{name}\" =>")) || line.contains(&format!("\"{name}\" |"));
     forms.iter().any(|form| code.contains(form)) || code.lines().any(dispatching)
 }
 
-/// Modules of the engine, in the order of its `mod` lines.
+/// Returns the modules of the engine, in the order of its `mod` lines.
 fn modules() -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(ROOT).join("engine/src/lib.rs")).expect("lib.rs");
     let names = text.lines().filter_map(|line| line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod ")));
@@ -169,10 +169,11 @@ fn modules_of_the_engine_use_only_what_stands_above_them() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Modules of the engine that the command line may use: data and pure functions. Everything else goes through `Session`.
+/// Modules of the engine that the command line may use: data and pure functions. Everything else must go through
+/// `Session`.
 const OPEN: [&str; 5] = ["diagnostic", "lineage", "operator", "report", "schedule"];
 
-/// The names that stand directly behind `searchmill_engine::`, those in braces too.
+/// Returns the names directly after `searchmill_engine::`, including those in braces.
 fn engine_names(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for after in code.split("searchmill_engine::").skip(1) {
@@ -188,7 +189,7 @@ fn engine_names(code: &str) -> Vec<String> {
                 }
                 _ => {}
             }
-            // What stands behind `::` belongs to the name before it.
+            // A name after `::` belongs to the name before it.
             if !name.is_empty() {
                 found.push(std::mem::take(&mut name));
             }
@@ -216,7 +217,7 @@ fn the_command_line_uses_the_engine_through_its_session() {
     }
 }
 
-/// The crates of the workspace, each with those of the same line or above that it may use.
+/// The crates of the workspace, each with the crates it may use.
 const CRATES: [(&str, &[&str]); 10] = [
     ("schemas", &[]),
     ("engine", &["schemas"]),
@@ -230,7 +231,7 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("operators", &["agent", "retrieval", "models", "kernels", "data", "text", "world", "engine", "schemas"]),
 ];
 
-/// The lines of a section of a manifest.
+/// Returns the lines of a section of a manifest.
 fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
     let after = manifest.split(&format!("[{name}]\n")).nth(1).unwrap_or_default();
     after.lines().take_while(|line| !line.starts_with('[')).collect()
@@ -240,7 +241,7 @@ fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
 fn crates_use_only_what_stands_above_them() {
     let root = std::fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).expect("the manifest");
     for (crate_folder, allowed) in CRATES {
-        assert!(root.contains(&format!("\"{crate_folder}\"")), "{crate_folder} is no member");
+        assert!(root.contains(&format!("\"{crate_folder}\"")), "{crate_folder} is not a member");
         let manifest =
             std::fs::read_to_string(Path::new(ROOT).join(crate_folder).join("Cargo.toml")).expect("a manifest");
         let uses = section(&manifest, "dependencies");
@@ -286,7 +287,7 @@ fn only_the_store_writes() {
 #[test]
 fn only_the_execution_spawns() {
     let words = ["tokio::spawn", "thread::spawn", "process::Command", "spawn_blocking"];
-    // Transfers of shared stores have threads of their own, so that synchronous code can wait for them anywhere.
+    // Transfers of shared stores use their own threads, so that synchronous code can wait for them anywhere.
     let allowed = ["engine/src/execute", "engine/src/store/remote", "engine/src/operator/testing.rs"];
     assert_eq!(offenders("engine/src", &words, &allowed), Vec::<String>::new());
 }
@@ -314,7 +315,7 @@ fn the_shipped_schema_is_the_generated_one() {
     }
 }
 
-/// The list at the end of `docs/reference/operators.md` has a sentence for each operator.
+/// Checks that the list at the end of `docs/reference/operators.md` has a sentence for each operator.
 #[test]
 fn the_reference_lists_the_operators() {
     const HEAD: &str = "## All operators\n\n";
@@ -333,7 +334,7 @@ fn the_reference_lists_the_operators() {
     );
 }
 
-/// An item of a Markdown list, in lines of at most 96 columns.
+/// Returns an item of a Markdown list, in lines of at most 96 columns.
 fn item(text: &str) -> String {
     let (mut item, mut column) = (String::new(), 0);
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! Training in a pipeline: a killed one goes on to the same bits, and the threads at hand change none.
+//! Tests of training in a pipeline: an interrupted training resumes with the same bits, for any number of threads.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn mill() -> Mill {
     mill
 }
 
-/// What lies under `checkpoints/` of the store.
+/// Counts the files under `checkpoints/` of the store.
 fn saved(mill: &Mill) -> usize {
     files_in(&mill.store_path().join("checkpoints")).iter().map(|folder| files_in(folder).len()).sum()
 }
@@ -43,7 +43,7 @@ fn undisturbed(threads: &str) -> BTreeMap<String, String> {
 fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
     let expected = undisturbed("2");
     let mill = mill();
-    // What comes before it is made once.
+    // Computes the nodes before it once.
     mill.run(&["blank"]).exit(0);
     for round in 0..3_u64 {
         let mut child = mill.command(&["run", "pipeline.yaml", "--json"]).spawn().expect("a child");
@@ -61,7 +61,7 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
     let told = mill.run(&[]).exit(0);
     assert!(told.stdout.contains("resumes after step"), "{}", told.stdout);
     assert_eq!(mill.artifacts(), expected);
-    assert_eq!(saved(&mill), 0, "the state goes once the result is there");
+    assert_eq!(saved(&mill), 0, "the state is deleted once the result is recorded");
     assert_eq!(mill.run(&[]).exit(0).ran(), "");
 }
 
@@ -69,7 +69,7 @@ fn a_training_killed_three_times_ends_as_an_undisturbed_one() {
 fn one_ctrl_c_ends_a_training_at_its_next_step_with_its_state_saved() {
     for resources in ["", "    resources: {isolate: true}\n"] {
         let mill = mill();
-        // Longer than anyone waits, and saved by nobody but the one who stops it.
+        // Far longer than the test waits, and saved only when it is stopped.
         let pipeline = PIPELINE.replace("epochs: 24", "epochs: 4000").replace("save_steps: 2", "save_steps: 100000");
         mill.write("pipeline.yaml", &(pipeline + resources));
         mill.run(&["blank"]).exit(0);
@@ -88,7 +88,7 @@ fn one_ctrl_c_ends_a_training_at_its_next_step_with_its_state_saved() {
         let ended = child.wait_with_output().expect("a child");
         assert_eq!(ended.status.code(), Some(130), "{}", mill.read("log"));
         assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
-        assert_eq!(saved(&mill), 1, "it goes on from there");
+        assert_eq!(saved(&mill), 1, "training resumes from it");
         let last = mill.last_nodes().into_iter().find(|node| node.node == "student").expect("the node");
         assert_eq!(last.outcome, searchmill_engine::store::NodeOutcome::Skipped);
     }
@@ -111,7 +111,7 @@ fn a_training_that_does_not_fit_says_so_before_it_starts() {
     );
 }
 
-/// A trainer of others: copies the model; where a file `hang` lies, it starts a program and waits.
+/// An external trainer: it copies the model; if a file `hang` exists, it starts a program and waits.
 const TRAINER: &str = r#"
 import json, os, shutil, subprocess, sys, time
 examples, model, out, metrics = sys.argv[1:5]
@@ -128,7 +128,7 @@ with open(metrics, "w") as log:
 print("trained with", os.environ["SEARCHMILL_PARAMS"])
 "#;
 
-/// The pipeline with that trainer.
+/// Returns the pipeline with that trainer.
 fn foreign(program: &str, version: &str, resources: &str) -> String {
     let (before, _) = PIPELINE.split_once("  student:").expect("a student");
     format!(
@@ -160,11 +160,11 @@ fn a_trainer_of_others_is_known_by_its_program_version_and_content() {
     assert!(told.stdout.contains("it is not repeatable"), "{}", told.stdout);
 }
 
-/// Waits for the program that the hanging trainer started; gives its process id.
+/// Waits for the program that the hanging trainer started; returns its process id.
 fn started(mill: &Mill) -> String {
     let start = Instant::now();
     while !mill.path("child.pid").is_file() {
-        assert!(start.elapsed() < Duration::from_mins(2), "the trainer does not start");
+        assert!(start.elapsed() < Duration::from_mins(2), "the trainer did not start");
         std::thread::sleep(Duration::from_millis(20));
     }
     mill.read("child.pid")
@@ -172,9 +172,9 @@ fn started(mill: &Mill) -> String {
 
 fn gone(pid: &str) {
     let start = Instant::now();
-    // What is dead and not yet buried has no command line.
+    // A zombie process has an empty command line.
     while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
-        assert!(start.elapsed() < Duration::from_secs(15), "process {pid} lives");
+        assert!(start.elapsed() < Duration::from_secs(15), "process {pid} is alive");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

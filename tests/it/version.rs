@@ -1,4 +1,5 @@
-//! A new VERSION of an operator: it runs again, says why, and what follows stops where the bytes are the same.
+//! Tests of a new VERSION of an operator: it runs again and reports why; nodes after it stay cached if the bytes are
+//! equal.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +18,7 @@ struct GreetParams {
     word: String,
 }
 
-/// Writes one document; `LOUD` is what a change of its code does to the bytes.
+/// Writes one document; `LOUD` stands for a code change that affects the bytes.
 struct Greet<const VERSION: u32, const LOUD: bool>;
 
 impl<const V: u32, const LOUD: bool> Operator for Greet<V, LOUD> {
@@ -72,7 +73,7 @@ nodes:
   after:    {op: filter, from: greeting, with: {where: \"true\"}}
 ";
 
-/// Runs the pipeline with this build of `greet` beside the shipped operators.
+/// Runs the pipeline with this build of `greet` in addition to the shipped operators.
 fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String> {
     let entries = [searchmill_operators::all(), vec![entry::<Greet<V, LOUD>>()]].concat();
     let file = folder.join("pipeline.yaml");
@@ -95,5 +96,9 @@ fn a_new_version_runs_again_and_equal_bytes_stop_the_wave() {
     let loud = heard::<3, true>(folder.path());
     let again = "greeting runs: the operator `greet` changed from version 2 to 3";
     assert_eq!(loud, [again, "after runs: the content of input `rows` changed"]);
-    assert_eq!(heard::<1, false>(folder.path()), ["greeting cached", "after cached"], "the old build finds its own");
+    assert_eq!(
+        heard::<1, false>(folder.path()),
+        ["greeting cached", "after cached"],
+        "the old build finds its results"
+    );
 }

@@ -1,4 +1,4 @@
-//! What decides whether a node runs is one thing, whoever asks: `run`, `plan`, `why`, `status`.
+//! Tests that `run`, `plan`, `why` and `status` decide alike whether a node runs.
 
 use crate::mill::Mill;
 
@@ -61,7 +61,7 @@ fn a_pending_node_is_compared_with_the_run_that_is_named() {
     replace(&mill, "size: 8", "size: 6");
     assert!(against(&mill, "chunks", "latest", 0).contains("param `size` changed from 7 to 6"), "a cached one, too");
     assert!(against(&mill, "chunks", "19990101", 2).contains("there is no run `19990101`"));
-    assert!(against(&mill, "chunks", "20", 2).contains("begins the ids of"), "two runs begin so");
+    assert!(against(&mill, "chunks", "20", 2).contains("begins the ids of"), "two runs have this prefix");
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_node_that_failed_and_one_that_was_killed_have_a_key_to_compare_with() {
         "{}",
         mill.why("kept")
     );
-    // The same key again: it was not finished.
+    // The same key again: the last run did not finish it.
     replace(&mill, "> 4", "> 3");
     assert_eq!(mill.why("kept"), "run | the last run did not finish it");
-    // A killed run leaves the line with which the node began, and no other.
+    // A killed run leaves only the line that records the node's start.
     let ledger = mill.store_path().join("runs").join(mill.store().run_ids().pop().expect("a run")).join("nodes.jsonl");
     let lines = std::fs::read_to_string(&ledger).expect("a ledger");
     let begun = lines.lines().filter(|line| !line.contains("\"failed\"") || !line.contains("\"kept\""));
@@ -113,7 +113,7 @@ fn plan_takes_targets_and_flags_as_run_does() {
     assert_eq!(off[0], pair("corpus", "run"));
     let told = mill.call(&["plan", "pipeline.yaml", "nobody"]).exit(2);
     assert!(told.stderr.contains("there is no node `nobody`"), "{}", told.stderr);
-    // What the plan says is what the run does.
+    // The run does what the plan predicts.
     let told = mill.run(&["kept"]).exit(0);
     assert_eq!((told.cached().as_str(), told.ran().as_str()), ("corpus kept", ""));
     mill.run(&["--only", "few"]).exit(1);

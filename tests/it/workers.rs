@@ -1,4 +1,4 @@
-//! Nodes in processes of their own: same artifacts, and nothing that happens to such a process takes the run down.
+//! Tests of nodes in separate processes: the artifacts are equal, and a worker's failure never crashes the run.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::mill::{Mill, Told};
 
-/// A table, and a node that hands it on after a line of shell.
+/// Returns a pipeline with a table and a node that passes it on after a shell command.
 fn passing(line: &str, resources: &str) -> String {
     format!(
         "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 0}}}}\n  \
@@ -17,7 +17,7 @@ fn passing(line: &str, resources: &str) -> String {
     )
 }
 
-/// The same with a node that computes itself, so that it needs the CUDA worker where it asks for a GPU.
+/// Returns a pipeline whose node computes itself, so that it needs the CUDA worker if it requests a GPU.
 fn computing(resources: &str) -> String {
     format!(
         "name: workers\nnodes:\n  world: {{op: generate-world, with: {{documents: 100, questions: 20}}}}\n  \
@@ -69,10 +69,10 @@ fn every_kind_of_kernel_gives_the_same_in_a_worker() {
     let calls = |told: &Told| events(told, "run_finished")[0]["calls"].clone();
     assert_eq!(calls(&one), calls(&other));
     assert_eq!(there.unfinished(), Vec::<std::path::PathBuf>::new());
-    // The place of a node is not part of its key: the other file finds everything.
+    // Where a node runs is not part of its key: everything is cached for the other file.
     there.write("pipeline.yaml", &text(false));
     assert_eq!(events(&there.run(&[]).exit(0), "node_cached").len(), 5);
-    // Rows of an external node are remembered by workers for everybody.
+    // Rows of an external node computed by workers are remembered for every run.
     there.write("pipeline.yaml", &text(false).replace("{evidence: {}}", "{evidence: {}}, samples: 2"));
     let again = there.run(&[]).exit(0);
     let rollouts = events(&again, "node_finished").into_iter().find(|event| event["node"] == "rollouts");
@@ -104,7 +104,7 @@ fn a_worker_that_dies_each_time_fails_its_node_and_nothing_else() {
     }
     assert!(events(&told, "node_failed")[0]["help"].to_string().contains("out of memory"));
     assert!(events(&told, "node_finished").iter().any(|event| event["node"] == "beside"));
-    // Mended, only what failed runs.
+    // After the fix, only the failed node runs.
     mill.write("pipeline.yaml", &passing("cat", "{isolate: true}"));
     let told = mill.run(&[]).exit(0);
     assert_eq!(events(&told, "node_cached").len(), 2);
@@ -122,7 +122,7 @@ fn a_worker_that_hangs_or_takes_too_long_is_ended() {
     mill.write("pipeline.yaml", &passing("echo $$ > pid; exec sleep 300", "{isolate: true, timeout: 1s}"));
     let told = mill.run(&[]).exit(5);
     assert!(failure(&told).contains("was stopped after 1 s, its `timeout`"), "{}", told.stdout);
-    assert!(gone_soon(&mill.read("pid")), "what the worker had started is gone too");
+    assert!(gone_soon(&mill.read("pid")), "the worker's child processes have exited, too");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn an_interrupted_run_takes_its_workers_along() {
     assert!(gone_soon(&mill.read("pid")));
 }
 
-/// A driver's tool that lists these devices, first on PATH.
+/// Puts a fake `nvidia-smi` that lists these devices first on PATH.
 fn with_devices(mill: &Mill, command: &mut Command, lines: &str) {
     use std::os::unix::fs::PermissionsExt;
     let folder = mill.path("bin");
@@ -204,7 +204,7 @@ fn gpus_that_are_not_there_are_said_before_anything_runs() {
     let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
     with_devices(&mill, &mut command, "");
     Told::new(command.output().expect("the program")).exit(0);
-    // What is known needs no GPU.
+    // A cached node needs no GPU.
     mill.write("pipeline.yaml", &passing("cat", "{gpus: 1}"));
     let mut command = mill.command(&["run", "pipeline.yaml", "--json"]);
     with_devices(&mill, &mut command, "");
@@ -235,7 +235,7 @@ fn devices_are_leased_and_others_see_none() {
     let device = |number: u32| format!("GPU-{}-{number}", std::process::id());
     let mut singles = [seen("a"), seen("b")];
     singles.sort();
-    assert_eq!(singles, [device(0), device(1)], "each has its own while both run");
+    assert_eq!(singles, [device(0), device(1)], "each run has its own device");
     assert_eq!(seen("both"), format!("{},{}", device(0), device(1)));
     assert_eq!(seen("none"), "");
 }
@@ -262,7 +262,7 @@ fn doctor_lists_what_is_there() {
     assert!(!mill.store_path().exists(), "doctor makes nothing");
 }
 
-/// A program that needs a library which is not there, as the CUDA worker does on a machine without a driver.
+/// Uses a program with a missing shared library, like the CUDA worker on a machine without a driver.
 #[test]
 fn a_worker_that_the_loader_refuses_is_told_with_what_it_lacks() {
     let mill = Mill::new();

@@ -1,5 +1,5 @@
-//! Are the rows that a node recorded what the remembered answers give? Its kernel runs again with these answers alone, and
-//! what came from the outside in each row is compared.
+//! Checks whether the recorded rows of a node follow from the remembered answers: its kernel runs again with these
+//! answers alone, and the external content of each row is compared.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ use crate::operator::{
 };
 use crate::store::{CallCache, Store};
 
-/// Ways through a row that are tried where calls were answered more than once (`--force`).
+/// Combinations of answers tried for one row, where calls were answered more than once (`--force`).
 const WAYS: usize = 64;
-/// Rows that are told.
+/// Differing rows reported (at most).
 const TOLD: usize = 20;
 
-/// Compares all rows of a node that asks an endpoint.
+/// Compares all rows of a node that calls an endpoint.
 pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Result<Outcome, OperatorError> {
     let Some(endpoint) = &rerun.operator.declaration.endpoint else {
         return Ok(Outcome::NotChecked("it asks no endpoint".to_owned()));
@@ -55,7 +55,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     })
 }
 
-/// What came from the outside in the recorded rows, by id.
+/// Returns digests of the external content of the recorded rows, by row id.
 fn recorded(
     store: &Store,
     rerun: &Rerun<'_>,
@@ -86,7 +86,7 @@ fn input_rows(rerun: &Rerun<'_>, kernel: &dyn AsyncMapKernel, seed: u64) -> Resu
     Ok(found)
 }
 
-/// How many rows are as answered, and the ids of those that are not.
+/// Counts the rows that match their answers and returns the ids of those that do not.
 async fn count(
     kernel: &Arc<dyn AsyncMapKernel>,
     context: &Context,
@@ -148,19 +148,19 @@ fn said_of(kernel: &dyn AsyncMapKernel, batch: &RecordBatch) -> Result<Vec<(Stri
     Ok(said.map(|(id, said)| (id, hash_bytes(said.as_bytes()))).collect())
 }
 
-/// The answers that may stand behind a result: those that counted when it was made.
+/// The answers a result may be based on: those valid when it was computed.
 #[derive(Clone)]
 struct Answers {
     calls: Arc<CallCache>,
     since: u64,
 }
 
-/// The calls of one row, answered from what is remembered: of several answers the one that was chosen.
+/// The calls of one row, replayed from remembered answers. Where a call has several answers, `choices` picks one.
 struct Remembered {
     answers: Answers,
     sent: Sent,
     choices: Vec<usize>,
-    /// How many answers each call had.
+    /// Number of answers each call had.
     had: Mutex<Vec<usize>>,
 }
 
@@ -170,7 +170,7 @@ impl Remembered {
         Self { answers, sent, choices, had: Mutex::default() }
     }
 
-    /// The next choice of answers, after this one: the last call that has a further answer takes it.
+    /// Returns the next combination of answers: the last call with a further answer takes it.
     fn next_way(&self) -> Option<Vec<usize>> {
         let had = self.had.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = |call: usize| self.choices.get(call).copied().unwrap_or(0);

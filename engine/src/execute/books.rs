@@ -1,4 +1,4 @@
-//! The books of a run: what its nodes came to is told, counted and recorded.
+//! The record of a run: reports, counts and records the outcome of each node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter, RunSummary};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, OutputRecord, RunRecord, RunWriter, Store, StoreError};
 
-/// What is told, counted and recorded of a run.
+/// The reporter, counters and ledger of one run.
 pub(super) struct Books {
     store: Store,
     record: RunRecord,
@@ -25,12 +25,12 @@ pub(super) struct Books {
     spent_nanos: u64,
     start: Instant,
     redactor: Redactor,
-    /// Who hears of the run; what is told is recorded, too.
+    /// Receives the events of the run and records them.
     pub(super) reporter: Arc<dyn Reporter>,
 }
 
 impl Books {
-    /// Begins the record of a run of so many nodes.
+    /// Starts the record of a run of `nodes` nodes.
     pub(super) fn open(
         plan: &Plan,
         store: &Store,
@@ -70,36 +70,36 @@ impl Books {
         })
     }
 
-    /// The id of the run.
+    /// Returns the id of the run.
     pub(super) fn run(&self) -> &str {
         &self.record.id
     }
 
-    /// Unix time (seconds) of its start.
+    /// Returns the start time of the run (Unix time in seconds).
     pub(super) fn started(&self) -> f64 {
         self.record.started
     }
 
-    /// The run begins.
+    /// Reports the start of the run.
     pub(super) fn begin(&self) {
         let (run, pipeline) = (self.record.id.clone(), self.record.pipeline.clone());
         self.reporter.event(&Event::RunStarted { run, pipeline, nodes: self.record.nodes, time: self.record.started });
     }
 
-    /// The run was told to stop.
+    /// Marks the run as interrupted.
     pub(super) fn interrupted(&mut self) {
         self.summary.interrupted = true;
     }
 
-    /// A node begins. A run that is killed leaves behind what it had begun; what was found cached so far is seen to be in
-    /// use.
+    /// Records that a node started. The ledger is flushed, so that a killed run leaves a record of its started nodes
+    /// and marks the cached results it used so far as in use.
     pub(super) fn begun(&self, begun: &NodeRun) -> Result<(), StoreError> {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.node(begun)?;
         ledger.flush()
     }
 
-    /// What was paid for a node.
+    /// Adds the calls, tokens and cost of a node.
     pub(super) fn count(&mut self, spent: &Usage) {
         self.summary.calls += spent.calls;
         self.summary.prompt_tokens += spent.prompt_tokens;
@@ -108,7 +108,7 @@ impl Books {
         self.summary.cost = Usage { cost_nanos: self.spent_nanos, ..Usage::default() }.cost();
     }
 
-    /// The budget is used up; told once.
+    /// Reports that the budget is used up, once per run.
     pub(super) fn budget_used_up(&mut self, limit: String) {
         if self.summary.budget.is_none() {
             self.reporter.event(&Event::BudgetUsedUp { limit: limit.clone() });
@@ -116,7 +116,7 @@ impl Books {
         }
     }
 
-    /// A node's result was known; why its outputs are held back, if they are.
+    /// Records a cached node, and why its outputs are held back, if they are.
     pub(super) fn cached(
         &mut self,
         node: &Node,
@@ -133,7 +133,7 @@ impl Books {
         self.note(&NodeRun { key, outputs: outputs.clone(), error: held_back, ..ended(node, outcome) })
     }
 
-    /// A node ran; why its outputs are held back, if they are.
+    /// Records a node that ran, and why its outputs are held back, if they are.
     pub(super) fn finished(
         &mut self,
         node: &Node,
@@ -171,7 +171,7 @@ impl Books {
         self.note(&NodeRun { key, reasons, outputs, error: held_back, seconds, ..ended(node, outcome) })
     }
 
-    /// What a node came to: its outcome, unless its outputs were held back.
+    /// Returns the outcome of a node: `outcome`, unless its outputs are held back, which is reported.
     fn tell_held_back(&mut self, node: &Node, why: Option<&String>, outcome: NodeOutcome) -> NodeOutcome {
         let Some(why) = why else { return outcome };
         self.summary.held_back += 1;
@@ -180,7 +180,7 @@ impl Books {
         NodeOutcome::HeldBack
     }
 
-    /// A node failed.
+    /// Records a failed node.
     pub(super) fn failed(
         &mut self,
         node: &Node,
@@ -198,7 +198,7 @@ impl Books {
         self.note(&NodeRun { key, reasons, error, seconds, ..ended(node, NodeOutcome::Failed) })
     }
 
-    /// A node is not run, or not to its end.
+    /// Records a node that did not run or was interrupted.
     pub(super) fn skipped(
         &mut self,
         node: &Node,
@@ -217,7 +217,7 @@ impl Books {
         if run.outcome == NodeOutcome::Cached { Ok(()) } else { ledger.flush() }
     }
 
-    /// The run is over.
+    /// Reports the end of the run.
     pub(super) fn end(&mut self) {
         self.summary.seconds = self.start.elapsed().as_secs_f64();
         self.reporter.event(&Event::RunFinished(self.summary.clone()));
@@ -225,7 +225,7 @@ impl Books {
         self.record.exit = Some(i32::from(self.summary.exit_code()));
     }
 
-    /// Writes the final record, and shares it.
+    /// Writes the final record and shares it.
     pub(super) fn close(self, outcome: Result<(), StoreError>) -> Result<RunSummary, StoreError> {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.finish(&self.record)?;
@@ -235,7 +235,7 @@ impl Books {
     }
 }
 
-/// A node that came to that, as far as nothing else is known of it.
+/// A record with this outcome and all other fields empty.
 fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
     NodeRun {
         node: node.id().to_owned(),
@@ -250,7 +250,7 @@ fn ended(node: &Node, outcome: NodeOutcome) -> NodeRun {
     }
 }
 
-/// The most frequent reason of a node's rejects, with one of its messages: `connection: …`.
+/// The most frequent reject reason of a node, with one of its messages: `connection: …`.
 fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Option<String> {
     let rejects = outputs.get("rejects").filter(|output| output.rows > 0)?;
     let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
@@ -267,7 +267,7 @@ fn rejected_for(store: &Store, outputs: &IndexMap<String, OutputRecord>) -> Opti
     Some(format!("{kind}: {message}"))
 }
 
-/// Type, rows and bytes of a node's default output.
+/// Returns type, rows and bytes of a node's default output.
 fn default_output(node: &Node, outputs: &IndexMap<String, OutputRecord>) -> (String, u64, u64) {
     let port = node.default_output();
     let record = port.and_then(|port| outputs.get(port));

@@ -1,5 +1,5 @@
-//! Reads column lineage off a logical plan: for each column of the result, the columns of the inputs that it is made of;
-//! and for the result as a whole, those that filter, join, group and order its rows.
+//! Derives column lineage from a logical plan: for each result column, the input columns it is computed from; for the
+//! whole result, the columns that filter, join, group and order its rows.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::store::{ColumnLineage, ColumnUse, Transformation};
 
 type Uses = BTreeSet<ColumnUse>;
 
-/// What the columns of `plan` come from; `tables` are the input ports.
+/// Returns the lineage of the columns of `plan`; `tables` are the input ports.
 pub(super) fn column_lineage(plan: &LogicalPlan, tables: &[String]) -> ColumnLineage {
     let mut reader = Reader { tables, rows: Uses::new() };
     let columns = reader.plan(plan);
@@ -25,7 +25,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The uses of each column of the plan, in order.
+    /// Returns the uses of each column of the plan, in order.
     fn plan(&mut self, plan: &LogicalPlan) -> Vec<Uses> {
         match plan {
             LogicalPlan::TableScan(scan) => self.table(&scan.table_name, plan.schema()),
@@ -86,7 +86,7 @@ impl Reader<'_> {
         self.tables.iter().any(|table| table == name.table())
     }
 
-    /// The columns of an input itself.
+    /// Returns the columns of an input table.
     fn table(&self, name: &TableReference, schema: &DFSchema) -> Vec<Uses> {
         let port = name.table();
         let field = |column: &str| {
@@ -99,8 +99,8 @@ impl Reader<'_> {
         schema.fields().iter().map(|column| field(column.name())).collect()
     }
 
-    /// A step that keeps the columns of its one input (limit, distinct, alias); of another one nothing is known but that
-    /// everything below may go into everything.
+    /// Handles a step that preserves the columns of its single input (limit, distinct, alias). For any other step,
+    /// every output column may depend on every input column.
     fn through(&mut self, plan: &LogicalPlan) -> Vec<Uses> {
         let width = plan.schema().fields().len();
         match plan.inputs().as_slice() {
@@ -140,7 +140,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Columns of a union by place.
+    /// Merges the columns of a union by position.
     fn union(&mut self, inputs: &[std::sync::Arc<LogicalPlan>], width: usize) -> Vec<Uses> {
         let mut columns = vec![Uses::new(); width];
         for input in inputs {
@@ -170,7 +170,7 @@ impl Reader<'_> {
         unnest.dependency_indices.iter().map(column).collect()
     }
 
-    /// The group columns of an aggregate: one for each key, and with grouping sets those that tell the sets apart.
+    /// Returns the group columns of an aggregate: one per key and, with grouping sets, those that identify the set.
     fn grouping(&mut self, keys: &[Expr], plan: &LogicalPlan, schema: &DFSchema, below: &[Uses]) -> Vec<Uses> {
         let LogicalPlan::Aggregate(aggregate) = plan else { return Vec::new() };
         let width = plan.schema().fields().len() - aggregate.aggr_expr.len();
@@ -184,7 +184,7 @@ impl Reader<'_> {
         columns
     }
 
-    /// The uses of one expression.
+    /// Returns the uses of one expression.
     fn expression(&mut self, expr: &Expr, schema: &DFSchema, below: &[Uses]) -> Uses {
         match expr {
             Expr::Alias(alias) => self.expression(&alias.expr, schema, below),
@@ -205,7 +205,7 @@ impl Reader<'_> {
         }
     }
 
-    /// All columns below an expression, each used in that way unless something below it says more.
+    /// Collects all columns below an expression, with transformation `how` or the stronger one found below.
     fn gathered(&mut self, expr: &Expr, schema: &DFSchema, below: &[Uses], how: Transformation) -> Uses {
         let mut uses = Uses::new();
         let mut subqueries = Vec::new();
@@ -232,14 +232,14 @@ impl Reader<'_> {
         uses
     }
 
-    /// What decides the rows.
+    /// Adds the columns that decide which rows the result has, or in which order.
     fn decide(&mut self, expr: &Expr, schema: &DFSchema, below: &[Uses], how: Transformation) {
         let found = self.gathered(expr, schema, below, how);
         self.rows.extend(found.into_iter().map(|found| ColumnUse { how, ..found }));
     }
 }
 
-/// Is this an input as the engine registers it: a scan of files or of rows in memory?
+/// Whether this is an input table as the engine registers it: a scan of files or of rows in memory.
 fn is_table(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => scan.table_name.table() == UNNAMED_TABLE,
@@ -258,7 +258,7 @@ fn uses_of(column: &Column, schema: &DFSchema, below: &[Uses]) -> Uses {
     schema.maybe_index_of_column(column).and_then(|place| below.get(place)).cloned().unwrap_or_default()
 }
 
-/// The weaker of two uses of a value is what is left of it; what only decided something still only does.
+/// Combines two uses of a value: the weaker transformation wins. Indirect uses stay indirect.
 fn with(found: &ColumnUse, how: Transformation) -> ColumnUse {
     let how = if found.how.is_direct() { found.how.max(how) } else { found.how };
     ColumnUse { how, ..found.clone() }

@@ -1,4 +1,4 @@
-//! Computes a node's result and records it: what comes before the kernel and after it, wherever the kernel runs.
+//! Computes and records a node's result: the steps before and after the kernel, wherever the kernel runs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::operator::{Computed, ContextParts, OperatorError, ProgressSink};
 use crate::report::Event;
 use crate::store::{Blocks, Checkpoint, KeptPieces, NodeResult, Origin};
 
-/// What is made before a kernel runs, and needed after it.
+/// State prepared before a kernel runs and needed after it.
 struct Prepared {
     checkpoint: Arc<Checkpoint>,
     pieces: Arc<KeptPieces>,
@@ -23,7 +23,7 @@ struct Prepared {
     asks_rows: bool,
 }
 
-/// Runs the kernel of a node whose lease is held, and records the result.
+/// Runs the kernel of a node and records the result. The caller must hold the node's lease.
 pub(super) async fn compute(job: Arc<NodeJob>, start: Instant) -> Result<(NodeResult, RowsRun), OperatorError> {
     let own = Arc::clone(&job);
     let (prepared, task) = blocking(move || prepare(&own)).await?;
@@ -47,7 +47,7 @@ fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
     if asks_rows && !job.recall && store.raise_floor(&row_base, &job.key, job.calls.as_deref(), job.run.started)? {
         progress.log("goes on from the forced run that was cut off");
     } else if asks_rows {
-        // Brought here from a shared store: a worker looks no further.
+        // Fetches the floor from a shared store: a worker reads only the local one.
         store.floor(&row_base)?;
     }
     let pieces = Arc::new(store.pieces(&row_base, job.recall));
@@ -65,7 +65,7 @@ fn record(
     start: Instant,
 ) -> Result<(NodeResult, RowsRun), OperatorError> {
     let (node, store) = (job.node(), &job.run.store);
-    // Before anything is recorded, and before a failure counts that may come from half a file.
+    // Checked before anything is recorded, and before a failure counts: it may come from a half-written file.
     unchanged(job.parts.seen(), &node.operator, &job.run.options.directory)?;
     let mut ran = ran?;
     let blocks = std::mem::take(&mut ran.written.blocks);
@@ -74,11 +74,11 @@ fn record(
     if !job.recall {
         store.record_anew(&result)?;
     } else if let Some(first) = store.record(&result)? {
-        // What was paid is ours, what counts is what was there first.
+        // The usage is from this run, but the outputs of the first recorded result count.
         result.outputs = first.outputs;
     }
     if prepared.asks_rows {
-        // Also a plain run has then finished what a forced one began.
+        // A plain run, too, completes what a forced run left unfinished.
         store.close_floor(&prepared.row_base, ran.rows.since)?;
     }
     prepared.checkpoint.remove()?;

@@ -1,4 +1,4 @@
-//! The context of operators: what a node may use of the run, and of the machine.
+//! The context of operators: the run's resources and settings that a node may use.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::run::Run;
 use crate::operator::{Context, ContextParts, EndpointSession, NoCheckpoint, NoPieces, NoSources, ProgressSink};
 use crate::plan::Node;
 
-/// Rows in flight of external nodes, unless the node says otherwise.
+/// Rows in flight of an external node (default).
 const CONCURRENCY: usize = 16;
 
-/// What the context of a node's own run is made of, as far as the run decides it.
+/// Returns the run-level parts of a node's context.
 pub(super) fn context_parts(run: &Run, node: &Node, progress: &Arc<NodeProgress>) -> ContextParts {
     let (resources, options) = (node.spec.resources, &run.options);
     ContextParts {
@@ -33,7 +33,7 @@ pub(super) fn context_parts(run: &Run, node: &Node, progress: &Arc<NodeProgress>
     }
 }
 
-/// A context for work outside the node's own run (fetching sources, delivering outputs): no scratch folder of its own.
+/// Returns a context without a scratch folder, for work outside the node's run: fetching sources, delivering outputs.
 pub(super) fn bare_context(run: &Run, node: &Node) -> Context {
     let progress = Arc::new(NodeProgress::new(node.id(), Arc::clone(&run.reporter)));
     let redactor = run.endpoints.redactor.clone();

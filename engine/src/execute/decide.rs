@@ -1,5 +1,5 @@
-//! Decides what becomes of a node: its result is known, it runs, it waits, it is held; and why. `run`, `plan`, `why` and
-//! `status` all ask here.
+//! Decides what to do with a node (reuse its result, run it, wait, hold it) and why. `run`, `plan`, `why` and `status`
+//! share this code.
 
 use serde_json::Value;
 
@@ -12,27 +12,27 @@ use crate::operator::{Effect, OperatorError, PortType};
 use crate::plan::{Node, Plan};
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
-/// What becomes of a node.
+/// What to do with a node.
 pub(super) enum Decision {
-    /// It is frozen: what it gave last counts, whatever changed.
+    /// The node is frozen: its last result counts, whatever changed.
     Frozen(Box<NodeRun>),
-    /// Its result is known.
+    /// The store has a result for its key.
     Cached { key: NodeKey, result: Box<NodeResult> },
-    /// It runs.
+    /// The node runs.
     Run(Box<Pending>),
-    /// It would run and may not: it was not chosen.
+    /// The node has no result but was not selected to run.
     Held(Box<Pending>),
-    /// Its key is known once these nodes are done.
+    /// The key is known once the nodes in `on` are done.
     Waits { on: Vec<String>, preimage: Value, reasons: Vec<Reason> },
     /// A source cannot be read.
     Broken(SourceProblem),
-    /// A file that its key needs cannot be fetched.
+    /// A file needed for the key cannot be fetched.
     Unfetched(OperatorError),
-    /// It is frozen, and what it gave before cannot be used.
+    /// The node is frozen, but its last result cannot be used.
     Misfit(OperatorError),
 }
 
-/// A node that has no result yet.
+/// A node without a result.
 pub(super) struct Pending {
     pub(super) parts: Parts,
     pub(super) key: NodeKey,
@@ -40,18 +40,18 @@ pub(super) struct Pending {
     pub(super) reasons: Vec<Reason>,
 }
 
-/// How closely the files of a known result are looked at.
+/// How thoroughly the files of a cached result are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Planning: are they there, here or in the shared store?
+    /// Planning: files must exist locally or in the shared store.
     There,
-    /// Running: folders that are handed over must be here.
+    /// Running: folders to be delivered must exist locally.
     Here,
-    /// A file of it was found damaged: everything is read and compared.
+    /// A file was found damaged: all files are read and compared.
     Closely,
 }
 
-/// What is decided about all nodes of one plan.
+/// Decides about the nodes of one plan.
 #[derive(Clone, Copy)]
 pub(super) struct Decider<'a> {
     pub(super) plan: &'a Plan,
@@ -61,7 +61,7 @@ pub(super) struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    /// What becomes of the node at `place`, given the outputs that are known so far.
+    /// Decides about the node at `place`, given the outputs known so far.
     pub(super) fn decide(
         &self,
         place: usize,
@@ -83,7 +83,7 @@ impl Decider<'_> {
             Ok(Some(parts)) => parts,
         };
         let (key, preimage) = parts.key(node);
-        // What a frozen node gave is damaged or gone: the same key gives the same again, no other one does.
+        // The output of a frozen node is damaged or missing: only the same key can recompute the same content.
         if kept.is_some_and(|last| last.key != Some(key)) {
             return Ok(Decision::Misfit(misfit(GONE)));
         }
@@ -105,12 +105,12 @@ impl Decider<'_> {
         Ok(if may_run { Decision::Run(pending) } else { Decision::Held(pending) })
     }
 
-    /// What a frozen node gave last, or why that cannot be used; nothing where it never gave anything.
+    /// Returns the last result of a frozen node, or why it cannot be used; `None` if the node never had one.
     fn kept(&self, node: &Node) -> Option<&Result<NodeRun, String>> {
         node.spec.freeze.then(|| self.history.kept(self.plan, self.store, self.request.limit, node.id())).flatten()
     }
 
-    /// Is all that a node gave still there?
+    /// Whether all outputs of the recorded node still exist.
     fn is_whole(&self, last: &NodeRun, look: Look) -> bool {
         let read = |output: &OutputRecord| match look {
             Look::Closely => matches!(self.store.intact(&output.id), Ok(Ok(()))),
@@ -134,7 +134,7 @@ impl Decider<'_> {
             let handed_over = matches!(node.outputs.get(port), Some(PortType::Tree(_)));
             let state = match look {
                 Look::Closely => self.store.intact(&output.id)?,
-                // What is written outside at once is compared before.
+                // Outputs that are about to be delivered are compared with their digests first.
                 Look::Here if handed_over && !node.operator.declaration.destinations().is_empty() => {
                     self.store.intact_once(&output.id)?
                 }
@@ -148,7 +148,7 @@ impl Decider<'_> {
         Ok(found)
     }
 
-    /// What is known of a node whose inputs are not all known: what it waits for, and what has changed already.
+    /// Describes a node with unknown inputs: the nodes it waits for, and the changes known so far.
     fn waits(&self, node: &Node, known: &Known, sources: &SourceDigests) -> Decision {
         let unknown = || node.inputs.iter().filter(|input| !known.contains_key(&input.node));
         let mut on: Vec<String> = unknown().map(|input| self.plan.nodes()[input.node].id().to_owned()).collect();
@@ -164,12 +164,12 @@ impl Decider<'_> {
         let Some(parts) = gathered else { return Decision::Waits { on, preimage: Value::Null, reasons: Vec::new() } };
         let preimage = without_unknown(parts.key(node).1);
         let mut reasons = self.reasons(node, None, &preimage);
-        // That it never ran says nothing yet: what it waits for decides.
+        // `NeverRan` and `Unfinished` are not conclusive yet: they depend on the inputs.
         reasons.retain(|reason| !matches!(reason, Reason::NeverRan | Reason::Unfinished));
         Decision::Waits { on, preimage, reasons }
     }
 
-    /// Why a node runs, seen from the last run in which it was recorded.
+    /// Returns why a node runs, compared with the last run that recorded it.
     fn reasons(&self, node: &Node, key: Option<&NodeKey>, preimage: &Value) -> Vec<Reason> {
         let last = self.history.last(self.plan, self.store, node.id());
         let Some(last) = last.filter(|last| last.key.is_some()) else { return vec![Reason::NeverRan] };
@@ -183,7 +183,7 @@ impl Decider<'_> {
     }
 }
 
-/// Stands for the content of an input that is not known: no content has this digest.
+/// Placeholder for the digest of an unknown input: no content has this digest.
 fn unknown() -> Digest {
     Digest::from_bytes([0; 32])
 }
@@ -192,7 +192,7 @@ fn unknown_output(port_type: &PortType) -> OutputRecord {
     OutputRecord { id: unknown().into(), artifact_type: port_type.into(), rows: 0, bytes: 0 }
 }
 
-/// A preimage in which unknown contents are `null`: no key can be made of it by mistake.
+/// Replaces unknown contents in a preimage by `null`, so that no key can be derived from it by mistake.
 fn without_unknown(mut preimage: Value) -> Value {
     for input in preimage["inputs"].as_array_mut().into_iter().flatten() {
         if input[2].as_str() == Some(unknown().hex().as_str()) {
@@ -202,7 +202,7 @@ fn without_unknown(mut preimage: Value) -> Value {
     preimage
 }
 
-/// What differs between two preimages, of the second of which contents may be unknown.
+/// Returns the differences between two preimages; in `now`, contents may be unknown (`null`).
 #[must_use]
 pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
     let mut now = now.clone();
@@ -215,7 +215,7 @@ pub fn diff_known(before: &Value, now: &Value) -> Vec<Reason> {
     diff(before, &now)
 }
 
-/// What the key of a recorded node was made of, as far as the store says.
+/// Returns the preimage of a recorded node's key, if the store still has it.
 #[must_use]
 pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
     let key = node.key.as_ref()?;
@@ -223,11 +223,11 @@ pub fn preimage_of(store: &Store, node: &NodeRun) -> Option<Value> {
     result.map(|result| result.preimage).or_else(|| node.preimage.clone())
 }
 
-/// Why a frozen node's result cannot be used.
-const GONE: &str = "what it gave last is damaged in the store or gone from it";
+/// Why the result of a frozen node cannot be used.
+const GONE: &str = "its last result is damaged or missing in the store";
 
 fn misfit(why: &str) -> OperatorError {
-    let help = "run it once without `freeze: true` to compute it anew";
+    let help = "run it once without `freeze: true` to recompute it";
     OperatorError::pipeline(format!("the node is frozen and does not run: {why}")).with_help(help)
 }
 

@@ -1,4 +1,4 @@
-//! Puts outputs where the user wants them, after a node's result is known.
+//! Delivers outputs to their destinations once a node's result is known.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::operator::{Context, OperatorError, PortType};
 use crate::plan::Node;
 use crate::store::{NodeResult, OutputRecord, Store};
 
-/// How a node's outputs became known.
+/// Where a node's outputs come from.
 pub(super) enum Made {
-    /// Its result was in the store.
+    /// From the store.
     Known { key: Option<NodeKey>, outputs: IndexMap<String, OutputRecord> },
-    /// It ran.
+    /// From a kernel run.
     Now { result: Box<NodeResult>, reasons: Vec<Reason>, cached_rows: u64 },
 }
 
@@ -41,12 +41,13 @@ impl Made {
     }
 }
 
-/// Whether outputs of the node may have to be put somewhere: folders, and nothing else.
+/// Whether the node has outputs that may be delivered: folders only.
 pub(super) fn hands_over(node: &Node) -> bool {
     node.outputs.values().any(|port| matches!(port, PortType::Tree(_)))
 }
 
-/// Calls the operator's `deliver` with the folders of its tree outputs. Blocks: remote destinations wait for the network.
+/// Calls the operator's `deliver` with the folders of its tree outputs. Blocking: uploads to remote destinations wait
+/// for the network.
 pub(super) fn deliver(
     node: &Node,
     outputs: &IndexMap<String, OutputRecord>,
@@ -65,7 +66,7 @@ pub(super) fn deliver(
     for (_, record) in outputs.iter().filter(|(port, _)| is_tree(port)) {
         if let Err(damage) = store.fetch(&record.id)? {
             let short = record.id.digest().short();
-            return Err(OperatorError::machine(format!("the artifact {short} is not whole in the store: {damage:?}")));
+            return Err(OperatorError::machine(format!("the artifact {short} is incomplete in the store: {damage:?}")));
         }
     }
     node.operator.declaration.deliver(&folders, context)

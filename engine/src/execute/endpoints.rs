@@ -1,4 +1,5 @@
-//! What the nodes of a run share about the outside: one limiter an endpoint, one budget, and the watch over silence.
+//! What the nodes of a run share for external calls: one rate limiter per endpoint, one budget, and a watch that
+//! reports silent endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,23 +13,24 @@ use crate::plan::{Node, Plan};
 use crate::report::{Event, Reporter};
 use crate::store::{CallCache, Store};
 
-/// How often the watch looks, at most.
+/// Longest interval between two checks of the watch.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The endpoints of a run.
 pub(super) struct Endpoints {
     limiters: BTreeMap<String, Arc<RateLimiter>>,
     pub(super) budget: Arc<Budget>,
-    /// Strikes the secrets that the plan refers to, as far as they are set.
+    /// Redacts the secrets that the plan refers to and that are set.
     pub(super) redactor: Redactor,
     shortest: Duration,
-    /// Calls that were known before or made since, by model: nodes that ask the same one share them.
+    /// Remembered and new calls by model; nodes that call the same model share them.
     calls: Mutex<BTreeMap<Digest, Arc<CallCache>>>,
     rebuy: bool,
 }
 
 impl Endpoints {
-    /// Gates for all endpoints that the plan's nodes ask; where nodes set different limits for one, the strictest count.
+    /// Creates rate limiters for all endpoints the plan's nodes call. If nodes set different limits for one endpoint,
+    /// the strictest apply.
     pub(super) fn new(plan: &Plan, budget: BudgetLimits, secrets: &SecretLookup, rebuy: bool) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
         for found in plan.nodes().iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
@@ -55,7 +57,7 @@ impl Endpoints {
         Self { limiters, budget: Budget::new(budget), redactor, shortest, calls: Mutex::default(), rebuy }
     }
 
-    /// What a node has to do with it.
+    /// Returns the endpoint session of a node.
     pub(super) fn session(&self, node: &Node) -> EndpointSession {
         let limiter =
             node.operator.declaration.endpoint.as_ref().and_then(|found| self.limiters.get(&found.address).cloned());
@@ -64,7 +66,7 @@ impl Endpoints {
         EndpointSession { budget: Arc::clone(&self.budget), caller, limiter, redactor, ..EndpointSession::default() }
     }
 
-    /// The calls to the model that a node asks.
+    /// Returns the call cache of the model that a node calls.
     pub(super) fn calls(&self, node: &Node, store: &Store) -> Option<Arc<CallCache>> {
         let base = calls_base(&node.operator.declaration.endpoint.as_ref()?.identity);
         let new = || Arc::new(CallCache::new(store, &base).asking(self.rebuy));
@@ -72,12 +74,12 @@ impl Endpoints {
         Some(Arc::clone(calls.entry(base).or_insert_with(new)))
     }
 
-    /// Why the endpoint of a node is asked no more, if so.
+    /// Returns why a node's endpoint takes no more calls, if it does not.
     pub(super) fn closed(&self, node: &Node) -> Option<String> {
         self.session(node).closed()
     }
 
-    /// Tells of endpoints that are silent, until it is aborted.
+    /// Reports silent endpoints until aborted.
     pub(super) fn watch(&self, reporter: Arc<dyn Reporter>) -> Option<AbortHandle> {
         if self.limiters.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What the nodes of a pipeline came to in its earlier runs.
+//! Outcomes of a pipeline's nodes in earlier runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -7,15 +7,15 @@ use crate::operator::PortType;
 use crate::plan::{Node, Plan};
 use crate::store::{NodeRun, RunRecord, Store};
 
-/// Runs that are looked at, newest first, to say why a node runs.
+/// Earlier runs searched for the reason why a node runs (at most), newest first.
 const RUNS: usize = 50;
 
-/// What the nodes of a pipeline came to in its last runs. Read when it is first asked for.
+/// Outcomes of a pipeline's nodes in earlier runs, read on first use.
 pub(super) struct History {
-    /// A run that is not looked at: the one under way.
+    /// Id of the current run, which is excluded.
     own: String,
     nodes: OnceLock<BTreeMap<String, NodeRun>>,
-    /// What the frozen nodes of the plan gave.
+    /// The last results of the plan's frozen nodes.
     kept: OnceLock<BTreeMap<String, Result<NodeRun, String>>>,
 }
 
@@ -24,12 +24,12 @@ impl History {
         Self { own: own.to_owned(), nodes: OnceLock::new(), kept: OnceLock::new() }
     }
 
-    /// The newest record of a node that has a key.
+    /// Returns the newest record of a node that has a key.
     pub(super) fn last(&self, plan: &Plan, store: &Store, node: &str) -> Option<&NodeRun> {
         self.nodes.get_or_init(|| self.read(plan, store)).get(node)
     }
 
-    /// The newest outputs of a frozen node that were made under that limit, or why the newest ones cannot be used.
+    /// Returns the newest outputs of a frozen node computed under that limit, or why the newest ones cannot be used.
     pub(super) fn kept(
         &self,
         plan: &Plan,
@@ -40,18 +40,19 @@ impl History {
         self.kept.get_or_init(|| self.read_kept(plan, store, limit)).get(node)
     }
 
-    /// Runs of the pipeline among the last `most` ones, newest first, imported ones last.
+    /// Iterates over the pipeline's runs among the newest `most` runs, newest first, imported ones last.
     fn earlier<'a>(&'a self, plan: &'a Plan, store: &'a Store, most: usize) -> impl Iterator<Item = RunRecord> + 'a {
         let ids = store.newest_runs().into_iter().filter(|id| *id != self.own).take(most);
         ids.filter_map(|id| store.run(&id)).filter(|record| record.pipeline == plan.name())
     }
 
-    /// All runs are looked at, if it must be: a frozen node whose last result is not found would run.
+    /// Reads the last results of frozen nodes. Searches all runs if necessary: a frozen node without a last result
+    /// would run.
     fn read_kept(&self, plan: &Plan, store: &Store, limit: Option<u64>) -> BTreeMap<String, Result<NodeRun, String>> {
         let mut kept = BTreeMap::new();
         let frozen = plan.nodes().iter().filter(|node| node.spec.freeze);
         let mut missing: BTreeMap<&str, &Node> = frozen.map(|node| (node.id(), node)).collect();
-        // What it gave elsewhere, in an imported run, does not count.
+        // Imported runs do not count: they belong to another store.
         for run in self.earlier(plan, store, usize::MAX).filter(|run| !store.is_imported(&run.id)) {
             if missing.is_empty() {
                 break;
@@ -71,7 +72,7 @@ impl History {
         kept
     }
 
-    /// Reading stops once every node of the plan was seen.
+    /// Reads records, newest run first, until every node of the plan was found.
     fn read(&self, plan: &Plan, store: &Store) -> BTreeMap<String, NodeRun> {
         let mut nodes = BTreeMap::new();
         let mut missing: BTreeSet<&str> = plan.nodes().iter().map(Node::id).collect();
@@ -90,7 +91,7 @@ impl History {
     }
 }
 
-/// Why the outputs of a run's node do not stand for those of a frozen node.
+/// Returns why the recorded outputs cannot be used for a frozen node.
 fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> Option<String> {
     let id = &run.id;
     let same_type = |(port, port_type): (&String, &PortType)| {
@@ -100,7 +101,7 @@ fn unlike(node: &Node, last: &NodeRun, run: &RunRecord, limit: Option<u64>) -> O
         return Some(format!("run {id} made it with `{}`, not `{}`", last.operator, node.entry.name));
     }
     if !node.outputs.iter().all(same_type) {
-        return Some(format!("run {id} gave outputs of other types"));
+        return Some(format!("run {id} has outputs of other types"));
     }
     let said = |limit: Option<u64>| limit.map_or_else(|| "no --limit".to_owned(), |rows| format!("--limit {rows}"));
     (run.limit != limit).then(|| format!("run {id} had {}, this one has {}", said(run.limit), said(limit)))

@@ -1,4 +1,4 @@
-//! The identity of a planned node, once the content of its inputs is known.
+//! The identity of a planned node whose input contents are known.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::operator::{Effect, PortType, Repeatability, processor};
 use crate::plan::Node;
 use crate::store::{OutputRecord, SourceFile};
 
-/// Outputs of the nodes that are done, by place in the plan.
+/// Outputs of completed nodes, by place in the plan.
 pub type Known = BTreeMap<usize, IndexMap<String, OutputRecord>>;
 
-/// The key that a run would give a node whose inputs are known, and what it is made of; `None` while one is not known. For
-/// tools and tests: this is the code that makes all keys.
+/// Returns the key that a run would give the node, and its preimage; `None` while an input is unknown. For tools and
+/// tests: all keys come from this code.
 ///
 /// # Errors
-/// When a source cannot be read.
+/// Fails if a source cannot be read.
 pub fn node_key(
     node: &Node,
     known: &Known,
@@ -32,7 +32,7 @@ pub fn node_key(
     Ok(Parts::gather(node, known, sources, directory, None)?.map(|parts| parts.key(node)))
 }
 
-/// What a node's key is made of.
+/// The parts of a node's key.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) inputs: Vec<InputIdentity>,
@@ -43,7 +43,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Gathers the parts; `None` while an input is not known.
+    /// Gathers the parts; `None` while an input is unknown.
     pub(super) fn gather(
         node: &Node,
         known: &Known,
@@ -62,7 +62,7 @@ impl Parts {
         let named = node.operator.declaration.sources(directory);
         let (mut found, seen) = sources.identify(&named, directory)?;
         let seen = Arc::new(SeenSources::new(named, seen, directory));
-        // `--limit` shortens what sources give, so it is part of what they read.
+        // `--limit` shortens what sources produce, so it is part of their identity.
         if let Some(rows) = limit.filter(|_| node.inputs.is_empty()) {
             found.push(SourceIdentity { name: "--limit".to_owned(), content: rows.to_string(), place: 0 });
         }
@@ -70,13 +70,13 @@ impl Parts {
         Ok(Some(Self { inputs, outputs, sources: found, seen, params: node.identity_params.clone() }))
     }
 
-    /// What all rows of the row input have in common; names the memo's folder.
+    /// Returns the digest shared by all rows of the row input; it names the memo folder.
     pub(super) fn row_base(&self, node: &Node) -> Digest {
         let side = self.side_inputs(node.main_port.as_deref());
         on_its_processor(node, NodeIdentity { params: &node.row_params, ..self.identity(node, &side) }.key().0.0)
     }
 
-    /// What all parts of the row input have in common; `inputs` leaves that input out.
+    /// Returns the digest shared by all parts of the row input; it excludes that input.
     pub(super) fn block_base(&self, node: &Node) -> Digest {
         let side = self.side_inputs(node.main_port.as_deref());
         on_its_processor(node, self.identity(node, &side).key().0.0)
@@ -94,28 +94,28 @@ impl Parts {
         }
     }
 
-    /// The sources as they were seen.
+    /// Returns the sources as the key saw them.
     pub(super) fn seen(&self) -> &Arc<SeenSources> {
         &self.seen
     }
 
-    /// The local files behind the sources.
+    /// Returns the local files behind the sources.
     pub(super) fn files(&self) -> Vec<SourceFile> {
         self.seen.seen().iter().flat_map(|source| &source.files).filter_map(source_file).collect()
     }
 
-    /// The node's key and its preimage.
+    /// Returns the node's key and its preimage.
     pub(super) fn key(&self, node: &Node) -> (NodeKey, Value) {
         self.identity(node, &self.inputs).key()
     }
 
-    /// Inputs other than the one at that port.
+    /// Returns the inputs at all ports except `main_port`.
     pub(super) fn side_inputs(&self, main_port: Option<&str>) -> Vec<InputIdentity> {
         self.inputs.iter().filter(|input| Some(input.port.as_str()) != main_port).cloned().collect()
     }
 }
 
-/// Rows of one kind of processor are not mixed with those of another, nor with a GPU's: the whole would come again nowhere.
+/// Separates rows by processor and GPU: a result that mixed them could not be reproduced anywhere.
 fn on_its_processor(node: &Node, base: Digest) -> Digest {
     if node.operator.declaration.repeatability != Repeatability::Processor {
         return base;

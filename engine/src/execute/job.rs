@@ -1,4 +1,4 @@
-//! A node that is to be run, and what its kernel's run gave.
+//! A node to be run, and the result of its kernel.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::operator::{Computed, EndpointSession};
 use crate::plan::Node;
 use crate::store::{CallCache, OutputRecord, Written};
 
-/// Everything that running one node needs.
+/// Everything needed to run one node.
 pub(super) struct NodeJob {
     pub(super) run: Arc<Run>,
     pub(super) place: usize,
@@ -23,7 +23,7 @@ pub(super) struct NodeJob {
     pub(super) reasons: Vec<Reason>,
     pub(super) recall: bool,
     pub(super) session: EndpointSession,
-    /// The calls to the model that it asks.
+    /// The remembered calls to the node's model.
     pub(super) calls: Option<Arc<CallCache>>,
 }
 
@@ -32,25 +32,25 @@ impl NodeJob {
         self.run.node(self.place)
     }
 
-    /// Rows that the node may give, if it is a source.
+    /// Returns the row limit of the node, if it is a source.
     pub(super) fn limit(&self) -> Option<u64> {
         self.run.options.limit.filter(|_| self.node().inputs.is_empty())
     }
 
-    /// Are known parts of the row input passed over? Not where an output was found damaged: the parts that were taken
-    /// over for it may be what is damaged.
+    /// Whether known parts of the row input are skipped. Not after an output was found damaged: the reused parts may be
+    /// the damaged ones.
     pub(super) fn recall_blocks(&self) -> bool {
         self.recall && !self.reasons.iter().any(|reason| matches!(reason, Reason::ArtifactCorrupt { .. }))
     }
 
-    /// What the rows, and what the parts, of the row input have in common.
+    /// Returns the digests shared by all rows, and by all parts, of the row input.
     pub(super) fn bases(&self) -> (Digest, Digest) {
         let node = self.node();
         (self.parts.row_base(node), self.parts.block_base(node))
     }
 }
 
-/// What a kernel's run gave.
+/// The result of a kernel run.
 pub(super) struct Ran {
     pub(super) written: Written,
     pub(super) rows: RowsRun,

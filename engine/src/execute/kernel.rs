@@ -13,35 +13,35 @@ use crate::operator::{AsyncMapKernel, BoundOperator, Context, Inputs, Kernel, Op
 use crate::spec::OnError;
 use crate::store::{Blocks, CallCache, Memo, Store, StoreSink};
 
-/// What a kernel's run needs beside its inputs.
+/// The context of a kernel run and its inputs.
 pub(super) struct KernelRun {
     pub(super) inputs: Inputs,
     pub(super) main_port: Option<String>,
     pub(super) context: Context,
-    /// Identity without the row input: what all rows of that input have in common.
+    /// Identity without the row input, shared by all rows of that input.
     pub(super) row_base: Digest,
-    /// Identity without the row input: what the parts of that input have in common.
+    /// Identity without the row input, shared by all parts of that input.
     pub(super) block_base: Digest,
-    /// Pass known parts of the row input over?
+    /// Whether to skip known parts of the row input.
     pub(super) recall_blocks: bool,
     pub(super) on_error: OnError,
     pub(super) stop: Stop,
     pub(super) progress: Arc<NodeProgress>,
     pub(super) store: Store,
-    /// The calls to the model that the node asks.
+    /// The remembered calls to the node's model.
     pub(super) calls: Option<Arc<CallCache>>,
     /// The sources as the key saw them.
     pub(super) sources: Arc<SeenSources>,
 }
 
-/// Opens and runs the kernel. Blocking: call it where blocking is allowed.
+/// Opens and runs the kernel. Blocking.
 pub(super) fn run_kernel(
     operator: &BoundOperator,
     run: &KernelRun,
     sink: &mut StoreSink,
 ) -> Result<RowsRun, OperatorError> {
     let kernel = operator.open(&run.inputs, &run.context)?;
-    // A model was loaded: from what the key names?
+    // Opening may load a model: check that its files are those named by the key.
     if let Some(what) = run.sources.differs(&operator.declaration.sources(&run.context.resolve(""))) {
         return Err(OperatorError::changed(&what));
     }
@@ -89,7 +89,7 @@ pub(super) fn run_kernel(
     Ok(RowsRun::default())
 }
 
-/// The rows that are known.
+/// Opens the memo of known rows and repairs it if it is damaged.
 fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
     run.store.tidy_memo(base);
     let memo = Memo::open(&run.store, base)?;
@@ -97,7 +97,7 @@ fn remembered(run: &KernelRun, base: &Digest) -> Result<Memo, OperatorError> {
         return Ok(memo);
     }
     let told = memo.damage().told("rows");
-    run.context.progress().log(&format!("{told}: they are made again"));
+    run.context.progress().log(&format!("{told}: they are recomputed"));
     run.store.mend_memo(base, memo.damage())?;
     Ok(Memo::open(&run.store, base)?)
 }

@@ -8,16 +8,16 @@ use crate::plan::Node;
 use crate::spec::OnError;
 use crate::store::{Damage, NodeResult, Store};
 
-/// What the store says about a key.
+/// The result of a store lookup.
 pub(super) enum Lookup {
-    /// The result, with all its files.
+    /// A result whose files all exist.
     Hit(Box<NodeResult>),
-    /// Why not.
+    /// The reasons for a miss.
     Miss(Vec<Reason>),
 }
 
-/// Looks a key up. A hit whose files are gone or damaged, or are not those that the record describes, is a miss with that
-/// reason; so is one with rows that are to be tried again, and one that a forced run was to replace.
+/// Looks a key up. A result is a miss, with a reason, if its files are missing or damaged or differ from the record, if
+/// failed rows are to be retried, or if a forced run was to replace it.
 pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, retry: Retry) -> Lookup {
     let Some(result) = store.result(key) else {
         let collected = store.tombstone(key).map(|_| Reason::Collected);
@@ -46,18 +46,18 @@ pub(super) fn look_up(store: &Store, node: &Node, parts: &Parts, key: &NodeKey, 
     Lookup::Hit(Box::new(result))
 }
 
-/// Does the node pay for its rows, so that `--force` leaves a floor that decides whether its result counts?
+/// Whether the node pays for its rows: `--force` then leaves a floor that decides whether a result counts.
 pub(super) fn has_floor(node: &Node) -> bool {
     node.operator.declaration.rows.is_some() && node.operator.declaration.endpoint.is_some()
 }
 
-/// The result that counts after the last forced run of its key, whichever machine that ran on; `true` where that run was
-/// cut off, and the result is the one that it was to replace.
+/// Returns the result that counts after the last forced run of its key, on any machine; `true` if that run was
+/// interrupted and the result is the one it was to replace.
 fn after_force(store: &Store, node: &Node, parts: &Parts, result: NodeResult) -> (NodeResult, bool) {
     if !has_floor(node) {
         return (result, false);
     }
-    // A floor that cannot be read: the node runs, and says so.
+    // If the floor cannot be read, the node runs and reports the error.
     let wanted = store.floor(&parts.row_base(node)).map_or(u64::MAX, |floor| floor.wanted(&result.key));
     if result.since() >= wanted {
         return (result, false);

@@ -1,4 +1,4 @@
-//! What was lost on the way to an output that is to be delivered: rows that nodes before it rejected or passed over.
+//! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,21 +11,21 @@ use crate::operator::{InputArtifact, PortType};
 use crate::plan::{Input, Node, Plan};
 use crate::store::{OutputRecord, Store};
 
-/// Output of every operator that holds the rows it could not do.
+/// The output of every operator that holds its rejected rows.
 const REJECTS: &str = "rejects";
 
-/// What a run knows of its nodes so far.
+/// The state of a run's nodes.
 pub(super) struct Account<'a> {
     pub(super) plan: &'a Plan,
     pub(super) known: &'a Known,
-    /// Keys of nodes that came to their end.
+    /// Keys of settled nodes.
     pub(super) keys: &'a BTreeMap<usize, NodeKey>,
     pub(super) store: &'a Store,
-    /// Relative paths start here.
+    /// Base of relative paths.
     pub(super) directory: &'a Path,
 }
 
-/// Rows that one node lost.
+/// Rows lost by one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Loss {
     place: usize,
@@ -39,7 +39,7 @@ impl Loss {
     }
 }
 
-/// What is left of the rows on the worst way to a node, and the node that lost most of them.
+/// The share of rows left on the path with the most losses, and the node with the largest loss.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     share: f64,
@@ -60,7 +60,7 @@ impl Left {
 }
 
 impl Account<'_> {
-    /// Why a node's output should not be delivered, if so: more was lost before it than it allows, or nothing is left.
+    /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
     pub(super) fn held_back(&self, place: usize) -> Option<String> {
         let node = &self.plan.nodes()[place];
         let left = self.left(place);
@@ -80,7 +80,7 @@ impl Account<'_> {
         if self.is_empty(node) { nothing() } else { None }
     }
 
-    /// In words: how much that node lost, and why most often.
+    /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan.nodes()[loss.place];
         let reason = self.most_frequent_reason(loss.place).map(|reason| format!(", most often {reason}"));
@@ -102,14 +102,14 @@ impl Account<'_> {
         self.known.get(&place)?.get(port)
     }
 
-    /// What is left on the worst way to a node, its own losses included.
+    /// Returns the share left after a node, on the path with the most losses, its own included.
     fn left(&self, place: usize) -> Left {
-        // Nodes stand in an order in which all that a node needs comes before it.
+        // Places are in topological order: dependencies come first.
         let mut reached: BTreeMap<usize, (Left, Left)> = BTreeMap::new();
         for before in self.before(place) {
             let of_input = |input: &Input| {
                 let (arriving, leaving) = reached.get(&input.node).copied().unwrap_or((WHOLE, WHOLE));
-                // Who asks for the rejects gets them.
+                // A node that reads the rejects does not lose them.
                 if input.output == REJECTS { arriving } else { leaving }
             };
             let inputs = self.plan.nodes()[before].inputs.iter().map(of_input);
@@ -120,7 +120,7 @@ impl Account<'_> {
         reached.get(&place).map_or(WHOLE, |(_, leaving)| *leaving)
     }
 
-    /// All nodes that a node rests on, and itself, in order.
+    /// Returns a node and all its dependencies, in order.
     fn before(&self, place: usize) -> Vec<usize> {
         let mut found = std::collections::BTreeSet::from([place]);
         let mut pending = vec![place];
@@ -130,7 +130,7 @@ impl Account<'_> {
         found.into_iter().collect()
     }
 
-    /// What a node lost itself.
+    /// Returns the rows lost by the node itself.
     fn own(&self, place: usize) -> Option<Loss> {
         let node = &self.plan.nodes()[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
@@ -147,14 +147,14 @@ impl Account<'_> {
         Some(Loss { place, lost, of: of.max(lost) })
     }
 
-    /// Has the node tables at its inputs, and no row in any of them?
+    /// Whether the node reads tables and all of them are empty.
     fn is_empty(&self, node: &Node) -> bool {
         let mut tables = rows_inputs(node).peekable();
         let rows = |input: &Input| self.output(input.node, &input.output).map_or(0, |output| output.rows);
         tables.peek().is_some() && tables.all(|input| rows(input) == 0)
     }
 
-    /// Did any node before it give rows?
+    /// Whether any node before it produced rows.
     fn had_rows(&self, place: usize) -> bool {
         let gives = |before: usize| {
             let node = &self.plan.nodes()[before];
@@ -164,7 +164,7 @@ impl Account<'_> {
         self.before(place).into_iter().filter(|before| *before != place).any(gives)
     }
 
-    /// A local destination that holds something.
+    /// Returns a local destination that exists and is not empty.
     fn existing(&self, node: &Node) -> Option<String> {
         let holds = |path: &String| {
             std::fs::metadata(self.directory.join(path)).is_ok_and(|file| file.is_dir() || file.len() > 0)
@@ -177,7 +177,7 @@ fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {
     node.inputs.iter().filter(|input| matches!(input.port_type, PortType::Rows(_)))
 }
 
-/// The table whose rows a node works through.
+/// Returns the table whose rows a node processes.
 fn main_input(node: &Node) -> Option<&Input> {
     let main = node.main_port.as_deref();
     rows_inputs(node).find(|input| Some(input.port.as_str()) == main)

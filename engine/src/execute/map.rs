@@ -1,5 +1,5 @@
-//! Runs a row-wise kernel over batches in parallel; output stays in input order. Parts of the input that were mapped
-//! before are not mapped again.
+//! Runs a row-wise kernel over batches in parallel; output stays in input order. Parts of the input mapped before are
+//! reused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{Context, MapKernel, MapOutput, OperatorError, Outputs, RowsInput};
 use crate::store::{Block, Blocks, StoreSink};
 
-/// Most rows that one task maps.
+/// Rows per task (at most).
 const SLICE_ROWS: usize = 1024;
-/// Fewest: below this the hand-over costs more than it brings.
+/// Rows per task (at least): smaller tasks cost more in hand-over than they gain.
 const LEAST_SLICE_ROWS: usize = 16;
 
 type Mapped = Result<(usize, MapOutput), OperatorError>;
 
-/// What the writing thread gets, in the order of the input.
+/// An item for the writing thread, in input order.
 enum Slot {
-    /// Rows being mapped.
+    /// A piece being mapped.
     Piece(Receiver<Mapped>),
-    /// So many rows of one part are complete; what they gave can be used again under the key.
+    /// The end of a part with this many rows; its output can be reused under the key.
     End(RowKey, u64),
-    /// What a part gave before, and the part's number.
+    /// The remembered output of a part, and the part's number.
     Known(RowKey, Block, usize),
 }
 
@@ -37,8 +37,8 @@ pub(super) struct MapJob<'a> {
     pub(super) context: &'a Context,
 }
 
-/// A reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few pieces a thread are
-/// in flight. Gives the number of rows that were known.
+/// Maps all rows: a reader cuts the input, a pool maps the pieces, this thread writes them in order. At most a few
+/// pieces per thread are in flight. Returns the number of known rows.
 pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, OperatorError> {
     let threads = job.context.threads();
     let pool = rayon::ThreadPoolBuilder::new()
@@ -57,7 +57,8 @@ pub(super) fn run_map(job: &MapJob<'_>, sink: &mut StoreSink) -> Result<u64, Ope
     })
 }
 
-/// Small tables are cut small, so that all threads have work and progress is seen; the rows that come out are the same.
+/// Returns the rows per piece. Small tables are cut smaller, so that all threads have work and progress is visible; the
+/// output is the same.
 fn slice_rows(rows: u64, threads: usize) -> usize {
     let share = usize::try_from(rows).unwrap_or(usize::MAX) / (threads * 8);
     share.clamp(LEAST_SLICE_ROWS, SLICE_ROWS)
@@ -86,7 +87,7 @@ impl Feed<'_> {
         }
     }
 
-    /// `None` when nobody listens any more.
+    /// Returns `None` if the writer has stopped.
     fn send(&self, slot: Slot) -> Option<()> {
         if self.abandoned.load(Ordering::Relaxed) { None } else { self.slots.send(slot).ok() }
     }
@@ -100,7 +101,7 @@ impl Feed<'_> {
                 self.send(Slot::Piece(slot))?;
                 let kernel = Arc::clone(&self.job.kernel);
                 self.pool.spawn(move || {
-                    // The receiver is gone only when the node has already failed.
+                    // Sending fails only when the node has already failed.
                     drop(sender.send(map_piece(kernel.as_ref(), piece)));
                 });
             }
@@ -139,7 +140,7 @@ impl Writing<'_, '_> {
             self.job.context.check_cancelled()?;
             match slot {
                 Slot::Piece(piece) => {
-                    let died = |_| OperatorError::engine("a worker thread died: this is a defect of the operator");
+                    let died = |_| OperatorError::engine("a worker thread panicked: this is a bug in the operator");
                     let (rows, output) = piece.recv().map_err(died)??;
                     self.write(&output)?;
                     self.done += rows as u64;
@@ -169,7 +170,8 @@ impl Writing<'_, '_> {
             self.known += block.rows;
             return Ok(());
         }
-        // Its columns are not those of the rows before it: made anew, it fails or fits as it would have without the memo.
+        // The block's columns differ from those of the rows before it: recomputed, the part fits or fails as it would
+        // without the memo.
         for batch in self.job.rows.part_batches(part) {
             let (_, output) = map_piece(self.job.kernel.as_ref(), batch)?;
             self.write(&output)?;

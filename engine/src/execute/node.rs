@@ -1,4 +1,4 @@
-//! One node from lease to record: wait for others, run, commit, write the result.
+//! One node from lease to record: wait for other holders, run, commit, write the result.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,24 +12,24 @@ use crate::operator::{Blame, Effect, OperatorError, PortType, TreeKind, Usage};
 use crate::report::Event;
 use crate::store::{Damage, NodeResult};
 
-/// Between two readings of a source that is being written.
+/// Pause before a changing source is read again.
 const WRITERS_PAUSE: Duration = Duration::from_millis(300);
 
-/// What came of a node.
+/// The outcome of a node.
 pub(super) struct NodeDone {
     pub(super) place: usize,
     pub(super) key: NodeKey,
     pub(super) reasons: Vec<Reason>,
     pub(super) outcome: Result<NodeResult, OperatorError>,
-    /// Another process had made the result meanwhile.
+    /// Another process computed the result meanwhile.
     pub(super) reused: bool,
     pub(super) cached_rows: u64,
-    /// What it cost, also where nothing came of it.
+    /// The node's cost, also if it failed.
     pub(super) spent: Usage,
     pub(super) seconds: f64,
-    /// An input was found damaged before anything was computed: its place among the inputs, and how.
+    /// An input found damaged before the kernel ran: its place among the inputs, and the damage.
     pub(super) damaged: Option<(usize, Damage)>,
-    /// Another machine went on with the node while this one was suspended.
+    /// Another machine took the node over while this one was suspended.
     pub(super) taken_over: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
         return NodeDone { taken_over: true, ..done(Err(OperatorError::cancelled()), false, 0) };
     }
     if matches!(&computed, Err(error) if error.blame == Blame::Changed) {
-        // It will run again: a writer gets the time to finish.
+        // The node will run again; give the writer time to finish.
         tokio::time::sleep(WRITERS_PAUSE).await;
     }
     match computed {
@@ -81,7 +81,7 @@ pub(super) async fn run_node(mut job: NodeJob) -> NodeDone {
     }
 }
 
-/// The result, if another process or machine has made it before this one had the lease.
+/// Returns the result if another process or machine computed it before this one got the lease.
 fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
     if !job.recall {
         return None;
@@ -96,8 +96,8 @@ fn made_meanwhile(job: &NodeJob, key: &NodeKey) -> Option<NodeResult> {
     }
 }
 
-/// Brings the inputs here and compares them with their digests; gives the first one that is not what it should be. Where
-/// work on them is paid for or slow, they are read just before; elsewhere once a run.
+/// Fetches the inputs, compares them with their digests and returns the first damaged one. Inputs of expensive nodes
+/// (external, or reading a model) are compared every time, others once per run.
 fn damaged_input(job: &NodeJob) -> Result<Option<(usize, Damage)>, OperatorError> {
     let node = job.node();
     let learns = node.inputs.iter().any(|input| input.port_type == PortType::Tree(TreeKind::Model));

@@ -1,4 +1,4 @@
-//! How to run: what a run is asked for, and what it may use.
+//! Run settings: what to run, and with which resources.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,36 +8,36 @@ use super::resources::Machine;
 use super::worker::Workers;
 use crate::operator::{BudgetLimits, SecretLookup};
 
-/// How to run.
+/// Settings of a run.
 #[derive(Clone)]
 pub struct Settings {
-    /// Nodes at once.
+    /// Nodes running at the same time (at most).
     pub jobs: usize,
-    /// After a failure, run what does not depend on it.
+    /// After a failure, run the nodes that do not depend on it.
     pub keep_going: bool,
-    /// Run these nodes even if their result is known (`*`: all).
+    /// Nodes to run even if they are cached (`*`: all).
     pub force: BTreeSet<String>,
-    /// Look nothing up (results are still recorded).
+    /// Ignore cached results (results are still recorded).
     pub no_cache: bool,
-    /// Rows that a source gives at most.
+    /// Rows per source (at most).
     pub limit: Option<u64>,
     /// Places of the nodes to run; others are only looked up.
     pub selected: BTreeSet<usize>,
-    /// Relative paths start here.
+    /// Base of relative paths.
     pub directory: PathBuf,
-    /// What the machine has.
+    /// The machine's resources.
     pub machine: Machine,
-    /// Programs and devices for nodes in processes of their own.
+    /// Worker programs and devices for nodes that run in a separate process.
     pub workers: Workers,
     /// Looks secrets up.
     pub secrets: SecretLookup,
-    /// What calls to endpoints may cost; used up, the run stops, and the next one goes on.
+    /// Limits on calls to endpoints. Once they are used up, the run stops; the next run resumes.
     pub budget: BudgetLimits,
-    /// Pay again for remembered answers that are damaged, however many.
+    /// Pay again for damaged remembered answers, however many.
     pub rebuy: bool,
-    /// Try rows again, too, that `on_error: drop` passed over.
+    /// Also retry rows dropped by `on_error: drop`.
     pub retry_dropped: bool,
-    /// Deliver outputs also where too many rows were lost before them.
+    /// Deliver outputs even if too many rows were lost before them.
     pub deliver_anyway: bool,
 }
 
@@ -46,7 +46,7 @@ impl Settings {
         if self.retry_dropped { Retry::Dropped } else { Retry::Failed }
     }
 
-    /// What decides which nodes run.
+    /// Returns the settings that decide which nodes run.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         Request {

@@ -1,4 +1,4 @@
-//! Progress of a node as events, no more than ten a second.
+//! Progress events of a node, at most ten per second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct NodeProgress {
     start: Instant,
     next_ms: AtomicU64,
     pub(super) cached_rows: AtomicU64,
-    /// What the node has paid.
+    /// What the node has spent.
     pub(super) spent: Arc<Budget>,
 }
 

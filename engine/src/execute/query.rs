@@ -1,4 +1,4 @@
-//! Runs a relational plan: one partition, a memory pool, spill to scratch.
+//! Runs a relational plan: one partition, a memory pool, spilling to scratch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,13 +39,13 @@ use crate::operator::{
 };
 use crate::store::ColumnLineage;
 
-/// Memory of one query before it spills, unless the node says otherwise.
+/// Memory limit of a query (default); beyond it, the query spills.
 const QUERY_MEMORY: usize = 512 << 20;
 
-/// A table of one file of at most so many bytes is read before the query starts.
+/// A single-file table of at most this size is read before the query starts.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// Runs the query; gives the column lineage of its outputs.
+/// Runs the query and returns the column lineage of its outputs.
 pub(super) async fn run_query(
     kernel: &dyn QueryKernel,
     inputs: &Inputs,
@@ -79,13 +79,13 @@ pub(super) async fn run_query(
         }
     }
     if pool.refused.load(Ordering::Relaxed) && !kernel.restores_order() {
-        // What was merged from spilled runs comes in another order than what fits into memory.
+        // Rows merged from spilled runs arrive in another order than rows held in memory.
         context.computed_on(Computed::declared(Repeatability::Not));
     }
     Ok(lineage)
 }
 
-/// Runs a plan into a port; gives the number of rows.
+/// Runs a plan into a port and returns the number of rows.
 async fn write(
     plan: &Arc<dyn ExecutionPlan>,
     schema: SchemaRef,
@@ -104,13 +104,13 @@ async fn write(
         context.progress().set(done, 0, "rows");
     }
     if done == 0 {
-        // No rows, but columns: what reads them next may name them.
+        // Write the columns even without rows: a later node may refer to them.
         outputs.write(port, &RecordBatch::new_empty(schema))?;
     }
     Ok(done)
 }
 
-/// A result with more rows than what was joined.
+/// A result with more rows than the joined tables.
 struct More {
     times: f64,
     note: String,
@@ -124,13 +124,13 @@ fn more_than_input(port: &str, input: u64, output: u64) -> Option<More> {
     })
 }
 
-/// The join that multiplies most: it gave more rows than either of its sides has.
+/// Returns the join that multiplies rows most: its output has more rows than either side.
 fn joined_to_more(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
     let rows = |node: &Arc<dyn ExecutionPlan>| node.metrics().and_then(|metrics| metrics.output_rows());
     let own = || {
         let [left, right] = plan.children()[..] else { return None };
         let joined = rows(plan).filter(|_| plan.name().contains("Join"))?;
-        // Tables in memory count no rows, the joins over them do.
+        // Tables in memory report no row counts; the joins over them do.
         let counted = |name| plan.metrics()?.sum_by_name(name).map(|count| count.as_usize());
         let (left, right) =
             (rows(left).or_else(|| counted("build_input_rows"))?, rows(right).or_else(|| counted("input_rows"))?);
@@ -145,9 +145,9 @@ fn joined_to_more(plan: &Arc<dyn ExecutionPlan>) -> Option<More> {
     below.chain(own()).max_by(|one, other| one.times.total_cmp(&other.times))
 }
 
-/// The parts of a union come one after the other. DataFusion's own operator takes whichever has rows first, so that the
-/// same query would give other bytes; merging by a constant, by which all rows are equal, takes the first part to its
-/// end, then the next one.
+/// Makes the parts of a union follow one another. DataFusion's own operator emits whichever part has rows first, so
+/// equal queries would produce different bytes. Merging by a constant, for which all rows compare equal, drains each
+/// part before the next one.
 fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let whole: Arc<dyn ExecutionPlan> = match plan.output_partitioning().partition_count() {
         0 | 1 => plan,
@@ -164,7 +164,7 @@ fn in_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionP
     Ok(whole.transform_up(merge)?.data)
 }
 
-/// One partition: rows come in the plan's own order, so the same rows give the same bytes.
+/// One partition: rows keep the plan's order, so equal rows produce equal bytes.
 fn config() -> SessionConfig {
     let mut config = SessionConfig::new().with_target_partitions(1).with_batch_size(8192);
     let options = config.options_mut();
@@ -173,8 +173,8 @@ fn config() -> SessionConfig {
     config
 }
 
-/// A session to plan one node's query in. The functions and rules of SQL are registered once, in a session that the
-/// others are copies of, each with a catalog of its own.
+/// Returns a session to plan one node's query. SQL functions and rules are registered once, in a session that is then
+/// copied; each copy has a separate catalog.
 fn session() -> Result<SessionContext, OperatorError> {
     static STATE: OnceLock<SessionState> = OnceLock::new();
     let build = || SessionStateBuilder::new().with_config(config()).with_default_features().build();
@@ -189,15 +189,15 @@ fn session() -> Result<SessionContext, OperatorError> {
     Ok(session)
 }
 
-/// What a query may use while it runs.
+/// Returns the memory pool and disk manager of a query.
 fn runtime(context: &Context, pool: Arc<dyn MemoryPool>) -> Result<Arc<RuntimeEnv>, OperatorError> {
     let spill = Arc::new(Spill { context: context.clone(), folder: OnceLock::new() });
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(spill));
     Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?)
 }
 
-/// The memory of one query. Notes whether the query had to do with less than it asked for: only then can the limit decide
-/// the order of its rows.
+/// The memory pool of one query. Records whether a request was refused: only then can the limit affect the order of
+/// rows.
 #[derive(Debug)]
 struct Pool {
     fair: FairSpillPool,
@@ -253,7 +253,7 @@ impl MemoryPool for Pool {
     }
 }
 
-/// Spills to the node's scratch folder, which most queries never need: it is made for the first file.
+/// Spills to the node's scratch folder. Most queries never spill, so the folder is created with the first file.
 struct Spill {
     context: Context,
     folder: OnceLock<Arc<DiskManager>>,
@@ -270,7 +270,7 @@ impl TempFileFactory for Spill {
     }
 }
 
-/// Small tables are read at once: planning a scan of files costs more than reading them.
+/// Whether a table is small enough to be read directly: planning a scan of files would cost more.
 fn is_small(rows: &RowsInput) -> bool {
     let size = |path: &PathBuf| std::fs::metadata(path).map_or(u64::MAX, |file| file.len());
     rows.parts().len() <= 1 && rows.parts().iter().all(|path| size(path) <= SMALL_BYTES)
@@ -294,15 +294,16 @@ async fn register(session: &SessionContext, name: &str, rows: &RowsInput) -> Res
     Ok(())
 }
 
-/// One file. As text, DataFusion would take a path with `[`, `*` or `?` for a pattern, which matches nothing.
+/// Returns the URL of one file. As text, DataFusion would read `[`, `*` and `?` in a path as a pattern that matches
+/// nothing.
 fn file_url(path: &Path) -> Result<ListingTableUrl, OperatorError> {
-    let wrong = || OperatorError::machine(format!("{} cannot be written as a URL", path.display()));
+    let wrong = || OperatorError::machine(format!("{} cannot be expressed as a URL", path.display()));
     let url = Url::from_file_path(std::path::absolute(path)?).map_err(|()| wrong())?;
     Ok(ListingTableUrl::try_new(url, None)?)
 }
 
-/// Fails where a scan would read other files, or the files hold another number of rows, than the input has: the result
-/// would be wrong and look right.
+/// Fails if a scan would read other files than the input has, or other numbers of rows: the result would be wrong
+/// without notice.
 async fn require_whole(
     session: &SessionContext,
     name: &str,

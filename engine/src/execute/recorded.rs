@@ -1,4 +1,4 @@
-//! Passes events on and keeps them with the run, without the secrets that operators may have put into them.
+//! Forwards events and records them with the run, without the secrets that operators may have put into them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,14 +9,14 @@ use crate::operator::Redactor;
 use crate::report::{Event, Reporter};
 use crate::store::RunWriter;
 
-/// Passes events on and keeps them with the run.
+/// Forwards and records events.
 pub(super) struct Recorded {
     pub(super) inner: Arc<dyn Reporter>,
     pub(super) ledger: Arc<Mutex<RunWriter>>,
     pub(super) redactor: Redactor,
 }
 
-/// An event with its time, where it has none of its own.
+/// An event with a time, unless the event already has one.
 #[derive(Serialize)]
 struct Timed<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ impl Reporter for Recorded {
         if !matches!(event, Event::NodeProgress { .. }) {
             let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = ledger.event(&Timed::now(event)) {
-                tracing::warn!("an event could not be recorded: {error}");
+                tracing::warn!("cannot record an event: {error}");
             }
         }
     }

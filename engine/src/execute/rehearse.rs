@@ -1,5 +1,5 @@
-//! Which rows of an external node can be put together from answers that are known? Its kernel runs with a budget of no
-//! calls: what it has to ask is refused, and nobody hears of it.
+//! Counts the rows of an external node that remembered answers can reproduce: its kernel runs with a budget of zero
+//! calls, so any new call is refused and nothing is reported.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::plan::Node;
 use crate::report::{Event, Reporter};
 use crate::store::CallCache;
 
-/// One sample of a row, and where its calls stand.
+/// One sample of a row, and the place of its calls.
 pub(super) type Rehearsed = (RecordBatch, CallPlace);
 
 struct Silent;
@@ -29,10 +29,11 @@ impl Reporter for Silent {
     fn event(&self, _event: &Event) {}
 }
 
-/// How many of these would ask nobody, with answers since then. Blocking; needs no runtime and may be called within one.
+/// Counts the rows that need no new call, using answers given after `since`. Blocking; needs no runtime, and may be
+/// called within one.
 ///
 /// # Errors
-/// When the kernel cannot be opened.
+/// Fails if the kernel cannot be opened.
 pub(super) fn free_rows(
     node: &Node,
     inputs: &Inputs,
@@ -41,14 +42,14 @@ pub(super) fn free_rows(
     since: u64,
     rows: Vec<Rehearsed>,
 ) -> Result<u64, OperatorError> {
-    let failed = |error: std::io::Error| OperatorError::machine(format!("no thread can be started: {error}"));
+    let failed = |error: std::io::Error| OperatorError::machine(format!("cannot start a thread: {error}"));
     let rehearse = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
         let context = quiet_context(node.id(), node.spec.seed, directory, runtime.handle().clone());
         let Kernel::AsyncMap(kernel) = node.operator.open(inputs, &context)? else { return Ok(0) };
         Ok(runtime.block_on(count(&kernel, &context, calls, since, rows)))
     };
-    // A thread of its own: runtimes cannot be nested.
+    // A separate thread, because runtimes cannot be nested.
     let done = std::thread::scope(|scope| scope.spawn(rehearse).join());
     done.unwrap_or_else(|_| Err(OperatorError::engine("the operator panicked while its rows were counted")))
 }
@@ -69,7 +70,7 @@ async fn count(
     stream::iter(free).buffer_unordered(context.concurrency()).fold(0, |sum, free| async move { sum + free }).await
 }
 
-/// A context in which nothing can be asked.
+/// Returns a context that makes no calls and reports nothing.
 pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: tokio::runtime::Handle) -> Context {
     let machine = Machine::detect();
     let parts = ContextParts {
@@ -82,7 +83,7 @@ pub(super) fn quiet_context(name: &str, seed: u64, directory: &Path, runtime: to
         gpus: 0,
         concurrency: 64,
         retry: RetryPolicy::default(),
-        // Nothing is sent, so no key is needed.
+        // Nothing is sent, so no API key is needed.
         secrets: Arc::new(|_| Some("none".to_owned())),
         runtime,
         progress: Arc::new(NodeProgress::new(name, Arc::new(Silent))),

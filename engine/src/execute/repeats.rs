@@ -1,42 +1,42 @@
-//! Nodes that run again within one run: those whose result was found damaged, and those whose sources changed while they
-//! were read. Pure bookkeeping.
+//! Counts the nodes that run again within one run, because their result was damaged or their sources changed while they
+//! were read. No I/O.
 
 use std::collections::BTreeMap;
 
-/// How often a node's damaged result is recomputed in one run.
+/// Recomputations of a node's damaged result in one run (at most).
 const REMAKES: u32 = 3;
-/// How often a node runs whose sources change while they are read.
+/// Runs of a node whose sources change while they are read (at most).
 pub(super) const READINGS: u32 = 3;
 
-/// What follows from a damaged input.
+/// What to do about a damaged input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remake {
-    /// Run the node that made it.
+    /// Run the node that produced it.
     Launch,
-    /// That node is on its way already.
+    /// That node is already being recomputed.
     Wait,
-    /// It was recomputed too often.
+    /// The result was recomputed too often.
     GiveUp,
 }
 
 /// Nodes that run again.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    /// Nodes that had their result and are recomputed, each with the nodes that wait for it.
+    /// Nodes being recomputed, each with the nodes that wait for it.
     remaking: BTreeMap<usize, Vec<usize>>,
-    /// How often nodes were recomputed.
+    /// Recomputations by node.
     remade: BTreeMap<usize, u32>,
-    /// How often sources of nodes changed while they were read.
+    /// Changes of a node's sources while they were read, by node.
     changed: BTreeMap<usize, u32>,
 }
 
 impl Repeats {
-    /// Whether a node is recomputed because its result was damaged.
+    /// Whether a node is being recomputed because its result was damaged.
     pub(super) fn is_remade(&self, place: usize) -> bool {
         self.remaking.contains_key(&place)
     }
 
-    /// Records that a node found the output of another one damaged.
+    /// Records that `found_by` found the output of `from` damaged.
     pub(super) fn damaged(&mut self, from: usize, found_by: usize) -> Remake {
         let times = self.remade.entry(from).or_default();
         *times += 1;
@@ -48,14 +48,14 @@ impl Repeats {
         if waiting.len() > 1 { Remake::Wait } else { Remake::Launch }
     }
 
-    /// Records that sources of a node changed while they were read; returns whether it may run again.
+    /// Records that a node's sources changed while they were read; returns whether it may run again.
     pub(super) fn changed(&mut self, place: usize) -> bool {
         let count = self.changed.entry(place).or_default();
         *count += 1;
         *count < READINGS
     }
 
-    /// Takes the nodes that wait for a node that was recomputed; `None` for any other node.
+    /// Takes the nodes that wait for a recomputed node; `None` for any other node.
     pub(super) fn waiting(&mut self, place: usize) -> Option<Vec<usize>> {
         self.remaking.remove(&place)
     }

@@ -1,4 +1,4 @@
-//! Computes recorded results again, into a store of its own, and compares.
+//! Recomputes recorded results into a scratch store and compares them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,32 +29,32 @@ use crate::report::{Event, Reporter};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, Store, StoreSink};
 
-/// How to compute results again.
+/// What to recompute, and how.
 #[derive(Clone)]
 pub struct ReplayOptions {
-    /// Compute the outputs of deterministic nodes again?
+    /// Whether to recompute the outputs of deterministic nodes.
     pub replay: bool,
-    /// Derive again what external nodes recorded?
+    /// Whether to derive again what external nodes recorded.
     pub recheck: bool,
-    /// Only so many rows of a node, where rows stand alone.
+    /// Check at most this many rows of a node whose rows are independent.
     pub sample: Option<u64>,
-    /// Which rows.
+    /// Seed of that sample.
     pub seed: u64,
-    /// Compute nodes again that run programs named by their params?
+    /// Whether to recompute nodes that run programs named by their params.
     pub allow_programs: bool,
-    /// What the machine has.
+    /// The machine's resources.
     pub machine: Machine,
-    /// Where relative paths start, for records that do not say.
+    /// Base of relative paths, for records that do not name one.
     pub directory: PathBuf,
     /// Looks secrets up.
     pub secrets: SecretLookup,
 }
 
-/// Computes the results of a closure again, as far as asked, each from its recorded inputs, and adds what it finds to
-/// the report. `told` hears of every node before it starts.
+/// Recomputes the results of a closure, as far as the options ask for it, each from its recorded inputs, and adds the
+/// findings to the report. Calls `told` with the name of every node before it starts.
 ///
 /// # Errors
-/// When the work itself cannot be done (no space, no threads).
+/// Fails if the work cannot be done (no space, no threads).
 pub async fn replay(
     store: Store,
     registry: Registry,
@@ -76,7 +76,7 @@ pub async fn replay(
     tokio::task::spawn_blocking(work).await.map_err(died)?
 }
 
-/// The files that an operator reads, if they are those of the record.
+/// Returns the files that an operator reads, if they match the record.
 fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity]) -> Result<SeenSources, String> {
     let digests = SourceDigests::new(std::collections::BTreeMap::new(), version);
     let sources = operator.declaration.sources(directory);
@@ -90,21 +90,21 @@ fn seen(operator: &BoundOperator, directory: &Path, recorded: &[SourceIdentity])
     Ok(SeenSources::new(sources, files, directory))
 }
 
-/// Nobody hears of the progress of a single node.
+/// Discards the progress of single nodes.
 struct Silent;
 
 impl Reporter for Silent {
     fn event(&self, _event: &Event) {}
 }
 
-/// What is done with a recorded node.
+/// How to check a recorded node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Check {
-    /// It is computed again.
+    /// Recompute its outputs.
     Replay,
-    /// What it recorded is derived again, as far as that goes without asking the outside.
+    /// Derive again what it recorded, as far as possible without external calls.
     Recheck,
-    /// What came from the outside is compared with the answers that were kept.
+    /// Compare external content with the remembered answers.
     Answers,
 }
 
@@ -118,7 +118,7 @@ impl Check {
     }
 }
 
-/// A row kernel that gives a row and all its samples at a time.
+/// A row kernel that processes one row with all its samples at a time.
 struct OneByOne {
     kernel: Arc<dyn AsyncMapKernel>,
     context: Context,
@@ -153,10 +153,10 @@ struct Bench {
 impl Bench {
     fn check(&self, step: &Step, told: &impl Fn(&str), report: &mut Report) -> Result<(), OperatorError> {
         let (known, bound) = (self.registry.get(&step.preimage.operator).is_some(), self.bound(step));
-        // Params that are not understood are reported by the one check or the other.
+        // Params that cannot be bound are reported by one of the two checks.
         let unbound = known && !self.options.replay;
         let is_external = bound.as_ref().map_or(unbound, |bound| bound.declaration.effect == Effect::External);
-        // What does not repeat is reported as not checked, unless its answers are compared below.
+        // A result that does not repeat is reported as not checked, unless its answers are compared below.
         if self.options.replay && (!is_external || self.may_repeat(step) || !self.options.recheck) {
             told(step.name());
             self.check_by(Check::Replay, step, report)?;
@@ -171,7 +171,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Does the record, or without one the operator, say of an external node that its bytes come again somewhere?
+    /// Whether the bytes of an external node repeat somewhere, according to the record or else the operator.
     fn may_repeat(&self, step: &Step) -> bool {
         let origin = step.result.origin.as_ref();
         let recorded = origin.and_then(|origin| origin.computed.as_ref()).map(|computed| computed.repeats);
@@ -179,14 +179,14 @@ impl Bench {
         recorded.or_else(declared).is_some_and(|repeats| repeats != Repeatability::Not)
     }
 
-    /// The operator with its recorded params.
+    /// Returns the operator with its recorded params.
     fn bound(&self, step: &Step) -> Option<BoundOperator> {
         let params = step.result.origin.as_ref().map_or(&step.preimage.params, |origin| &origin.params);
         (self.registry.get(&step.preimage.operator)?.bind)(params.clone()).ok()
     }
 
     fn check_by(&self, check: Check, step: &Step, report: &mut Report) -> Result<(), OperatorError> {
-        // What is there now is not what the run that is audited had.
+        // A replaced result is not the one of the audited run.
         if let Some(run) = report.replaced.get(&step.key) {
             let why = format!("replaced by run {run}");
             report.note_node(step.name(), check.name(), NOT_CHECKED, why);
@@ -197,14 +197,14 @@ impl Bench {
         scratch.remove()?;
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            // That it fails now is told, and is no proof that the record is wrong.
+            // A failure now is reported, but does not prove the record wrong.
             Err(error) => Outcome::NotChecked(format!("it cannot be computed again: {error}")),
         };
         note(step.name(), check.name(), outcome, report);
         Ok(())
     }
 
-    /// What was asked for and met no node.
+    /// Notes requested checks that applied to no node.
     fn note_nothing(&self, report: &mut Report) {
         let asked = [
             (self.options.replay, "replay", "no node behind the target is computed without asking the outside"),
@@ -248,7 +248,7 @@ impl Bench {
         self.whole(&rerun, scratch, report)
     }
 
-    /// The operator, if this program has the same version of it and everything that it needs is there.
+    /// Returns the operator, if this build has the same version of it and all inputs and sources are available.
     fn entry(&self, step: &Step, report: &Report) -> Result<OperatorEntry, String> {
         let (name, version) = (&step.preimage.operator, step.preimage.version);
         let entry = self.registry.get(name).ok_or_else(|| format!("this program has no operator `{name}`"))?;
@@ -284,7 +284,7 @@ impl Bench {
         let origin = step.result.origin.as_ref();
         let params = origin.map_or(&step.preimage.params, |origin| &origin.params);
         let schema = (entry.schema)();
-        // The key is what counts: params that it leaves out may come from the origin, no others.
+        // The key counts: `origin` may add params that the key leaves out, but may not change others.
         if identity_params(&schema, params) != identity_params(&schema, &step.preimage.params) {
             return Ok(Err("its recorded params do not agree".to_owned()));
         }
@@ -340,7 +340,7 @@ impl Bench {
         })
     }
 
-    /// Computes all outputs and compares them.
+    /// Recomputes all outputs and compares them.
     fn whole(&self, rerun: &Rerun<'_>, scratch: &Store, report: &Report) -> Result<Outcome, OperatorError> {
         let step = rerun.step;
         let mut ports: IndexMap<String, PortType> = IndexMap::new();
@@ -372,7 +372,7 @@ impl Bench {
             } else if report.damaged.contains(&output.id)
                 && let Ok(Some(found)) = self.tampered(scratch, &output.id)
             {
-                // The record is right, the files are not: where, if they can still be read.
+                // The record is right, but the files are not: find the difference if they can still be read.
                 differences.push((port.clone(), found.0, found.1));
             }
         }
@@ -387,7 +387,7 @@ impl Bench {
         Ok(Outcome::Differs(differences))
     }
 
-    /// In what the rows of a damaged table differ from those that its id stands for.
+    /// Returns the first difference between a damaged table and the recomputed one with the same id.
     fn tampered(&self, scratch: &Store, id: &ArtifactId) -> Result<Option<(Difference, u64)>, OperatorError> {
         match (self.store.open_input(id)?, scratch.open_input(id)?) {
             (InputArtifact::Rows(one), InputArtifact::Rows(other)) => first_difference(&one, &other),
@@ -395,8 +395,8 @@ impl Bench {
         }
     }
 
-    /// In what a recorded artifact and a computed one of other bytes differ, and in how many rows; `None` when all rows
-    /// are equal.
+    /// Returns the first difference between a recorded and a recomputed artifact of different bytes, and the number of
+    /// differing rows; `None` if all rows are equal.
     fn difference(
         &self,
         scratch: &Store,
@@ -419,7 +419,7 @@ fn kernel_run(rerun: &Rerun<'_>, scratch: &Store) -> KernelRun {
         inputs: rerun.inputs.clone(),
         main_port: rerun.main_port.clone(),
         context: rerun.context.clone(),
-        // The memo of the scratch store: empty, and gone with it.
+        // The memo of the scratch store: empty, and deleted with it.
         row_base: Digest::from_bytes([0; 32]),
         block_base: Digest::from_bytes([0; 32]),
         recall_blocks: false,

@@ -1,4 +1,4 @@
-//! What a run is asked for, as far as it decides which nodes run.
+//! The part of a run's settings that decides which nodes run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,31 +6,31 @@ use std::path::Path;
 use crate::fingerprint::Reason;
 use crate::plan::Node;
 
-/// What a run is asked for, as far as it decides which nodes run.
+/// The part of a run's settings that decides which nodes run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Relative paths start here.
+    /// Base of relative paths.
     pub directory: &'a Path,
-    /// Rows that a source gives at most.
+    /// Rows per source (at most).
     pub limit: Option<u64>,
     /// Places of the nodes that may run; `None`: all.
     pub selected: Option<&'a BTreeSet<usize>>,
-    /// Nodes that run even if their result is known (`*`: all).
+    /// Nodes to run even if they are cached (`*`: all).
     pub force: Option<&'a BTreeSet<String>>,
-    /// Look nothing up.
+    /// Ignore cached results.
     pub no_cache: bool,
-    /// Which rows that failed outside are tried again.
+    /// Which failed rows to retry.
     pub retry: Retry,
 }
 
 impl<'a> Request<'a> {
-    /// A plain run in that folder.
+    /// Returns the request of a plain run in that folder.
     #[must_use]
     pub fn new(directory: &'a Path) -> Self {
         Self { directory, limit: None, selected: None, force: None, no_cache: false, retry: Retry::Failed }
     }
 
-    /// The same with at most so many rows of each source.
+    /// Limits the rows of each source to at most `limit`.
     #[must_use]
     pub fn limited(self, limit: Option<u64>) -> Self {
         Self { limit, ..self }
@@ -47,13 +47,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Which rows that failed outside are tried again.
+/// Which failed rows to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// None.
     Nothing,
-    /// Rejects.
+    /// Rejected rows of external nodes.
     Failed,
-    /// Those also that `on_error: drop` passed over.
+    /// Also rows dropped by `on_error: drop`.
     Dropped,
 }

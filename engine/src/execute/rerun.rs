@@ -1,4 +1,4 @@
-//! A recorded node that is computed again, and what came of that.
+//! A recorded node to be recomputed, and the outcome.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::fingerprint::SeenSources;
 use crate::lineage::{Difference, Step};
 use crate::operator::{BoundOperator, Context, Inputs};
 
-/// A recorded node, ready to be computed again.
+/// A recorded node, ready to be recomputed.
 pub(super) struct Rerun<'a> {
     pub(super) step: &'a Step,
     pub(super) operator: BoundOperator,
@@ -16,11 +16,11 @@ pub(super) struct Rerun<'a> {
     pub(super) sources: Arc<SeenSources>,
 }
 
-/// What came of one node.
+/// The outcome of checking one node.
 pub(super) enum Outcome {
-    /// All is as recorded; how much that was.
+    /// Everything matches; how much was compared.
     Same(String),
-    /// What is not, by output port.
+    /// The differences, by output port.
     Differs(Vec<(String, Difference, u64)>),
     /// Nothing was compared, and why.
     NotChecked(String),

@@ -1,25 +1,25 @@
-//! What may run at once. Pure bookkeeping; reading the machine is the caller's affair.
+//! Tracks which nodes may run at the same time. No I/O: the caller detects the machine.
 
-/// What a node asks for while it runs.
+/// Resources a node needs while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Demand {
     pub(super) gpus: u32,
     pub(super) memory: u64,
 }
 
-/// What this machine has.
+/// The resources of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// CPU threads.
     pub threads: usize,
-    /// GPUs that may be leased.
+    /// GPUs available for leases.
     pub gpus: u32,
-    /// Bytes of memory that nodes may claim; 0 means it is not counted.
+    /// Memory in bytes that nodes may claim; 0: not counted.
     pub memory: u64,
 }
 
 impl Machine {
-    /// What the operating system says.
+    /// Reads the resources from the operating system.
     #[must_use]
     pub fn detect() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -27,7 +27,7 @@ impl Machine {
     }
 }
 
-/// What is left.
+/// The free resources.
 #[derive(Debug)]
 pub(super) struct Pool {
     jobs: usize,
@@ -48,7 +48,7 @@ impl Pool {
         self.free_jobs == 0
     }
 
-    /// A node that asks for more than there is runs alone.
+    /// Takes the resources of a node, if they are free. A node that needs more than the machine has runs alone.
     pub(super) fn take(&mut self, demand: &Demand) -> bool {
         let (gpus, memory) = (i64::from(demand.gpus), i128::from(demand.memory));
         let fits = gpus <= self.gpus && (!self.count_memory || memory <= self.memory);

@@ -1,4 +1,4 @@
-//! The calls of one row: known ones are recalled, new ones are kept, and equal ones that are under way are waited for.
+//! The calls of one row: recalls known answers, remembers new ones, and waits for equal calls in progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,27 +11,27 @@ use crate::fingerprint::{CallPlace, Digest, RowKey, call_key, hash_bytes};
 use crate::operator::{Begun, CallJournal, Context, KeptCall, OpenCall, OperatorError, Usage};
 use crate::store::{CallCache, CallState};
 
-/// The share of the remembered answers that is asked again without a word of leave.
+/// Largest share of lost answers that is asked again without `--rebuy`.
 const MOST_LOST: f64 = 0.05;
 
-/// How often it is looked whether another process has its answer.
+/// Interval between checks whether another process has received its answer.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What one sample of one row has sent.
+/// The calls sent by one sample of one row.
 pub(super) struct Sent {
     base: Digest,
     place: CallPlace,
-    /// How often, by request.
+    /// Number of calls by request digest.
     times: Mutex<BTreeMap<Digest, u32>>,
 }
 
 impl Sent {
-    /// `place` without [`CallPlace::repeat`].
+    /// `place` does not count [`CallPlace::repeat`].
     pub(super) fn new(base: Digest, place: CallPlace) -> Self {
         Self { base, place, times: Mutex::default() }
     }
 
-    /// The key of the next call, which sends this.
+    /// Returns the key of the next call with this request.
     pub(super) fn next_key(&self, request: &[u8]) -> RowKey {
         let request = hash_bytes(request);
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,13 +52,13 @@ pub(super) struct RowCalls {
 }
 
 impl RowCalls {
-    /// `place` without [`CallPlace::repeat`].
+    /// `place` does not count [`CallPlace::repeat`].
     pub(super) fn new(calls: Arc<CallCache>, place: CallPlace, since: u64) -> Self {
         let sent = Sent::new(calls.base(), place);
         Self { calls, sent, since, replayed: Mutex::default() }
     }
 
-    /// What the answers cost that were known.
+    /// Returns what the remembered answers cost.
     pub(super) fn replayed(&self) -> Usage {
         *self.replayed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,7 +73,7 @@ impl CallJournal for RowCalls {
         let key = self.sent.next_key(request);
         async move {
             loop {
-                // Made before the look, so that an end between the two is not missed.
+                // Created before the lookup, so that a call ending in between is not missed.
                 let mut ended = std::pin::pin!(self.calls.ended());
                 ended.as_mut().enable();
                 match self.calls.begin(&key, self.since, accept) {
@@ -83,7 +83,7 @@ impl CallJournal for RowCalls {
                     }
                     Ok(CallState::Begun) if self.calls.has_failed() => {
                         self.calls.end(&key);
-                        return Begun::Failed("an answer could not be kept: no other call is made".to_owned());
+                        return Begun::Failed("an answer could not be stored: no further calls are sent".to_owned());
                     }
                     Ok(CallState::Begun) => {
                         let (calls, since) = (Arc::clone(&self.calls), self.since);
@@ -104,11 +104,11 @@ impl CallJournal for RowCalls {
     }
 }
 
-/// Reads the calls that are known. Where so much of them is damaged that a good part would be paid again, the node fails,
-/// unless the run may.
+/// Reads the remembered calls and repairs damage. Fails the node if many answers are lost and would be paid for again,
+/// unless the run allows it.
 ///
 /// # Errors
-/// When the memo cannot be read, or lost more than [`MOST_LOST`].
+/// Fails if the memo cannot be read, or lost more than [`MOST_LOST`] of its answers.
 pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), OperatorError> {
     let damage = calls.damage()?;
     if damage.lost == 0 {
@@ -116,15 +116,17 @@ pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), Ope
     }
     let told = damage.told("answers");
     if damage.share() > MOST_LOST && !calls.may_rebuy() {
-        let error = OperatorError::machine(format!("{told}, and calls for them would be paid again"));
-        return Err(error.with_help("restore the files from a copy, or run with `--rebuy` to pay for what is missing"));
+        let error = OperatorError::machine(format!("{told}; asking again would cost money"));
+        return Err(
+            error.with_help("restore the files from a backup, or run with `--rebuy` to pay for the missing answers")
+        );
     }
     context.progress().log(&format!("{told}: what is missing is asked again"));
     calls.mend()?;
     Ok(())
 }
 
-/// A call that is being asked.
+/// A call in progress.
 struct RowCall {
     calls: Arc<CallCache>,
     key: RowKey,
@@ -156,12 +158,12 @@ mod tests {
         let row = RowCalls::new(Arc::clone(&calls), CallPlace::default(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let begin = |request: &[u8]| runtime.block_on(row.begin(request, &|_| true));
-        let Begun::Ask(mut open) = begin(b"one") else { panic!("it is not known") };
+        let Begun::Ask(mut open) = begin(b"one") else { panic!("the call is not known") };
         open.keep(&KeptCall { response: b"answer".to_vec(), usage: Usage::default() });
         drop(open);
         calls.fail(StoreError::Location("no space left".to_owned()));
         assert!(matches!(begin(b"two"), Begun::Failed(_)));
         assert!(calls.check().is_err());
-        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as under way");
+        assert!(matches!(begin(b"two"), Begun::Ask(_)), "nor does it count as in progress");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs a row kernel: many rows in flight, each memoised as it finishes, output in input order.
+//! Runs a row kernel: many rows in flight, each remembered when it finishes, output in input order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,45 +19,45 @@ use crate::operator::{
 use crate::spec::OnError;
 use crate::store::{CallCache, ColumnLineage, Memo};
 
-/// Finished rows may wait for at most so many times the rows in flight before new ones start.
+/// Finished rows waiting to be written, as a multiple of the rows in flight (at most).
 const AHEAD: usize = 64;
 
-/// How a kernel's run ended: what is only known of row kernels and queries.
+/// The outcome of a kernel run; most fields apply only to row kernels and queries.
 #[derive(Debug, Default)]
 pub(super) struct RowsRun {
     pub(super) usage: Usage,
     pub(super) cached_rows: u64,
-    /// Failed rows that `on_error: drop` passed over.
+    /// Failed rows dropped by `on_error: drop`.
     pub(super) dropped: u64,
-    /// Told to stop before all rows were done: what is done is in the memo.
+    /// Stopped before all rows were done; finished rows are in the memo.
     pub(super) stopped: bool,
-    /// Where the rows are remembered.
+    /// Base of the memo that holds the rows.
     pub(super) memo: Option<Digest>,
-    /// Where the answers to their calls are remembered.
+    /// Base of the calls that hold the answers.
     pub(super) asked: Option<Digest>,
-    /// From when on they count.
+    /// Stamp before which rows and answers do not count.
     pub(super) since: u64,
-    /// What the columns of a query's outputs come from.
+    /// Lineage of the columns of a query's outputs.
     pub(super) columns: BTreeMap<String, ColumnLineage>,
     /// Rows without a result.
     pub(super) failed: u64,
-    /// The first failed row, when it fails the node. Rows in flight are still awaited and remembered.
+    /// The first failed row, if it fails the node. Rows in flight are still awaited and remembered.
     pub(super) failure: Option<OperatorError>,
 }
 
 impl RowsRun {
-    /// Nothing was paid, and so many rows were known.
+    /// Returns the outcome of a run in which this many rows were known and nothing was paid.
     pub(super) fn known(cached_rows: u64) -> Self {
         Self { cached_rows, ..Self::default() }
     }
 
-    /// Of a query, of which nothing else is known.
+    /// Returns the outcome of a query.
     pub(super) fn of_query(columns: BTreeMap<String, ColumnLineage>) -> Self {
         Self { columns, ..Self::default() }
     }
 }
 
-/// Everything a run of rows needs.
+/// Everything needed to run the rows of a node.
 pub(super) struct RowsJob<'a> {
     pub(super) kernel: Arc<dyn AsyncMapKernel>,
     pub(super) rows: &'a RowsInput,
@@ -65,7 +65,7 @@ pub(super) struct RowsJob<'a> {
     pub(super) memo: Memo,
     /// Earlier answers do not count.
     pub(super) since: u64,
-    /// The calls to the model that the node asks.
+    /// The remembered calls to the node's model.
     pub(super) calls: Option<Arc<CallCache>>,
     pub(super) on_error: OnError,
     pub(super) context: Context,
@@ -79,7 +79,7 @@ struct Done {
     row_id: String,
     result: Result<RowOutput, RowFailure>,
     cached: bool,
-    /// Of its usage, what an earlier run paid.
+    /// The part of the usage that an earlier run paid.
     replayed: Usage,
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
             if sample == 0 {
                 identity = Some(job.keys.identify(&row).map_err(OperatorError::data)?);
             }
-            let Some(identity) = identity else { return Err(OperatorError::engine("a row has no first sample")) };
+            let Some(identity) = identity else { return Err(OperatorError::engine("a row without a first sample")) };
             let task = RowTask { place, row, sample, key: job.keys.key(&identity, sample), identity };
             match recall(&job, &task) {
                 Some(done) => drop(waiting.insert(place, done)),
@@ -136,11 +136,12 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
         }
         match flying.next().await {
             Some(done) => {
-                let done = done.map_err(|_| OperatorError::engine("a row's task died: a defect of the operator"))?;
+                let done =
+                    done.map_err(|_| OperatorError::engine("a row's task panicked: this is a bug in the operator"))?;
                 let calls = job.calls.as_ref().map_or(Ok(()), |calls| calls.check());
                 let kept = remember(&mut job.memo, &done).and_then(|()| Ok(calls?));
                 if let Err(error) = kept {
-                    // What is in flight is paid for: there may be room for it.
+                    // Keep storing rows in flight: they are paid for, and space may become free.
                     state.failure.get_or_insert(error);
                 }
                 waiting.insert(done.place, done);
@@ -157,7 +158,7 @@ pub(super) async fn run_rows(mut job: RowsJob<'_>, outputs: &mut Outputs<'_>) ->
     }
 }
 
-/// Was a call refused because the budget is used up, and would rows of this node want more?
+/// Whether a call was refused because the budget is used up, and this node may need more calls.
 fn is_broke(context: &Context) -> bool {
     let session = context.session();
     session.limiter.is_some() && session.budget.refused().is_some()
@@ -165,7 +166,7 @@ fn is_broke(context: &Context) -> bool {
 
 type Task = Result<(RecordBatch, u32), OperatorError>;
 
-/// Rows in input order, all samples of a row together.
+/// Returns the rows in input order, all samples of a row together.
 fn tasks(rows: &RowsInput, samples: u32) -> impl Iterator<Item = Task> + use<> {
     rows.batches().flat_map(move |batch| {
         let tasks: Vec<Task> = match batch {
@@ -190,7 +191,7 @@ struct RowTask {
     key: RowKey,
 }
 
-/// The remembered result of a row, with what the row says of itself today.
+/// Returns the remembered result of a row, with the row's current labels.
 fn recall(job: &RowsJob<'_>, task: &RowTask) -> Option<Done> {
     let (row_id, key, place) = (row_id(&task.row, task.place), task.key, task.place);
     let output = job.memo.get(&key).find_map(|output| job.kernel.label(&task.row, task.sample, output))?;
@@ -271,7 +272,7 @@ fn refuse(
         OnError::Fail => {
             let message =
                 format!("row `{row_id}` failed ({kind}, attempts: {}): {}", failure.attempts, failure.message);
-            let error = OperatorError::data(message).with_help("`on_error: dead_letter` lets the other rows go on");
+            let error = OperatorError::data(message).with_help("`on_error: dead_letter` keeps the other rows");
             state.failure.get_or_insert(error);
             Ok(())
         }

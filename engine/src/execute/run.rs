@@ -1,4 +1,4 @@
-//! What all nodes of one run share. Any thread may use it.
+//! State shared by all nodes of a run; usable from any thread.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::plan::{Node, Plan};
 use crate::report::Reporter;
 use crate::store::{Store, StoreError};
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Run {
     pub(super) id: String,
-    /// When it began: Unix time in nanoseconds, as stamps of remembered rows and answers count it.
+    /// Start time: Unix time in nanoseconds, like the stamps of remembered rows and answers.
     pub(super) started: u64,
     pub(super) plan: Arc<Plan>,
     pub(super) store: Store,
@@ -28,12 +28,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The node at that place of the plan.
+    /// Returns the node at that place of the plan.
     pub(super) fn node(&self, place: usize) -> &Node {
         &self.plan.nodes()[place]
     }
 
-    /// Keeps the digests of sources for the next run.
+    /// Stores the digests of sources for the next run.
     pub(super) fn keep_sources(&self) -> Result<(), StoreError> {
         self.sources.changed().map_or(Ok(()), |known| self.store.keep_sources(&known))
     }

@@ -1,9 +1,9 @@
-//! Names of runs: dates that sort as the runs began, whatever the clock says.
+//! Run ids: dates that sort in the order in which runs started, even if the clock is set back.
 
 use crate::store::{Store, run_time};
 
-/// A moment that comes after all runs of the store: a clock that was set back does not make this run an old one. Imported
-/// runs do not count: they began by another clock.
+/// Returns a start time after all runs of the store, so that a clock set back does not make this run look old. Imported
+/// runs do not count: they used another clock.
 pub(super) fn after_all(store: &Store, started: f64) -> f64 {
     let ids = store.run_ids();
     let newest = ids.iter().rev().filter(|id| !store.is_imported(id)).find_map(|id| run_time(id));
@@ -12,8 +12,8 @@ pub(super) fn after_all(store: &Store, started: f64) -> f64 {
 
 pub(super) fn run_id(started: f64) -> String {
     let moment = chrono::DateTime::from_timestamp(started as i64, 0).unwrap_or_default().format("%Y%m%d-%H%M%S");
-    // Ids sort by time within the second too. A random number distinguishes ids of the same moment: two containers can
-    // have the same process id.
+    // Ids also sort within a second. The random number separates ids of the same moment: two containers can have the
+    // same process id.
     let (fraction, random) = ((started.fract() * 65_536.0) as u32, rand::random::<u16>());
     format!("{moment}-{fraction:04x}{random:04x}")
 }

@@ -1,21 +1,21 @@
-//! Which node runs next. Pure: no clock, no I/O, no threads; every decision is a function of the events so far.
+//! Decides which node runs next. No clock, I/O or threads: every decision is a function of the events so far.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::resources::{Demand, Pool};
 
-/// What happened.
+/// A change in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The node's result is there.
+    /// The node has a result.
     Succeeded(usize),
     /// The node failed.
     Failed(usize),
-    /// Start nothing new.
+    /// Start no further nodes.
     Stop,
 }
 
-/// What to do.
+/// An instruction to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Start the node.
@@ -32,7 +32,7 @@ pub(super) struct Task {
     pub(super) demand: Demand,
 }
 
-/// State of a run.
+/// State of the scheduler.
 pub(super) struct Scheduler {
     tasks: Vec<Task>,
     waiting: Vec<usize>,
@@ -52,12 +52,12 @@ impl Scheduler {
         Self { tasks, waiting, ready, running: BTreeSet::new(), settled, pool, keep_going, stopping: false }
     }
 
-    /// What to launch at the start.
+    /// Returns the nodes to launch first.
     pub(super) fn start(&mut self) -> Vec<Command> {
         self.launch()
     }
 
-    /// What follows from an event.
+    /// Returns the commands that follow from an event.
     pub(super) fn step(&mut self, event: Event) -> Vec<Command> {
         let mut commands = Vec::new();
         match event {
@@ -86,7 +86,7 @@ impl Scheduler {
         commands
     }
 
-    /// Is everything settled?
+    /// Whether all nodes are settled.
     pub(super) fn is_done(&self) -> bool {
         self.running.is_empty() && self.ready.is_empty()
     }
@@ -98,7 +98,7 @@ impl Scheduler {
         self.settled[node] = true;
     }
 
-    /// Ready nodes in plan order; one that does not fit now does not hold up smaller ones.
+    /// Launches ready nodes in plan order; a node that does not fit now does not block smaller ones.
     fn launch(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         let candidates: Vec<usize> = self.ready.iter().copied().take(1024).collect();
@@ -143,7 +143,7 @@ mod tests {
     use super::super::resources::Machine;
     use super::*;
 
-    /// 0 → 1 → 3, 0 → 2 → 3.
+    /// A diamond: 0 → 1 → 3 and 0 → 2 → 3.
     fn diamond(jobs: usize, keep_going: bool) -> Scheduler {
         let task = |dependents: &[usize], dependencies| Task {
             dependents: dependents.to_vec(),

@@ -1,4 +1,4 @@
-//! Checks single rows: of row-wise kernels by computing them again, of external operators by deriving what they hold.
+//! Checks single rows: recomputes rows of row-wise kernels, and derives again what external operators recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,18 @@ use crate::lineage::{Difference, difference, read_rows, row_difference, rows_wit
 use crate::operator::{InputArtifact, MapKernel, MapOutput, OperatorError, RowsInput};
 use crate::store::{Store, as_stored};
 
-/// Differences that are told one by one.
+/// Differences reported one by one (at most).
 const TOLD: usize = 100;
 
-/// What came of checking a sample.
+/// The outcome of checking a sample.
 pub(super) enum Sampled {
-    /// This.
+    /// The sample was compared.
     Done(Outcome),
-    /// Rows cannot be told apart: everything must be computed again.
+    /// Rows have no ids: everything must be recomputed.
     NeedsAll,
 }
 
-/// Numbers of rows, drawn without replacement; all of them where there are no more.
+/// Draws row numbers without replacement; all rows if the table has no more.
 fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
     let length = usize::try_from(table.rows).unwrap_or(usize::MAX);
     let amount = usize::try_from(rows).unwrap_or(usize::MAX).min(length);
@@ -32,10 +32,10 @@ fn draw(table: &RowsInput, rows: u64, seed: u64) -> BTreeSet<u64> {
     sample(&mut random, length, amount).into_iter().map(|row| row as u64).collect()
 }
 
-/// Rows by the id that they belong to.
+/// Rows by the input id they belong to.
 type ById = BTreeMap<String, Vec<RecordBatch>>;
 
-/// Maps some rows of the main input again and compares what they give with what was recorded for them.
+/// Maps some rows of the main input again and compares the output with the recorded rows.
 pub(super) fn check_rows(
     store: &Store,
     rerun: &Rerun<'_>,
@@ -49,7 +49,7 @@ pub(super) fn check_rows(
     }
     let chosen = read_rows(main, &draw(main, rows, seed))?;
     let ids: BTreeSet<String> = chosen.iter().flat_map(|row| texts(row, 0, &["id"])).map(str::to_owned).collect();
-    // Other rows of the same id belong to them: what was recorded does not say which of them it is of.
+    // Include all rows with the same id: the record does not say which of them an output row belongs to.
     let places: BTreeSet<u64> = rows_with(main, &["id"], &ids)?.into_iter().map(|place| place.row).collect();
     let inputs = read_rows(main, &places)?;
     let mut differences = Vec::new();
@@ -78,7 +78,7 @@ pub(super) fn check_rows(
     Ok(Sampled::Done(Outcome::Same(detail)))
 }
 
-/// What the rows give, by port and by the id of the row that gave it.
+/// Maps the rows; returns the output by port and by the id of the input row.
 fn compute(kernel: &dyn MapKernel, inputs: &[RecordBatch]) -> Result<BTreeMap<String, ById>, OperatorError> {
     let mut computed: BTreeMap<String, ById> = BTreeMap::new();
     for row in inputs {
@@ -96,7 +96,7 @@ fn compute(kernel: &dyn MapKernel, inputs: &[RecordBatch]) -> Result<BTreeMap<St
     Ok(computed)
 }
 
-/// The column of an output that says which input row it is of: the parent column of that kind, else the id.
+/// Returns the output column that names the input row: the parent column of that kind, else `id`.
 fn column(table: &RowsInput, kind: RecordKind) -> Option<&'static [&'static str]> {
     let parents = table.kind.parents().iter();
     let mut named = parents.filter(|column| column.kind == Some(kind) && table.kind != RecordKind::Table);

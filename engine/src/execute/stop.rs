@@ -1,9 +1,9 @@
-//! How a run is told to stop.
+//! Stops a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a run is told to stop, from outside. Cheap to clone.
+/// Stops a run from outside. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     draining: Arc<AtomicBool>,
@@ -12,25 +12,25 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Start nothing new; finish what is in flight.
+    /// Starts no further nodes or rows and finishes those in flight.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.notify.notify_waiters();
     }
 
-    /// Stop as soon as possible.
+    /// Stops as soon as possible.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.drain();
     }
 
-    /// Is the run winding down?
+    /// Whether the run starts nothing new.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Is the run to stop at once?
+    /// Whether the run stops immediately.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! What a run would do, without doing it: which nodes are known, which would run, and why.
+//! Predicts a run without running it: which nodes are cached, which would run, and why.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,64 +17,64 @@ use crate::operator::Inputs;
 use crate::plan::{Node, Plan, with_all_before};
 use crate::store::{NodeResult, NodeRun, OutputRecord, Store, StoreError};
 
-/// What would happen to a node.
+/// What a run would do with a node.
 #[derive(Clone, Debug)]
 pub enum NodeStatus {
-    /// Its result is known.
+    /// The result is cached.
     Cached {
-        /// Its key.
+        /// The node's key.
         key: NodeKey,
         /// The result.
         result: Box<NodeResult>,
     },
-    /// It is frozen, and what it gave last is there.
+    /// The node is frozen and its last result exists.
     Frozen {
-        /// What it gave.
+        /// The last result.
         last: Box<NodeRun>,
     },
-    /// It would run.
+    /// The node would run.
     Run {
-        /// Its key.
+        /// The node's key.
         key: NodeKey,
-        /// What the key is made of.
-        preimage: Value,
-        /// Why.
-        reasons: Vec<Reason>,
-    },
-    /// It would run and may not: it is not chosen.
-    Held {
-        /// Its key.
-        key: NodeKey,
-        /// What the key is made of.
+        /// The preimage of the key.
         preimage: Value,
         /// Why it would run.
         reasons: Vec<Reason>,
     },
-    /// It depends on nodes that would run, or on a file that is still to be fetched: its key is not known before. If
-    /// they give the same bytes as last time, it will not run.
-    Unknown {
-        /// What it waits for.
-        waits_for: Vec<String>,
-        /// What its key will be made of, as far as that is known.
+    /// The node has no result but is not selected to run.
+    Held {
+        /// The node's key.
+        key: NodeKey,
+        /// The preimage of the key.
         preimage: Value,
-        /// What of that has changed already: then only an earlier result of the same key keeps it from running.
+        /// Why it would run.
+        reasons: Vec<Reason>,
+    },
+    /// The key is unknown: the node depends on nodes that would run, or on a file still to be fetched. It will not run
+    /// if they produce the same bytes as last time.
+    Unknown {
+        /// The nodes or files it waits for.
+        waits_for: Vec<String>,
+        /// The known part of the future preimage.
+        preimage: Value,
+        /// Changes known so far; with any, only an earlier result of the same key avoids a run.
         reasons: Vec<Reason>,
     },
     /// A source cannot be read.
     Broken {
-        /// Why.
+        /// Why not.
         problem: String,
     },
 }
 
 impl NodeStatus {
-    /// Is its result there, so that it will not run?
+    /// Whether the result exists, so that the node will not run.
     #[must_use]
     pub fn is_known(&self) -> bool {
         matches!(self, Self::Cached { .. } | Self::Frozen { .. })
     }
 
-    /// Its outputs, where they are known.
+    /// Returns the outputs, if they are known.
     fn outputs(&self) -> Option<&IndexMap<String, OutputRecord>> {
         match self {
             Self::Cached { result, .. } => Some(&result.outputs),
@@ -83,7 +83,7 @@ impl NodeStatus {
         }
     }
 
-    /// What its key is made of, as far as that is known.
+    /// Returns the preimage of the key, as far as it is known.
     #[must_use]
     pub fn preimage(&self) -> Option<&Value> {
         match self {
@@ -116,19 +116,19 @@ impl NodeStatus {
     }
 }
 
-/// The status of the nodes that are asked about.
+/// The status of the requested nodes.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// By place in the plan.
+    /// Status by place in the plan.
     pub nodes: BTreeMap<usize, NodeStatus>,
-    /// What those still have to ask that would ask an endpoint.
+    /// Work left for the nodes that would call an endpoint.
     pub work: BTreeMap<usize, Work>,
 }
 
-/// Looks up the nodes that a run with that request would be about.
+/// Looks up the nodes that a run with that request would consider.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey, StoreError> {
     let history = History::before("");
     let decider = Decider { plan, store, request, history: &history };
@@ -151,10 +151,10 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     Ok(Survey { nodes, work })
 }
 
-/// Of these places, those whose results are not known. The store is only asked where there are any.
+/// Returns those of `places` whose results are unknown. Reads the store only if `places` is not empty.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn not_known(
     plan: &Plan,
     store: &Store,
@@ -168,7 +168,7 @@ pub fn not_known(
     Ok(places)
 }
 
-/// What a node still has to ask that asks an endpoint.
+/// Returns the work left for a node that calls an endpoint.
 fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, directory: &Path) -> Option<Work> {
     let pending = match decision {
         Decision::Run(pending) => Some(pending),
@@ -183,7 +183,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
         let mut all = true;
         for input in &node.inputs {
             let record = known.get(&input.node)?.get(&input.output)?;
-            // Of a shared store, only the rows are fetched for a plan.
+            // From a shared store, a plan fetches only the row input.
             if Some(&input.port) == node.main_port.as_ref() || store.is_here(&record.id) {
                 inputs.bind(&input.port, store.open_input(&record.id).ok()?);
             } else {
@@ -193,7 +193,7 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
         match Work::of(store, node, parts, &inputs, forced, all.then_some(directory)) {
             Ok(work) => Some(work),
             Err(error) => {
-                tracing::warn!("what `{}` has to ask cannot be counted: {}", node.id(), error.message);
+                tracing::warn!("cannot count the calls of `{}`: {}", node.id(), error.message);
                 None
             }
         }
@@ -201,11 +201,11 @@ fn work_of(store: &Store, node: &Node, decision: &Decision, known: &Known, direc
     Some(work().unwrap_or_else(|| Work::later(endpoint)))
 }
 
-/// Places of the nodes whose result is known and lacks rows: rejects of external nodes, and rows that `on_error: drop`
-/// passed over.
+/// Returns the places of nodes whose result is known but lacks rows: rejects of external nodes, and rows dropped by
+/// `on_error: drop`.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// Fails if the store cannot be read.
 pub fn failed_rows(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Vec<usize>, StoreError> {
     let survey = survey(plan, store, request)?;
     let failed = |status: &NodeStatus| match status {

@@ -1,5 +1,6 @@
-//! May this process still make calls for a node? A machine that was suspended may find, when it wakes up, that another one
-//! took it for dead and went on with its work: after a gap on its own clock it looks before the next call.
+//! Decides whether this process may still make calls for a node. After a suspended machine wakes up, another one may
+//! have counted it as dead and taken over its work: after a gap on the clock, the lease is checked before the next
+//! call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,30 +14,31 @@ use crate::fingerprint::NodeKey;
 use crate::operator::{self, FailureKind, RowFailure};
 use crate::store::{Lease, Store, StoreError};
 
-/// Without a call for so long, it looks. Others wait longer before they take a holder for dead.
+/// A gap between calls after which the lease is checked. Other machines wait longer before they count a holder as dead.
 const GAP: Duration = Duration::from_secs(8);
 
-/// The right to compute a node, while its lease is held.
+/// The right to compute a node while its lease is held.
 pub(super) struct Tenure {
     store: Store,
     key: NodeKey,
     lease: Arc<Lease>,
-    /// The run behind the result that was there, which `--force` and rejects that are tried again replace.
+    /// The run behind the previous result, which `--force` or a retry of rejects replaces.
     before: Option<String>,
-    /// Of the last call. The steady clock may stand still while a machine is suspended, the other one may be set.
+    /// Time of the last call on both clocks: the steady clock may stop while the machine is suspended, the system clock
+    /// may be set.
     last: Mutex<(Instant, SystemTime)>,
     over: AtomicBool,
 }
 
 impl Tenure {
-    /// Begins now; `asks`: calls will be made.
+    /// Starts the tenure now; `asks`: whether the node makes calls.
     pub(super) fn new(store: &Store, key: NodeKey, lease: Arc<Lease>, asks: bool) -> Arc<Self> {
         let (last, over) = (Mutex::new((Instant::now(), SystemTime::now())), AtomicBool::new(false));
         let before = if asks { store.result(&key).map(|result| result.run) } else { None };
         Arc::new(Self { store: store.clone(), key, lease, before, last, over })
     }
 
-    /// Has another machine taken over?
+    /// Whether another machine has taken over.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -46,11 +48,11 @@ impl Tenure {
         let before = self.before.clone();
         let look = move || Ok(lease.is_ours()? && store.result(&key).map(|result| result.run) == before);
         let looked = tokio::task::spawn_blocking(look).await;
-        looked.unwrap_or_else(|error| Err(StoreError::Location(format!("the lease was not looked at: {error}"))))
+        looked.unwrap_or_else(|error| Err(StoreError::Location(format!("cannot check the lease: {error}"))))
     }
 
     async fn check(&self) -> Result<(), RowFailure> {
-        // Held while it looks: calls that want to go out at the same time wait for what is found.
+        // Held during the check: concurrent calls wait for its outcome.
         let mut last = self.last.lock().await;
         let gap = last.0.elapsed().max(last.1.elapsed().unwrap_or_default());
         if gap >= GAP && !self.is_over() {
@@ -60,14 +62,14 @@ impl Tenure {
                 Err(error) => {
                     return Err(RowFailure::new(
                         FailureKind::Cancelled,
-                        format!("after a pause of this machine: {error}"),
+                        format!("cannot check the lease after this machine was suspended: {error}"),
                     ));
                 }
             }
         }
         *last = (Instant::now(), SystemTime::now());
         if self.is_over() {
-            return Err(RowFailure::new(FailureKind::Cancelled, "another machine goes on with this node"));
+            return Err(RowFailure::new(FailureKind::Cancelled, "another machine has taken over this node"));
         }
         Ok(())
     }

@@ -1,23 +1,23 @@
-//! Asks programs of the system which version they are.
+//! Reads the versions of system programs.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
+/// Timeout of a program.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked for.
+/// Interval between checks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longest answer that counts, in bytes.
+/// Longest output read, in bytes.
 const LONGEST: u64 = 4096;
 
-/// What a program answers to `--version`: the words of its first lines. `None`: it gives none, or ends with an error.
+/// Returns a program's output for `--version`, with single spaces between words; `None` if it prints nothing or fails.
 #[must_use]
 pub fn version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_clear();
-    // Answers in the user's language would be other versions.
+    // A localized answer would look like another version.
     command
         .env("LANG", "C.UTF-8")
         .envs(["PATH", "HOME"].iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
@@ -33,7 +33,7 @@ pub fn version(program: &Path) -> Option<String> {
         }
     };
     if !ended {
-        // It hangs, or is gone already.
+        // The program hangs or has failed.
         drop(child.kill());
         drop(child.wait());
         return None;

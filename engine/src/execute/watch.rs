@@ -1,4 +1,4 @@
-//! Nothing is remembered or recorded that was made from sources which changed while they were read.
+//! Discards results computed from sources that changed while they were read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::operator::{
     AsyncMapKernel, BoundOperator, Context, FailureKind, OperatorError, Pieces, RowFailure, RowOutput,
 };
 
-/// Compares the sources of a node with what its key saw, at the end of its work.
+/// Compares the sources of a node with those of its key, after the kernel ran.
 ///
 /// # Errors
-/// [`Blame::Changed`](crate::operator::Blame::Changed) when something differs.
+/// Fails with [`Blame::Changed`](crate::operator::Blame::Changed) if a source differs.
 pub(super) fn unchanged(seen: &SeenSources, operator: &BoundOperator, directory: &Path) -> Result<(), OperatorError> {
     match seen.changed_at_end(&operator.declaration.sources(directory)) {
         None => Ok(()),
@@ -63,7 +63,7 @@ impl AsyncMapKernel for WatchedRows {
     }
 }
 
-/// Pieces that are kept only while no source has changed.
+/// Pieces that are stored only while no source has changed.
 pub(super) struct WatchedPieces<P> {
     pub(super) pieces: Arc<P>,
     pub(super) sources: Arc<SeenSources>,

@@ -1,5 +1,5 @@
-//! What an external node still has to ask, before it asks: rows that are known, rows that are not, and what these will
-//! cost, going by what rows like them cost before.
+//! Estimates the work of an external node before it runs: the known rows, the missing rows, and their cost, based on
+//! the cost of similar rows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,39 +12,39 @@ use crate::operator::{EndpointUse, Inputs, OperatorError, Prices, RowsInput, Usa
 use crate::plan::Node;
 use crate::store::{CallCache, Memo, NodeResult, Store};
 
-/// Memos of other nodes that are looked at, newest first.
+/// Memos of other nodes read for an estimate (at most), newest first.
 const MEMOS: usize = 8;
 
-/// What an external node still has to ask.
+/// The remaining work of an external node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// How many rows (samples counted) are remembered, and how many are not; `None` while the input is not known.
+    /// Remembered and missing rows (samples counted); `None` while the input is unknown.
     pub rows: Option<(u64, u64)>,
-    /// What the missing rows will cost; `None` when nothing is known of rows like them.
+    /// Estimated cost of the missing rows; `None` without similar rows.
     pub estimate: Option<Usage>,
-    /// What the estimate rests on.
+    /// The basis of the estimate.
     pub basis: Option<Basis>,
-    /// What the endpoint takes.
+    /// Prices of the endpoint.
     pub prices: Option<Prices>,
 }
 
-/// What an estimate rests on.
+/// The basis of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// Rows of the same node: the same params and side inputs.
+    /// Rows of the same node, with the same params and side inputs.
     Node,
     /// Rows of other nodes with the same operator and model.
     Model,
 }
 
 impl Work {
-    /// Of a node whose input is not known yet.
+    /// The work of a node whose input is not known yet.
     pub(super) fn later(endpoint: EndpointUse) -> Self {
         Self { rows: None, estimate: None, basis: None, prices: endpoint.prices }
     }
 
-    /// Of a node that would run on `inputs`. Rows that can be put together from answers that are known count as known, if
-    /// all inputs are there and it is said where paths start. With `forced`, those of an earlier forced run that was cut off.
+    /// The work of a node that would run on `inputs`. Rows that remembered answers can reproduce count as known, if all
+    /// inputs are available and `directory` is given. With `forced`, only rows of an interrupted forced run count.
     pub(super) fn of(
         store: &Store,
         node: &Node,
@@ -81,7 +81,7 @@ impl Work {
     }
 }
 
-/// How many rows and samples are remembered, and which are not.
+/// Counts the remembered rows and samples, and returns the missing ones.
 fn count(
     memo: &Memo,
     mut keys: RowKeys,
@@ -107,7 +107,7 @@ fn count(
     Ok((known, unknown))
 }
 
-/// What rows of other nodes cost that asked the same of the same operator.
+/// Returns number and cost of the rows of other nodes with the same operator and model.
 fn of_model(store: &Store, node: &Node, endpoint: &EndpointUse) -> Option<(u64, Usage)> {
     let asks_the_same = |result: &NodeResult| {
         let params = result.origin.as_ref().map(|origin| origin.params.clone())?;

@@ -1,5 +1,5 @@
-//! Calls to the outside: a known answer is returned from the journal; a new call waits for its turn, is counted, retried,
-//! and its answer is kept.
+//! Calls to external services: a known answer is returned from the journal; a new call waits for its turn, is counted
+//! and retried, and its answer is stored.
 
 use std::time::{Duration, Instant};
 
@@ -11,50 +11,51 @@ use super::endpoint_session::{Begun, EndpointSession, KeptCall};
 use super::failure::{FailureKind, RowFailure};
 use super::money::{Prices, Usage};
 
-/// How long a wait lasts before it is asked whether the run was told to stop.
+/// Interval between checks whether the run is stopping.
 const STEP: Duration = Duration::from_millis(200);
 
-/// How long a pause may last once the run finishes only what is in flight.
+/// Longest pause while the run only finishes calls in flight.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One call to the outside, for [`Context::call`].
+/// One external call, for [`Context::call`].
 pub trait Call: Send + Sync {
-    /// What the caller gets.
+    /// The parsed answer.
     type Answer: Send;
 
-    /// Identifies the call: a second call with the same bytes to the same model is not paid for again.
+    /// Identifies the call: the same bytes sent to the same model are not paid for twice.
     fn request(&self) -> &[u8];
 
-    /// What the endpoint charges.
+    /// Returns the endpoint's prices.
     fn prices(&self) -> &Prices;
 
-    /// Sends the call once. Returns the answer in a form that [`Call::read`] understands, and what this attempt used.
+    /// Sends the call once. Returns the answer in a form that [`Call::read`] parses, and the usage of this attempt.
     fn send<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, Result<(Vec<u8>, Usage), CallFailure>>;
 
-    /// Reads an answer, new or kept. A kept answer that cannot be read is asked for again.
+    /// Parses an answer, new or remembered. A remembered answer that cannot be parsed is requested again.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Fails with the reason if the answer cannot be parsed.
     fn read(&self, answer: &[u8]) -> Result<Self::Answer, String>;
 }
 
 /// Why one attempt at a call failed.
 #[derive(Clone, Debug)]
 pub struct CallFailure {
-    /// Why. Anything but [`FailureKind::Refused`] is tried again.
+    /// Kind of failure. All kinds except [`FailureKind::Refused`] are retried.
     pub kind: FailureKind,
-    /// In words.
+    /// Error message.
     pub message: String,
     /// The response body, shortened.
     pub detail: Option<String>,
-    /// How long the endpoint asks to be left alone.
+    /// Wait requested by the endpoint (`Retry-After`).
     pub retry_after: Option<Duration>,
-    /// Refused for something that all calls have in common (a key, an address): after several, the rest is postponed.
+    /// Refused for a reason that all calls share (API key, address): after several such failures the remaining rows are
+    /// postponed.
     pub same_for_all: bool,
 }
 
 impl CallFailure {
-    /// A failure of one call.
+    /// Creates a failure of a single call.
     #[must_use]
     pub fn new(kind: FailureKind, message: String, detail: Option<String>) -> Self {
         Self { kind, message, detail, retry_after: None, same_for_all: false }
@@ -66,7 +67,7 @@ impl CallFailure {
     }
 }
 
-/// Permission for one attempt at a call. The attempt ends when it is dropped.
+/// Permission for one attempt at a call. Dropping it ends the attempt.
 pub struct Attempt {
     number: u32,
     session: EndpointSession,
@@ -75,13 +76,13 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Counts the attempts at this call, from 1.
+    /// Returns the number of this attempt, from 1.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Notes that the endpoint sent something: it is not silent.
+    /// Records that the endpoint sent data: it is not silent.
     pub fn heard(&self) {
         if let Some(limiter) = &self.session.limiter {
             limiter.heard();
@@ -112,11 +113,12 @@ impl Drop for Attempt {
 }
 
 impl Context {
-    /// Returns the kept answer to this request, or makes the call. It waits for its turn at the endpoint, is retried as the
-    /// node's `retry` says, and each attempt is counted. The answer is kept, whatever becomes of the row.
+    /// Returns the remembered answer to this request, or makes the call. The call waits for its turn at the endpoint
+    /// and is retried according to the node's `retry`; each attempt is counted. The answer is stored, whatever happens
+    /// to the row.
     ///
     /// # Errors
-    /// When attempts run out, the budget is used up, or the run stops.
+    /// Fails if attempts run out, the budget is used up, or the run stops.
     pub async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, RowFailure> {
         let read = |kept: &KeptCall| {
             call.read(&kept.response).map_err(|message| RowFailure::new(FailureKind::BadResponse, message))
@@ -137,7 +139,7 @@ impl Context {
         }
     }
 
-    /// Asks until there is an answer, asking again cannot help, or attempts run out.
+    /// Sends the call until it is answered, is refused, or attempts run out.
     async fn ask<C: Call>(&self, call: &C) -> Result<KeptCall, RowFailure> {
         let retry = self.retry();
         let mut number = 1;
@@ -155,14 +157,14 @@ impl Context {
             if failure.kind == FailureKind::RateLimited || failure.retry_after.is_some() {
                 self.pause_endpoint(wait);
             }
-            // Up to a quarter longer, so that rows turned away together do not come back together.
+            // Up to 25 % longer, so that rows rejected together do not retry together.
             if !self.pause(wait.mul_f64(1.0 + 0.25 * rand::random::<f64>())).await {
                 return Err(RowFailure { kind: FailureKind::Cancelled, ..failure.of_row(number - 1) });
             }
         }
     }
 
-    /// One attempt, when its turn has come: counted whatever its outcome.
+    /// Makes one attempt when its turn has come; it is counted whatever its outcome.
     async fn attempt<C: Call>(&self, call: &C, number: u32) -> Result<Result<KeptCall, CallFailure>, RowFailure> {
         let attempt = match self.admit(number).await {
             Ok(attempt) => attempt,
@@ -182,12 +184,12 @@ impl Context {
         }))
     }
 
-    /// Waits for permission for one attempt: limits of the endpoint, pauses, the budget of the run.
+    /// Waits for permission for one attempt: the endpoint's limits, pauses, the run's budget.
     async fn admit(&self, number: u32) -> Result<Attempt, RowFailure> {
         let session = self.session();
         self.check_open()?;
         if session.budget.is_empty() {
-            // Said before any wait: whoever waits for a slot would only wait to be refused.
+            // Refuse before any wait: after the wait the call would be refused anyway.
             session.budget.take_call().map_err(refused)?;
         }
         let slot = match &session.limiter {
@@ -214,8 +216,8 @@ impl Context {
         Ok(attempt)
     }
 
-    /// Notes a call that failed for good. Where many in a row cannot connect, or are refused for the same reason, the rows
-    /// that were not asked yet are postponed.
+    /// Records a call that failed for good. After many failed connections, or refusals for the same reason, in a row,
+    /// the remaining rows are postponed.
     fn give_up(&self, failure: &CallFailure) {
         let session = self.session();
         let Some(limiter) = &session.limiter else { return };
@@ -231,14 +233,15 @@ impl Context {
         self.session().closed().map_or(Ok(()), |why| Err(RowFailure::new(FailureKind::Cancelled, why)))
     }
 
-    /// No row calls this node's endpoint for that long.
+    /// Pauses all calls to this node's endpoint for `wait`.
     fn pause_endpoint(&self, wait: Duration) {
         if let Some(limiter) = &self.session().limiter {
             limiter.pause(wait);
         }
     }
 
-    /// Waits; `false` when the run was told to stop meanwhile. Told to finish what is in flight, it waits for a moment only.
+    /// Waits; returns `false` if the run was stopped meanwhile. While the run is draining, it waits at most
+    /// [`PATIENCE`].
     async fn pause(&self, wait: Duration) -> bool {
         let mut left = wait;
         let stops = |left: Duration| self.is_cancelled() || (self.is_draining() && left > PATIENCE);
@@ -250,7 +253,7 @@ impl Context {
         left.is_zero() && !self.is_cancelled()
     }
 
-    /// Waits for something, unless the run is told to stop.
+    /// Waits for a future, unless the run is stopping.
     async fn patiently<T>(&self, wait: impl Future<Output = T>) -> Result<T, RowFailure> {
         let mut wait = std::pin::pin!(wait);
         loop {
@@ -260,7 +263,7 @@ impl Context {
             if let Ok(done) = tokio::time::timeout(STEP, wait.as_mut()).await {
                 return Ok(done);
             }
-            // What is answered of the row is kept: it need not wait for the rest.
+            // Received answers are stored, so the row need not wait for the rest.
             if self.is_draining() {
                 return Err(interrupted());
             }

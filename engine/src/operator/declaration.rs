@@ -1,4 +1,4 @@
-//! What an operator declares about itself with given params, before anything runs.
+//! An operator's declaration for given params, before anything runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,28 +20,28 @@ type SourceList = Box<dyn Fn(&Path) -> Vec<Source> + Send + Sync>;
 type Fetch = Box<dyn Fn(&Context) -> Result<(), OperatorError> + Send + Sync>;
 type OpenRecheck = Box<dyn Fn(&Inputs, &Context) -> Result<Box<dyn Recheck>, OperatorError> + Send + Sync>;
 
-/// What an operator declares with given params. Starts at [`pure`](Self::pure), [`seeded`](Self::seeded) or
-/// [`external`](Self::external); each further call adds one word. An operator leaves out what it does not need.
+/// An operator's declaration for given params. Starts with [`pure`](Self::pure), [`seeded`](Self::seeded) or
+/// [`external`](Self::external); further calls add what the operator needs.
 pub struct Declaration {
-    /// Types in, types out.
+    /// Input and output ports.
     pub ports: Ports,
-    /// What running it twice gives.
+    /// Whether repeated runs produce the same result.
     pub effect: Effect,
-    /// Where computing it again on a CPU gives the same bytes.
+    /// Where recomputation on a CPU produces the same bytes.
     pub repeatability: Repeatability,
-    /// What is wrong with the params beyond their types.
+    /// Problems of the params beyond their types.
     pub issues: Vec<ParamIssue>,
-    /// The endpoint that it asks.
+    /// The endpoint the operator calls.
     pub endpoint: Option<EndpointUse>,
-    /// How the rows of a [`Kernel::AsyncMap`](super::Kernel::AsyncMap) are known.
+    /// The shape of the rows of a [`Kernel::AsyncMap`](super::Kernel::AsyncMap).
     pub rows: Option<RowShape>,
-    /// Whether it runs programs that its params name.
+    /// Whether the operator runs programs named by its params.
     pub runs_programs: bool,
-    /// Whether it, or a program that it runs, computes on the node's GPUs.
+    /// Whether the operator, or a program it runs, computes on the node's GPUs.
     pub uses_gpus: bool,
-    /// Whether it repeats calls to the outside as the node's `retry` says.
+    /// Whether the operator retries external calls according to the node's `retry`.
     pub retries: bool,
-    /// What decides its output and is in no key.
+    /// An influence on the output that is in no key.
     pub unseen: Option<String>,
     check_inputs: Option<InputCheck>,
     sources: Option<SourceList>,
@@ -51,19 +51,19 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// Gives the same bytes from the same inputs and params.
+    /// Same inputs and params: same bytes.
     #[must_use]
     pub fn pure(ports: Ports) -> Self {
         Self::new(ports, Effect::Pure)
     }
 
-    /// Gives the same bytes from the same inputs, params and seed.
+    /// Same inputs, params and seed: same bytes.
     #[must_use]
     pub fn seeded(ports: Ports) -> Self {
         Self::new(ports, Effect::Seeded)
     }
 
-    /// Asks the outside world; its results are kept because they were paid for.
+    /// Calls external services; results are kept because they cost money.
     #[must_use]
     pub fn external(ports: Ports) -> Self {
         Self::new(ports, Effect::External)
@@ -89,29 +89,30 @@ impl Declaration {
         }
     }
 
-    /// Where computing it again on a CPU gives the same bytes (pure and seeded: everywhere; external: nowhere). A kernel that
-    /// meets something weaker at run time (a GPU, an encoder inside an index) calls [`Context::computed_on`]; the result
-    /// records the weaker of the two.
+    /// Sets where recomputation on a CPU produces the same bytes (pure and seeded: everywhere; external: nowhere). A
+    /// kernel that depends on more at run time (a GPU, an encoder inside an index) calls [`Context::computed_on`]; the
+    /// result records the weaker of the two.
     #[must_use]
     pub fn repeatability(self, repeatability: Repeatability) -> Self {
         Self { repeatability, ..self }
     }
 
-    /// What is wrong with params that deserialised. Reported at the param's place in the file, before anything runs.
+    /// Adds problems of params that deserialised. They are reported at the param's place in the file, before anything
+    /// runs.
     #[must_use]
     pub fn issues(mut self, issues: impl IntoIterator<Item = ParamIssue>) -> Self {
         self.issues.extend(issues);
         self
     }
 
-    /// Checks the params against the names of the bound inputs. Reported like [`Declaration::issues`].
+    /// Adds a check of the params against the names of the bound inputs. Reported like [`Declaration::issues`].
     #[must_use]
     pub fn checks_inputs(self, check: impl Fn(&[&str]) -> Vec<ParamIssue> + Send + Sync + 'static) -> Self {
         Self { check_inputs: Some(Box::new(check)), ..self }
     }
 
-    /// The endpoint that it asks, if any. All nodes of a run that ask the same endpoint share its limits, and `plan`
-    /// estimates the cost. The node's `retry` then applies. Every call is made by [`Context::call`].
+    /// Sets the endpoint the operator calls, if any. All nodes of a run that call the same endpoint share its limits,
+    /// and `plan` estimates the cost. The node's `retry` applies. All calls must go through [`Context::call`].
     #[must_use]
     pub fn endpoint(mut self, endpoint: Option<EndpointUse>) -> Self {
         self.retries |= endpoint.is_some();
@@ -119,16 +120,16 @@ impl Declaration {
         self
     }
 
-    /// For operators with a [`Kernel::AsyncMap`](super::Kernel::AsyncMap): how its rows are known, so that `plan` can look
-    /// them up without opening anything.
+    /// For operators with a [`Kernel::AsyncMap`](super::Kernel::AsyncMap): sets the shape of the rows, so that `plan`
+    /// can look them up without opening the kernel.
     #[must_use]
     pub fn rows(self, rows: RowShape) -> Self {
         Self { rows: Some(rows), ..self }
     }
 
-    /// Runs programs that its params name. An audit then computes it again only where the user allows that: what was
-    /// recorded, or imported, must not decide what runs on this machine. Such a node needs no worker built for CUDA: its
-    /// GPUs are for those programs.
+    /// Declares that the operator runs programs named by its params. An audit then recomputes the node only if the user
+    /// allows it: a recorded or imported result must not decide what runs on this machine. Such a node needs no worker
+    /// built for CUDA: its GPUs are for those programs.
     #[must_use]
     pub fn runs_programs(mut self, runs_programs: bool) -> Self {
         self.uses_gpus |= runs_programs;
@@ -136,49 +137,52 @@ impl Declaration {
         self
     }
 
-    /// Computes on the node's GPUs; otherwise `resources.gpus` is refused. Implied by [`Declaration::runs_programs`].
+    /// Declares that the operator computes on the node's GPUs; otherwise `resources.gpus` is rejected. Implied by
+    /// [`Declaration::runs_programs`].
     #[must_use]
     pub fn uses_gpus(mut self, uses_gpus: bool) -> Self {
         self.uses_gpus |= uses_gpus;
         self
     }
 
-    /// Repeats calls to the outside as the node's `retry` says; otherwise `retry` is refused. Implied by
-    /// [`Declaration::endpoint`].
+    /// Declares that the operator retries external calls according to the node's `retry`; otherwise `retry` is
+    /// rejected. Implied by [`Declaration::endpoint`].
     #[must_use]
     pub fn retries(mut self, retries: bool) -> Self {
         self.retries |= retries;
         self
     }
 
-    /// What decides its output and is in no key, for `validate` to report: what a program reads beyond its command.
+    /// Sets an influence on the output that is in no key, reported by `validate`: what a program reads beyond its
+    /// command.
     #[must_use]
     pub fn unseen(self, unseen: Option<String>) -> Self {
         Self { unseen, ..self }
     }
 
-    /// Files and URLs outside the pipeline that it reads: their content is part of the node's key. Relative paths start at
-    /// the directory that `list` gets. `list` is called again for every key: its answer may depend on which files exist.
+    /// Lists external files and URLs the operator reads: their content is part of the node's key. Relative paths start
+    /// at the directory passed to `list`. `list` is called again for every key: its result may depend on which files
+    /// exist.
     #[must_use]
     pub fn reads(self, list: impl Fn(&Path) -> Vec<Source> + Send + Sync + 'static) -> Self {
         Self { sources: Some(Box::new(list)), ..self }
     }
 
-    /// Brings [`Source::Fetched`] files into place and resolves [`Source::Awaited`]. A run calls it before it computes the
-    /// node's key, when one of them is missing; `plan` and `validate` are offline and never call it.
+    /// Downloads [`Source::Fetched`] files and resolves [`Source::Awaited`]. A run calls it before it computes the
+    /// node's key, if one of them is missing; `plan` and `validate` are offline and never call it.
     #[must_use]
     pub fn fetches(self, fetch: impl Fn(&Context) -> Result<(), OperatorError> + Send + Sync + 'static) -> Self {
         Self { fetch: Some(Box::new(fetch)), ..self }
     }
 
-    /// Puts finished outputs where the user wants them.
+    /// Delivers finished outputs to their destinations.
     #[must_use]
     pub fn delivers(self, deliver: impl Deliver) -> Self {
         Self { deliver: Some(Box::new(deliver)), ..self }
     }
 
-    /// For `audit`: opens a check of recorded rows against the inputs that they were made from, without asking the outside
-    /// again. Only external operators need it; the others are computed again.
+    /// For `audit`: opens a check of recorded rows against their inputs, without external calls. Only external
+    /// operators need it; the others are recomputed.
     #[must_use]
     pub fn rechecks(
         self,
@@ -187,22 +191,22 @@ impl Declaration {
         Self { recheck: Some(Box::new(open)), ..self }
     }
 
-    /// What is wrong with the params given the names of the bound inputs.
+    /// Returns the problems of the params, given the names of the bound inputs.
     #[must_use]
     pub fn input_issues(&self, inputs: &[&str]) -> Vec<ParamIssue> {
         self.check_inputs.as_ref().map(|check| check(inputs)).unwrap_or_default()
     }
 
-    /// Lists the outside files and URLs whose content is part of the key, as they are now.
+    /// Lists the external files and URLs whose content is part of the key, as they are now.
     #[must_use]
     pub fn sources(&self, directory: &Path) -> Vec<Source> {
         self.sources.as_ref().map(|list| list(directory)).unwrap_or_default()
     }
 
-    /// Brings fetched sources into place.
+    /// Downloads the fetched sources.
     ///
     /// # Errors
-    /// When one cannot be fetched.
+    /// Fails if a source cannot be fetched.
     pub fn fetch(&self, context: &Context) -> Result<(), OperatorError> {
         self.fetch.as_ref().map_or(Ok(()), |fetch| fetch(context))
     }
@@ -210,27 +214,27 @@ impl Declaration {
     /// Opens the check of recorded rows, if the operator has one.
     ///
     /// # Errors
-    /// When an input cannot be opened.
+    /// Fails if an input cannot be opened.
     pub fn recheck(&self, inputs: &Inputs, context: &Context) -> Result<Option<Box<dyn Recheck>>, OperatorError> {
         self.recheck.as_ref().map(|open| open(inputs, context)).transpose()
     }
 
-    /// Paths and URLs that finished outputs are written to.
+    /// Returns the paths and URLs to which finished outputs are written.
     #[must_use]
     pub fn destinations(&self) -> Vec<String> {
         self.deliver.as_ref().map(|deliver| deliver.destinations()).unwrap_or_default()
     }
 
-    /// Share of the rows that may be lost before this node and its outputs still be delivered.
+    /// Returns the largest share of rows that may be lost before this node for its outputs to be delivered.
     #[must_use]
     pub fn max_reject_share(&self) -> f64 {
         self.deliver.as_ref().map_or(1.0, |deliver| deliver.max_reject_share())
     }
 
-    /// Puts finished outputs where the user wants them. Returns the places written.
+    /// Delivers finished outputs. Returns the destinations written.
     ///
     /// # Errors
-    /// When a place cannot be written.
+    /// Fails if a destination cannot be written.
     pub fn deliver(
         &self,
         folders: &BTreeMap<String, PathBuf>,

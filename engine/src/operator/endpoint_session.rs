@@ -1,4 +1,4 @@
-//! What a run shares between its nodes about the outside: budget, limits, calls that are known.
+//! State that a run's nodes share for external calls: budget, limits, known calls.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use super::money::{Budget, Usage};
 use super::rate_limiter::RateLimiter;
 use super::redactor::Redactor;
 
-/// What an endpoint answered, as the operator writes it down, and what that cost.
+/// An endpoint's answer, as serialised by the operator, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCall {
-    /// The answer, in a form that the operator can read back.
+    /// The answer, in a form that the operator can parse.
     pub response: Vec<u8>,
-    /// What it cost, failed attempts included.
+    /// Its cost, failed attempts included.
     pub usage: Usage,
 }
 
-/// Remembers the calls of one row; implemented by the driver. A call is known by what is sent: whoever sends the same
-/// request to the same model as the same sample does not pay again.
+/// Remembers the calls of one row; implemented by the driver. Requests identify calls: the same request to the same
+/// model for the same sample is not paid for again.
 pub(crate) trait CallJournal: Send + Sync {
-    /// The next call of the row: a kept answer that `accept` takes, or leave to ask. While another row of this process asks
-    /// the same, it waits for that.
+    /// Begins the next call of the row: returns a remembered answer that `accept` approves, or permission to call.
+    /// While another row of this process makes the same call, it waits for that one.
     fn begin<'a>(
         &'a self,
         request: &'a [u8],
@@ -30,49 +30,49 @@ pub(crate) trait CallJournal: Send + Sync {
     ) -> BoxFuture<'a, Begun>;
 }
 
-/// How a call begins.
+/// The start of a call.
 pub(crate) enum Begun {
-    /// With its answer.
+    /// The answer is known.
     Known(KeptCall),
-    /// It has to be asked.
+    /// The call must be made.
     Ask(Box<dyn OpenCall>),
-    /// Not at all: the memo cannot be read.
+    /// The call must not be made: the memo cannot be read.
     Failed(String),
 }
 
-/// A call that is being asked. Dropped without an answer, others may ask it.
+/// A call in progress. Dropped without an answer, it may be made by others.
 pub(crate) trait OpenCall: Send {
-    /// Keeps the answer. What goes wrong here fails the node, not the call: it is paid.
+    /// Stores the answer. An error here fails the node, not the call: the call is paid for.
     fn keep(&mut self, call: &KeptCall);
 }
 
 /// The right to make calls for a node; implemented by the driver.
 pub(crate) trait Tenure: Send + Sync {
-    /// Asked before every call.
+    /// Checked before every call.
     fn check(&self) -> BoxFuture<'_, Result<(), RowFailure>>;
 }
 
-/// What a run shares between its nodes about the outside.
+/// State that a run's nodes share for external calls.
 #[derive(Clone, Default)]
 pub(crate) struct EndpointSession {
-    /// What it may spend, and has.
+    /// The run's budget and spending.
     pub(crate) budget: Arc<Budget>,
-    /// What this node has spent.
+    /// The node's spending.
     pub(crate) node: Arc<Budget>,
-    /// The node's name, by which an endpoint tells its callers apart.
+    /// The node's id; limits per caller use it.
     pub(crate) caller: Arc<str>,
-    /// The way to the endpoint that the node asks.
+    /// The rate limiter of the node's endpoint.
     pub(crate) limiter: Option<Arc<RateLimiter>>,
-    /// Calls of the row at work.
+    /// The calls of the current row.
     pub(crate) journal: Option<Arc<dyn CallJournal>>,
-    /// May the node still make calls?
+    /// The right to make calls, if it must be checked.
     pub(crate) tenure: Option<Arc<dyn Tenure>>,
-    /// Strikes the run's secrets out of what is stored or shown.
+    /// Redacts the run's secrets in stored or shown text.
     pub(crate) redactor: Redactor,
 }
 
 impl EndpointSession {
-    /// Why the node asks nothing any more, if so.
+    /// Returns why the node makes no more calls, if it does not.
     #[must_use]
     pub(crate) fn closed(&self) -> Option<String> {
         self.limiter.as_ref()?.closed(&self.caller)

@@ -1,32 +1,32 @@
-//! Why an operator failed, and whose fault it is.
+//! Operator errors, and who can fix them.
 
 use searchmill_schemas::SchemaError;
 
-/// Who has to mend it; decides the exit code and the advice.
+/// Who can fix the error; decides the exit code and the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// The YAML asks for something impossible.
     Pipeline,
-    /// The input data is not what it should be.
+    /// The input data is invalid.
     Data,
     /// Disk, network, memory, a missing program.
     Machine,
-    /// A defect of searchmill.
+    /// A bug in searchmill.
     Engine,
-    /// Not a failure: the run was told to stop.
+    /// Not an error: the run was stopped.
     Cancelled,
     /// A source changed while it was read: nothing is recorded, and the node runs again.
     Changed,
 }
 
-/// Why an operator failed.
+/// The error of an operator.
 #[derive(Clone, Debug)]
 pub struct OperatorError {
-    /// Who has to mend it.
+    /// Who can fix it.
     pub blame: Blame,
     /// What happened, for the user.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
@@ -35,31 +35,31 @@ impl OperatorError {
         Self { blame, message: message.into(), help: None }
     }
 
-    /// The YAML's fault.
+    /// An error in the YAML.
     #[must_use]
     pub fn pipeline(message: impl Into<String>) -> Self {
         Self::new(Blame::Pipeline, message)
     }
 
-    /// The data's fault.
+    /// An error in the data.
     #[must_use]
     pub fn data(message: impl Into<String>) -> Self {
         Self::new(Blame::Data, message)
     }
 
-    /// The machine's fault.
+    /// An error of the machine.
     #[must_use]
     pub fn machine(message: impl Into<String>) -> Self {
         Self::new(Blame::Machine, message)
     }
 
-    /// Our fault.
+    /// A bug in searchmill.
     #[must_use]
     pub fn engine(message: impl Into<String>) -> Self {
         Self::new(Blame::Engine, message)
     }
 
-    /// The run was told to stop.
+    /// The run was stopped.
     #[must_use]
     pub fn cancelled() -> Self {
         Self::new(Blame::Cancelled, "interrupted")
@@ -71,7 +71,7 @@ impl OperatorError {
         Self::new(Blame::Changed, format!("`{what}` changed while it was read"))
     }
 
-    /// With advice.
+    /// Adds help.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -107,7 +107,7 @@ impl From<arrow::error::ArrowError> for OperatorError {
 
 impl From<parquet::errors::ParquetError> for OperatorError {
     fn from(error: parquet::errors::ParquetError) -> Self {
-        // Files that cannot be written or read are the machine's fault, whatever they hold.
+        // I/O errors are the machine's, whatever the files contain.
         let io = matches!(&error, parquet::errors::ParquetError::External(cause) if cause.is::<std::io::Error>());
         Self::new(if io { Blame::Machine } else { Blame::Data }, error.to_string())
     }
@@ -125,8 +125,8 @@ impl From<datafusion::error::DataFusionError> for OperatorError {
     }
 }
 
-/// Without credentials the clouds' clients ask the metadata service of a virtual machine for some. Elsewhere it does not
-/// answer, and its address explains nothing: what to say in place of a message that has it.
+/// Returns the message for missing credentials. Without credentials, cloud clients query the metadata service of a
+/// virtual machine. Elsewhere that fails with an address that explains nothing.
 #[must_use]
 pub fn missing_credentials(told: &str) -> Option<&'static str> {
     let metadata = ["169.254.169.254", "metadata.google.internal"];

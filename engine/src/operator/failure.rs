@@ -1,32 +1,32 @@
-//! Rows that fail, and why.
+//! Failed rows and their reasons.
 
 use super::money::Usage;
 
-/// Why a row failed.
+/// The kind of a row's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// No answer in time.
     Timeout,
-    /// 429 until attempts ran out.
+    /// Status 429 until attempts ran out.
     RateLimited,
-    /// 5xx until attempts ran out.
+    /// Status 5xx until attempts ran out.
     ServerError,
-    /// Could not connect, or the connection broke.
+    /// No connection, or the connection broke.
     Connection,
-    /// 4xx: asking again will not help.
+    /// Status 4xx: a retry will not help.
     Refused,
-    /// An answer that is not what the API promises.
+    /// The answer does not follow the API.
     BadResponse,
     /// The row itself is unusable.
     Data,
-    /// The run was told to stop; the row is neither done nor failed.
+    /// The run was stopped; the row is neither done nor failed.
     Cancelled,
     /// The budget of the run is used up; the row is neither done nor failed.
     Budget,
 }
 
 impl FailureKind {
-    /// The name in `rejects` rows.
+    /// Returns the name in `rejects` rows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl FailureKind {
         }
     }
 
-    /// Is the row left for a later run, neither done nor failed?
+    /// Whether the row is left for a later run, neither done nor failed.
     #[must_use]
     pub fn is_postponed(self) -> bool {
         matches!(self, Self::Cancelled | Self::Budget)
@@ -52,20 +52,20 @@ impl FailureKind {
 /// A row that failed.
 #[derive(Clone, Debug)]
 pub struct RowFailure {
-    /// Why.
+    /// Kind of failure.
     pub kind: FailureKind,
-    /// In words.
+    /// Error message.
     pub message: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
     /// The last response body, shortened.
     pub detail: Option<String>,
-    /// What was paid all the same.
+    /// Usage of the failed attempts.
     pub usage: Usage,
 }
 
 impl RowFailure {
-    /// A failure at the first attempt.
+    /// Creates a failure at the first attempt.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), attempts: 1, detail: None, usage: Usage::default() }

@@ -1,4 +1,4 @@
-//! The four kinds of kernel: what an opened operator can do.
+//! The four kinds of kernel.
 
 use std::sync::Arc;
 
@@ -13,86 +13,86 @@ use super::failure::RowFailure;
 use super::money::Usage;
 use super::rows::{Inputs, Outputs};
 
-/// An opened operator. What may run concurrently is a type, not a promise.
+/// An opened operator. The kind of kernel says what may run concurrently.
 pub enum Kernel {
-    /// Row 7 needs nothing of row 8: batches of the main input run in parallel, output stays in input order.
+    /// Rows are independent: batches of the main input run in parallel, output stays in input order.
     Map(Arc<dyn MapKernel>),
-    /// The same, asynchronous and one row at a time: for calls to the outside. Memoised by row.
+    /// Asynchronous, one row at a time, for external calls. Remembered by row.
     AsyncMap(Arc<dyn AsyncMapKernel>),
     /// A relational plan over the inputs.
     Query(Box<dyn QueryKernel>),
-    /// Needs everything at once, or makes everything (sources, indexes, reports, training).
+    /// Needs all input at once, or produces all output at once (sources, indexes, reports, training).
     Blocking(Box<dyn BlockingKernel>),
 }
 
 /// A row-wise kernel over batches.
 pub trait MapKernel: Send + Sync {
-    /// Maps one batch of the main input. Must give the same rows however the input is cut into batches.
+    /// Maps one batch of the main input. The output must not depend on how the input is cut into batches.
     ///
     /// # Errors
-    /// Fails the node; a bad row goes to [`MapOutput::reject`] instead.
+    /// Fails the node; a single bad row goes to [`MapOutput::reject`] instead.
     fn map(&self, batch: &RecordBatch, output: &mut MapOutput) -> Result<(), OperatorError>;
 }
 
-/// What a [`MapKernel`] gives for one batch.
+/// The output of a [`MapKernel`] for one batch.
 #[derive(Default)]
 pub struct MapOutput {
     /// Rows by output port.
     pub batches: Vec<(String, RecordBatch)>,
-    /// Rows that failed.
+    /// Rejected rows.
     pub rejects: Vec<Reject>,
 }
 
 impl MapOutput {
-    /// Rows for a port.
+    /// Adds rows to a port.
     pub fn push(&mut self, port: &str, batch: RecordBatch) {
         if batch.num_rows() > 0 {
             self.batches.push((port.to_owned(), batch));
         }
     }
 
-    /// Row structs for a port.
+    /// Adds row structs to a port.
     ///
     /// # Errors
-    /// See [`to_batch`].
+    /// Fails as [`to_batch`] does.
     pub fn push_rows<R: Record>(&mut self, port: &str, rows: &[R]) -> Result<(), SchemaError> {
         self.push(port, to_batch(rows)?);
         Ok(())
     }
 
-    /// A row that failed.
+    /// Adds a rejected row.
     pub fn reject(&mut self, reject: Reject) {
         self.rejects.push(reject);
     }
 }
 
-/// A kernel that works on one row at a time and waits for the outside.
+/// A kernel that processes one row at a time and awaits external calls.
 pub trait AsyncMapKernel: Send + Sync {
-    /// How often each row is run; the sample's number is part of the row's key.
+    /// Returns the number of runs per row; the sample's number is part of the row's key.
     fn samples(&self) -> u32 {
         1
     }
 
-    /// The columns that decide a row's result: only they enter the row's key. What is merely copied into the result
-    /// (ids, labels) is not among them, see [`AsyncMapKernel::label`].
+    /// Returns the columns that decide a row's result: only they enter the row's key. Columns merely copied into the
+    /// result (ids, labels) are excluded, see [`AsyncMapKernel::label`].
     fn reads(&self) -> Vec<String>;
 
-    /// A remembered result of a row with equal [`AsyncMapKernel::reads`], with what is copied from the row taken from this one.
-    /// `None` when it cannot be this row's result.
+    /// Takes a remembered result of a row with equal [`AsyncMapKernel::reads`] and replaces the copied columns with
+    /// those of this row. Returns `None` if the result cannot belong to this row.
     fn label(&self, _row: &RecordBatch, _sample: u32, output: RowOutput) -> Option<RowOutput> {
         Some(output)
     }
 
-    /// Of rows that it gave: the id of each, and what came from the outside in it, as text. Audits compare that with the
-    /// answers that were kept.
+    /// Returns the id and the external content, as text, of each of its recorded rows. Audits compare the content with
+    /// the remembered answers.
     ///
     /// # Errors
-    /// When they are no rows of this operator.
+    /// Fails if the rows are not from this operator.
     fn said(&self, _rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
         Ok(Vec::new())
     }
 
-    /// Runs one row (a batch of one). Retries of single calls are its own affair ([`Context::retry`]).
+    /// Runs one row (a batch of one). The kernel retries single calls itself ([`Context::retry`]).
     fn run<'a>(
         &'a self,
         row: &'a RecordBatch,
@@ -101,7 +101,7 @@ pub trait AsyncMapKernel: Send + Sync {
     ) -> BoxFuture<'a, Result<RowOutput, RowFailure>>;
 }
 
-/// What the rows of an operator with a [`AsyncMapKernel`] are, known from its params alone.
+/// The shape of the rows of an operator with an [`AsyncMapKernel`], derived from its params.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowShape {
     /// [`AsyncMapKernel::reads`].
@@ -110,32 +110,32 @@ pub struct RowShape {
     pub samples: u32,
 }
 
-/// What a [`AsyncMapKernel`] gives for one row.
+/// The output of an [`AsyncMapKernel`] for one row.
 #[derive(Clone, Debug, Default)]
 pub struct RowOutput {
     /// Rows by output port.
     pub batches: Vec<(String, RecordBatch)>,
-    /// What it cost.
+    /// Usage of the row's calls.
     pub usage: Usage,
 }
 
 /// A kernel that is a relational plan.
 pub trait QueryKernel: Send + Sync {
-    /// Plans over the inputs, which are registered in `session` as tables named like their ports.
+    /// Plans over the inputs, which are registered in `session` as tables named after their ports.
     fn plan<'a>(
         &'a self,
         session: &'a SessionContext,
         inputs: &'a QueryInputs,
     ) -> BoxFuture<'a, Result<Vec<QueryOutput>, OperatorError>>;
 
-    /// The input of which each row is expected once in the result: the run reports when there are more. Without one,
-    /// it reports joins that give more rows than either side has.
+    /// Returns the input whose rows should appear once each in the result: the run reports if there are more. Without
+    /// one, the run reports joins with more rows than either side.
     fn expects_once(&self) -> Option<&str> {
         None
     }
 
-    /// Whether the plan puts its rows into an order of their own at the end. Other results depend on the memory limit once
-    /// it was reached, and are recorded as not repeatable then.
+    /// Whether the plan sorts its rows at the end. Otherwise a result that reached the memory limit may depend on it,
+    /// and is recorded as not repeatable.
     fn restores_order(&self) -> bool {
         false
     }
@@ -144,11 +144,11 @@ pub trait QueryKernel: Send + Sync {
 /// Names of the tables registered for a query.
 #[derive(Clone, Debug, Default)]
 pub struct QueryInputs {
-    /// Port names, in the order of the ports; one table each.
+    /// Port names in port order, one table each.
     pub tables: Vec<String>,
 }
 
-/// One output of a query. It runs on one partition, so rows come in the plan's own order.
+/// One output of a query. It runs on one partition, so rows keep the plan's order.
 pub struct QueryOutput {
     /// The output port.
     pub port: String,
@@ -156,7 +156,7 @@ pub struct QueryOutput {
     pub frame: DataFrame,
 }
 
-/// A kernel that needs everything at once.
+/// A kernel that needs all input at once.
 pub trait BlockingKernel: Send + Sync {
     /// Runs on a blocking thread: use [`Context::block_on`] for asynchronous work and `rayon` for parallel work.
     ///

@@ -1,7 +1,7 @@
-//! The local files behind a source: what a path, pattern or folder names, and what the file system says of each.
+//! Lists the local files behind a source: the files that a path, pattern or folder names, and their metadata.
 //!
-//! Only regular files are sources. A folder that is reached twice (by symbolic links) is listed once and named again, a link
-//! to nothing is named, and stores of searchmill, sockets, pipes and devices inside folders are passed over.
+//! Only regular files are sources. A folder reached twice through symbolic links is listed once and noted again; a
+//! dangling link is noted; searchmill stores, sockets, pipes and devices inside folders are skipped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::sources::{Source, SourceProblem};
 
-/// What the file system says of a file. The time of its last change (`ctime`) is set by no program.
+/// Metadata of a file. No program can set the time of its last change (`ctime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
     pub(crate) size: u64,
     pub(crate) mtime_ns: u128,
     pub(crate) inode: u64,
     pub(crate) ctime_ns: i128,
-    /// Two file systems may hold a file of the same inode and times.
+    /// Files on two file systems may have the same inode and times.
     #[serde(default)]
     pub(crate) device: u64,
 }
@@ -31,7 +31,7 @@ impl FileStat {
         Ok(Self { size: metadata.len(), mtime_ns: mtime.as_nanos(), inode, ctime_ns: ctime_ns(&metadata), device })
     }
 
-    /// How long ago it changed; `None` where that lies in the future (another machine's clock).
+    /// Returns the time since the last change; `None` if it lies in the future (another machine's clock).
     pub(crate) fn age(self) -> Option<Duration> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let changed = self.mtime_ns.max(u128::try_from(self.ctime_ns).unwrap_or_default());
@@ -64,22 +64,22 @@ fn device_and_inode(_metadata: &std::fs::Metadata) -> (u64, u64) {
 /// The files behind one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// Name for the key and path, sorted.
+    /// Name in the key and path, sorted by name.
     pub(crate) files: Vec<(String, PathBuf)>,
-    /// Folders that were looked through.
+    /// Folders read.
     pub(crate) folders: Vec<PathBuf>,
-    /// What is there beside files: its name, and what it is.
+    /// Entries that are not files: name and description.
     pub(crate) notes: Vec<(String, String)>,
 }
 
 /// Which files of a folder count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
-    /// All.
+    /// All files.
     All,
-    /// All, named by their paths from the working directory, and folders without files: as a program sees them.
+    /// All files, named by their paths from the working directory, and empty folders: as a program sees them.
     Seen,
-    /// Visible ones whose names have one of these endings.
+    /// Visible files whose names have one of these endings.
     Visible(&'static [&'static str]),
 }
 
@@ -88,7 +88,7 @@ impl Wanted {
         !matches!(self, Self::Visible(_)) || !name.starts_with('.')
     }
 
-    /// The name of a file in the key.
+    /// Returns the name of a file in the key.
     fn name(self, path: &Path, directory: &Path) -> String {
         match self {
             Self::Seen => path.strip_prefix(directory).unwrap_or(path).to_string_lossy().into_owned(),
@@ -107,7 +107,7 @@ impl Wanted {
     }
 }
 
-/// The files that a local source names now.
+/// Lists the files that a local source names now.
 pub(crate) fn files_of(
     source: &Source,
     directory: &Path,
@@ -133,7 +133,8 @@ pub(crate) fn files_of(
     }
 }
 
-/// Lists the files that a path, pattern or folder names; relative paths start at `directory`. `stopped` ends it early.
+/// Lists the files that a path, pattern or folder names; relative paths start at `directory`. Ends early once `stopped`
+/// returns `true`.
 pub(crate) fn list(
     written: &str,
     wanted: Wanted,
@@ -159,7 +160,7 @@ pub(crate) fn list(
     }
 }
 
-/// The files that a pattern matches, in path order. A leading dot is matched by a dot alone, as shells do it.
+/// Returns the files that a pattern matches, in path order. As in shells, only a literal dot matches a leading dot.
 fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Result<Listing, SourceProblem> {
     let not_found = || SourceProblem::NotFound { path: written.to_owned() };
     if !plain.contains(['*', '?', '[']) {
@@ -192,11 +193,11 @@ pub(crate) fn file_name(path: &Path) -> String {
 /// A walk through a folder.
 struct Walk<'a> {
     root: &'a Path,
-    /// Names start here.
+    /// Names are relative to this folder.
     names: &'a Path,
     wanted: Wanted,
     stopped: &'a dyn Fn() -> bool,
-    /// Folders by device and inode, with the name under which each was listed.
+    /// Visited folders by device and inode, with the name of the first visit.
     seen: BTreeMap<(u64, u64), String>,
     listing: Listing,
 }
@@ -221,7 +222,7 @@ impl<'a> Walk<'a> {
         path.strip_prefix(self.names).unwrap_or(path).to_string_lossy().into_owned()
     }
 
-    /// Lists a folder; gives the folders in it, so that the last one is the first to be listed.
+    /// Lists a folder; returns its subfolders in reverse order, so that the first is popped first.
     fn folder(&mut self, folder: PathBuf) -> std::io::Result<Vec<PathBuf>> {
         if (self.stopped)() {
             return Err(std::io::ErrorKind::TimedOut.into());
@@ -261,7 +262,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Is that folder a store of searchmill? It changes while a run goes on.
+/// Whether the folder is a searchmill store: it changes during a run.
 fn is_store(folder: &Path) -> bool {
     folder.join("format").is_file() && folder.join("results").is_dir() && folder.join("artifacts").is_dir()
 }

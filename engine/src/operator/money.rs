@@ -1,4 +1,4 @@
-//! What calls to the outside cost, what they may cost, and the count of both.
+//! Usage and cost of external calls, and budgets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Billionths of a currency's unit in one unit: costs are whole numbers, so that sums do not depend on their order.
+/// Nanos per unit of currency. Costs are integers, so that sums do not depend on the order.
 const NANOS: f64 = 1e9;
 const PER_MILLION: f64 = 1e6;
 
-/// What calls cost.
+/// Usage of external calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Calls made, retries included.
@@ -19,31 +19,31 @@ pub struct Usage {
     pub prompt_tokens: u64,
     /// Completion tokens, as the endpoint counts them.
     pub completion_tokens: u64,
-    /// Billionths of the currency's unit, at the prices that the endpoint's params tell; 0 without prices.
+    /// Cost in billionths of a unit of currency, at the prices in the endpoint's params; 0 without prices.
     #[serde(default)]
     pub cost_nanos: u64,
 }
 
 impl Usage {
-    /// Prompt and completion tokens.
+    /// Returns the sum of prompt and completion tokens.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
-    /// In units of the currency.
+    /// Returns the cost in units of currency.
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.cost_nanos as f64 / NANOS
     }
 
-    /// The same at those prices.
+    /// Sets the cost at those prices.
     #[must_use]
     pub fn at(self, prices: &Prices) -> Self {
         Self { cost_nanos: prices.nanos(&self), ..self }
     }
 
-    /// What is left of it without `other`.
+    /// Subtracts `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self {
@@ -85,14 +85,14 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// The cost in billionths, rounded once.
+    /// Returns the cost in billionths of a unit, rounded once.
     #[must_use]
     pub fn nanos(&self, usage: &Usage) -> u64 {
         let tokens = usage.prompt_tokens as f64 * self.prompt + usage.completion_tokens as f64 * self.completion;
         ((tokens / PER_MILLION + usage.calls as f64 * self.call) * NANOS).round() as u64
     }
 
-    /// Can these be prices? The name of the field that cannot.
+    /// Returns the name of an invalid field, if any.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let given = [("prompt", self.prompt), ("completion", self.completion), ("call", self.call)];
@@ -100,47 +100,47 @@ impl Prices {
     }
 }
 
-/// What a run may spend.
+/// Limits on a run's usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetLimits {
     /// Calls, retries included.
     pub calls: Option<u64>,
     /// Prompt and completion tokens.
     pub tokens: Option<u64>,
-    /// Units of the currency.
+    /// Units of currency.
     pub cost: Option<f64>,
 }
 
 impl BudgetLimits {
-    /// Names that a limit can have.
+    /// Names of the limits.
     pub const NAMES: [&'static str; 3] = ["calls", "tokens", "cost"];
 
-    /// Sets one limit, as it is written: `calls` `500`, `tokens` `1.5M`, `cost` `2.50`.
+    /// Sets one limit from text: `calls` `500`, `tokens` `1.5M`, `cost` `2.50`.
     ///
     /// # Errors
-    /// In words, when it cannot be understood.
+    /// Fails with a message if the name or amount is invalid.
     pub fn set(&mut self, name: &str, amount: &str) -> Result<(), String> {
         let number = amount_of(amount)?;
         let whole = || {
             let fits = number.fract() == 0.0 && number < 2f64.powi(53);
-            fits.then_some(number as u64).ok_or_else(|| format!("`{amount}` is no whole number"))
+            fits.then_some(number as u64).ok_or_else(|| format!("`{amount}` is not a whole number"))
         };
         match name {
             "calls" => self.calls = Some(whole()?),
             "tokens" => self.tokens = Some(whole()?),
             "cost" => self.cost = Some(number),
-            _ => return Err(format!("a budget has no `{name}`: it has calls, tokens and cost")),
+            _ => return Err(format!("unknown budget limit `{name}`: use calls, tokens or cost")),
         }
         Ok(())
     }
 
-    /// With the limits of `other` in place of these where it has some.
+    /// Replaces limits by those of `other` that are set.
     #[must_use]
     pub fn overlaid(self, other: Self) -> Self {
         Self { calls: other.calls.or(self.calls), tokens: other.tokens.or(self.tokens), cost: other.cost.or(self.cost) }
     }
 
-    /// The limit that is used up, in words.
+    /// Describes the limit that is used up, if any.
     #[must_use]
     pub fn used_up(&self, spent: &Usage) -> Option<String> {
         let over = |limit: Option<u64>, spent: u64| limit.filter(|limit| spent >= *limit);
@@ -155,9 +155,9 @@ impl BudgetLimits {
     }
 }
 
-/// `500`, `20k`, `1.5M`, `2G`.
+/// Parses `500`, `20k`, `1.5M`, `2G`.
 fn amount_of(text: &str) -> Result<f64, String> {
-    let wrong = || format!("`{text}` is no amount: write a number, or one with k, M or G behind it");
+    let wrong = || format!("`{text}` is not an amount: write a number, optionally followed by k, M or G");
     let text = text.trim();
     let (digits, factor) = match text.chars().last() {
         Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
@@ -166,40 +166,40 @@ fn amount_of(text: &str) -> Result<f64, String> {
         _ => (text, 1.0),
     };
     let number: f64 = digits.trim().replace('_', "").parse().map_err(|_| wrong())?;
-    // 2.3 × 1e6 is not whole in binary.
+    // 2.3 × 1e6 is not an integer in binary floating point.
     let number = if factor > 1.0 { (number * factor * 1e3).round() / 1e3 } else { number };
     (number.is_finite() && number >= 0.0).then_some(number).ok_or_else(wrong)
 }
 
-/// What a run has spent so far, shared by all its nodes.
+/// The budget and spending of a run, shared by all its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     limits: BudgetLimits,
     spent: Mutex<Usage>,
-    /// Was a call refused?
+    /// Whether a call was refused.
     closed: AtomicBool,
 }
 
 impl Budget {
-    /// A budget that holds that much.
+    /// Creates a budget with those limits.
     #[must_use]
     pub(crate) fn new(limits: BudgetLimits) -> Arc<Self> {
         Arc::new(Self { limits, ..Self::default() })
     }
 
-    /// What was spent.
+    /// Returns the usage so far.
     #[must_use]
     pub(crate) fn spent(&self) -> Usage {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Was a call refused because the budget was used up? In words, which limit.
+    /// Returns the limit that was used up, if a call was refused because of it.
     #[must_use]
     pub(crate) fn refused(&self) -> Option<String> {
         self.closed.load(Ordering::SeqCst).then(|| self.limits.used_up(&self.spent()).unwrap_or_default())
     }
 
-    /// Is there something left? Refusing a call closes the budget.
+    /// Takes one call from the budget. A refused call closes the budget.
     pub(super) fn take_call(&self) -> Result<(), String> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limit) = self.limits.used_up(&spent) {
@@ -210,12 +210,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts what a call cost, the call itself left out.
+    /// Adds tokens and cost of a call; the call itself is counted by [`Budget::take_call`].
     pub(super) fn pay(&self, usage: &Usage) {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += Usage { calls: 0, ..*usage };
     }
 
-    /// Would a call be refused?
+    /// Whether a call would be refused.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.used_up(&self.spent()).is_some()
@@ -268,7 +268,7 @@ mod tests {
     fn a_budget_gives_no_call_more_than_its_limit() {
         let budget = Budget::new(BudgetLimits { calls: Some(2), ..BudgetLimits::default() });
         assert!(budget.take_call().is_ok() && budget.take_call().is_ok());
-        assert!(budget.refused().is_none(), "a budget that was just enough stops nothing");
+        assert!(budget.refused().is_none(), "a budget that suffices exactly refuses nothing");
         assert_eq!(budget.take_call(), Err("2 of 2 calls".to_owned()));
         assert_eq!((budget.spent().calls, budget.refused()), (2, Some("2 of 2 calls".to_owned())));
         let budget = Budget::new(BudgetLimits { cost: Some(1.0), ..BudgetLimits::default() });

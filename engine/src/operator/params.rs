@@ -1,36 +1,36 @@
-//! Parameters of operators, and secrets in them.
+//! Operator params, and secrets in them.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a params type must be able to do.
+/// Requirements for a params type.
 ///
-/// A field that must not enter the key (an endpoint's URL, a key reference) carries
+/// A field that must not enter the key (an endpoint's URL, an API key reference) has the attribute
 /// `#[schemars(extend("x-searchmill-key" = false))]`.
 pub trait Params: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + JsonSchema + Clone + Send + Sync + 'static> Params for T {}
 
-/// Something wrong with a param that its type could not say.
+/// A problem of a param that its type cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamIssue {
-    /// Where, as a dotted path below `with:` (`policy.endpoint.base_url`, `files.0`).
+    /// Place of the param, as a dotted path below `with:` (`policy.endpoint.base_url`, `files.0`).
     pub path: String,
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
 impl ParamIssue {
-    /// An issue at `path`.
+    /// Creates an issue at `path`.
     #[must_use]
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), help: None }
     }
 
-    /// With advice.
+    /// Adds help.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -45,13 +45,13 @@ impl ParamIssue {
 pub struct Secret(String);
 
 impl Secret {
-    /// A reference to the secret of that name.
+    /// Creates a reference to the secret of that name.
     #[must_use]
     pub fn reference(name: &str) -> Self {
         Self(format!("${{secret:{name}}}"))
     }
 
-    /// The name referred to, or `None` when the YAML held the secret itself (which the plan refuses).
+    /// Returns the name referred to, or `None` if the YAML contains the secret itself (which the plan rejects).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.strip_prefix("${secret:")?.strip_suffix('}')

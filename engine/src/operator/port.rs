@@ -1,4 +1,4 @@
-//! Typed ports: what an operator takes and gives.
+//! Typed input and output ports.
 
 use searchmill_schemas::RecordKind;
 
@@ -11,21 +11,21 @@ pub enum PortType {
     Tree(TreeKind),
 }
 
-/// What a folder artifact holds.
+/// The content of a folder artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TreeKind {
     /// A search index.
     Index,
     /// A model or adapter.
     Model,
-    /// A report for people.
+    /// A report for readers.
     Report,
-    /// Files written out (`write`).
+    /// Written files (`write`).
     Files,
 }
 
 impl TreeKind {
-    /// The name in messages.
+    /// Returns the name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl std::fmt::Display for PortType {
     }
 }
 
-/// What an input port accepts.
+/// The types that an input port accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accept {
     /// Rows of one of these kinds.
@@ -60,7 +60,7 @@ pub enum Accept {
 }
 
 impl Accept {
-    /// Does it accept that type?
+    /// Whether the port accepts that type.
     #[must_use]
     pub fn accepts(&self, found: &PortType) -> bool {
         match (self, found) {
@@ -86,7 +86,7 @@ impl std::fmt::Display for Accept {
     }
 }
 
-/// How many artifacts an input port takes.
+/// The number of artifacts that an input port takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// Exactly one.
@@ -102,60 +102,60 @@ pub enum Arity {
 /// One input port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputPort {
-    /// Its name in `from: {name: …}`.
+    /// Name in `from: {name: …}`.
     pub name: String,
-    /// What it accepts.
+    /// Accepted types.
     pub accept: Accept,
-    /// How many.
+    /// Number of artifacts.
     pub arity: Arity,
     /// One line for the reference page.
     pub about: String,
-    /// Not bound, it gets the rejects of the external nodes behind that other input.
+    /// If left open, the port gets the rejects of the external nodes behind that other input.
     pub rejects_of: Option<String>,
 }
 
 /// The type of an output port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputType {
-    /// Always this.
+    /// A fixed type.
     Fixed(PortType),
-    /// The type that arrives at that input port.
+    /// The type bound to that input port.
     SameAs(String),
 }
 
 /// One output port. Nodes refer to it as `node.port`, and to the first one as `node`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputPort {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Its type.
+    /// Type of the port.
     pub output: OutputType,
     /// One line for the reference page.
     pub about: String,
 }
 
-/// All ports of an operator. The first input is the main one (what `from: node` binds, and what `Map` kernels walk);
-/// the first output is the default one. Every operator also has a `rejects` output: never declare it.
+/// All ports of an operator. The first input is the main one: `from: node` binds it, and `Map` kernels process it. The
+/// first output is the default one. Every operator also has a `rejects` output: never declare it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Inputs, main one first.
     pub inputs: Vec<InputPort>,
     /// Outputs, default one first.
     pub outputs: Vec<OutputPort>,
-    /// Set when the user names the inputs (`sql`): each `from:` key becomes a port that accepts this.
+    /// Set if the user names the inputs (`sql`): each `from:` key becomes a port that accepts this.
     pub named_inputs: Option<Accept>,
-    /// Set where no output is more meant than the others (`split`): a reference must name the one it wants.
+    /// Set if no output is the default (`split`): a reference must name the output.
     pub equal_outputs: bool,
 }
 
 impl Ports {
-    /// No ports yet.
+    /// Starts without ports.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No output is the default one: references must name theirs.
+    /// Declares that no output is the default: references must name one.
     #[must_use]
     pub fn equal_outputs(mut self) -> Self {
         self.equal_outputs = true;
@@ -167,7 +167,7 @@ impl Ports {
         self
     }
 
-    /// The last input, where it is not bound, gets the rejects of the external nodes (rollouts) behind the input `main`.
+    /// If the last input is not bound, it gets the rejects of the external nodes (rollouts) behind the input `main`.
     #[must_use]
     pub fn or_rejects_of(mut self, main: &str) -> Self {
         if let Some(input) = self.inputs.last_mut() {

@@ -1,5 +1,5 @@
-//! The way to one endpoint, shared by all nodes of a run that ask it: how many calls a minute, how many at once, the
-//! pauses that it asks for, and how long it has been silent.
+//! The rate limiter of one endpoint, shared by all nodes of a run that call it: calls per minute, concurrent calls,
+//! requested pauses, and silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The name of a field that holds nothing usable.
+    /// Returns the name of an invalid field, if any.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         let rates = [("requests_per_minute", self.requests_per_minute), ("tokens_per_minute", self.tokens_per_minute)];
@@ -33,7 +33,7 @@ impl Limits {
         rate.map(|(name, _)| name).or((self.concurrency == Some(0)).then_some("concurrency"))
     }
 
-    /// The stricter of two, field by field.
+    /// Combines two limits: the stricter value per field.
     #[must_use]
     pub fn stricter(&self, other: &Self) -> Self {
         let rate = |one: Option<f64>, other: Option<f64>| match (one, other) {
@@ -48,24 +48,24 @@ impl Limits {
     }
 }
 
-/// The endpoint that an operator asks, as its params say.
+/// The endpoint that an operator calls, from its params.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointUse {
-    /// Where it is: nodes with the same address share its limits.
+    /// Address; nodes with the same address share its limits.
     pub address: String,
-    /// What is asked there (a model's name): what calls cost is estimated from earlier calls of the same.
+    /// Name of the model: costs are estimated from earlier calls of the same model.
     pub model: String,
-    /// Which weights answer, as far as the params tell (name, revision, server): part of the key of every call.
+    /// Identifies the weights as far as the params do (name, revision, server); part of the key of every call.
     pub identity: Value,
-    /// What it is to be spared.
+    /// Limits of the endpoint.
     pub limits: Limits,
-    /// What it takes; `None` when the params do not say.
+    /// Prices; `None` if the params give none.
     pub prices: Option<Prices>,
-    /// How long it may be silent, with calls under way, before that is told.
+    /// Silence, with calls in progress, after which a warning is reported.
     pub stall_after: Duration,
 }
 
-/// Something that fills at a steady rate, and is empty or in debt after much was taken.
+/// A token bucket. Its level may fall below zero.
 #[derive(Debug)]
 struct Bucket {
     per_second: f64,
@@ -75,7 +75,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// A second's worth may go at once, so no minute has more than a sixtieth above its limit.
+    /// At most one second's worth is stored, so no minute exceeds its limit by more than a sixtieth.
     fn new(per_minute: f64, now: Instant) -> Self {
         let per_second = per_minute / 60.0;
         let most = per_second.max(1.0);
@@ -88,7 +88,7 @@ impl Bucket {
         self.filled = now;
     }
 
-    /// How long until there is `wanted` in it.
+    /// Returns the time until the level reaches `wanted`.
     fn wait(&self, wanted: f64) -> Duration {
         let seconds = ((wanted - self.level) / self.per_second).max(0.0);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_hours(1))
@@ -99,32 +99,31 @@ impl Bucket {
 struct State {
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
-    /// Nobody asks before.
+    /// No calls start before.
     pause_until: Option<Instant>,
-    /// Calls under way.
+    /// Calls in progress.
     under_way: BTreeSet<u64>,
     serial: u64,
-    /// Since when somebody waits to hear something.
+    /// Time since which calls have waited without hearing from the endpoint.
     waiting_since: Option<Instant>,
-    /// For how long it has been told to be silent.
+    /// Length of the last reported silence.
     told: Option<Duration>,
-    /// Has it spoken since it was told to be silent?
+    /// Whether the endpoint has sent something since that report.
     spoke: bool,
-    /// Calls that were given up because nothing could be reached.
+    /// Calls given up because the endpoint could not be reached.
     unreached: Streak,
-    /// Of each caller, calls that were refused for what is the same in all its calls (its key, the model's name).
+    /// Calls by caller that were refused for a reason shared by all its calls (API key, model name).
     turned_away: BTreeMap<String, Streak>,
 }
 
-/// After so many calls in a row that were given up because nothing could be reached, or refused for what is the same in
-/// every call, nothing more is asked.
+/// After this many calls in a row that could not connect, or were refused for a shared reason, no more calls are made.
 const CLOSED_AFTER: u32 = 8;
 
 /// Failures in a row.
 #[derive(Debug, Default)]
 struct Streak {
     length: u32,
-    /// Why nothing is asked any more.
+    /// Why no more calls are made.
     closed: Option<String>,
 }
 
@@ -137,18 +136,18 @@ impl Streak {
     }
 }
 
-/// What the watch over an endpoint has to tell.
+/// A report about a silent endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Silence {
-    /// The endpoint.
+    /// Address of the endpoint.
     pub(crate) address: String,
-    /// How long nothing was heard of it; `None` once it speaks again.
+    /// Time since the endpoint was last heard; `None` once it responds again.
     pub(crate) silent: Option<Duration>,
-    /// Calls that wait for it.
+    /// Calls waiting for it.
     pub(crate) waiting: usize,
 }
 
-/// The way to one endpoint.
+/// The rate limiter of one endpoint.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     address: String,
@@ -158,7 +157,7 @@ pub(crate) struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// A limiter with those limits.
+    /// Creates a limiter with those limits.
     #[must_use]
     pub(crate) fn new(address: &str, limits: &Limits, stall_after: Duration) -> Arc<Self> {
         let bucket = |rate: Option<f64>| rate.map(|rate| Bucket::new(rate, Instant::now()));
@@ -182,13 +181,13 @@ impl RateLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the calls under way; waits for one.
+    /// Waits for a slot among the concurrent calls.
     pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
         let slots = Arc::clone(self.slots.as_ref()?);
         slots.acquire_owned().await.ok()
     }
 
-    /// Begins a call, or says how long to wait before asking again.
+    /// Begins a call, or returns how long to wait before trying again.
     pub(super) fn begin(&self, now: Instant) -> Result<u64, Duration> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -216,7 +215,7 @@ impl RateLimiter {
         Ok(call)
     }
 
-    /// Something was heard of the endpoint.
+    /// Records that the endpoint sent data.
     pub(super) fn heard(&self) {
         let mut state = self.state();
         state.spoke = state.told.is_some();
@@ -225,27 +224,27 @@ impl RateLimiter {
         state.waiting_since = others.then(Instant::now);
     }
 
-    /// A call was given up: nothing could be reached, however often it was tried.
+    /// Records a call that was given up because the endpoint could not be reached.
     pub(super) fn unreached(&self, why: &str) {
         let address = &self.address;
         let reason = || format!("{address} cannot be reached, {CLOSED_AFTER} calls in a row were given up: {why}");
         self.state().unreached.grow(reason);
     }
 
-    /// A call was refused for what is the same in all calls of `caller`.
+    /// Records a call that was refused for a reason shared by all calls of `caller`.
     pub(super) fn turned_away(&self, caller: &str, why: &str) {
         let reason = || format!("{} refused {CLOSED_AFTER} calls in a row: {why}", self.address);
         self.state().turned_away.entry(caller.to_owned()).or_default().grow(reason);
     }
 
-    /// A call of `caller` was answered.
+    /// Records that a call of `caller` was answered.
     pub(super) fn answered(&self, caller: &str) {
         if let Some(streak) = self.state().turned_away.get_mut(caller) {
             streak.length = 0;
         }
     }
 
-    /// Why `caller` asks nothing any more, if so.
+    /// Returns why `caller` makes no more calls, if it does not.
     #[must_use]
     pub(crate) fn closed(&self, caller: &str) -> Option<String> {
         let state = self.state();
@@ -253,7 +252,7 @@ impl RateLimiter {
         state.unreached.closed.clone().or_else(turned_away)
     }
 
-    /// A call took that many tokens.
+    /// Records the tokens of a call.
     pub(super) fn count(&self, tokens: u64) {
         if let Some(bucket) = &mut self.state().tokens {
             bucket.fill(Instant::now());
@@ -261,7 +260,7 @@ impl RateLimiter {
         }
     }
 
-    /// Nobody asks for that long.
+    /// Pauses all calls for `wait`.
     pub(super) fn pause(&self, wait: Duration) {
         let until = Instant::now() + wait;
         let mut state = self.state();
@@ -272,7 +271,7 @@ impl RateLimiter {
         self.state().under_way.remove(&call);
     }
 
-    /// What there is to tell of its silence: when it begins to be long, each time it has doubled, and when it ends.
+    /// Returns a report when the silence gets long, each time it has doubled, and when it ends.
     pub(crate) fn watch(&self, now: Instant) -> Option<Silence> {
         let mut state = self.state();
         let waiting = state.under_way.len();
@@ -281,7 +280,7 @@ impl RateLimiter {
             state.told = None;
             return told(None);
         }
-        // Between calls there is nothing to wait for; a call that was given up does not end the silence.
+        // Between calls the endpoint owes no answer. A call that was given up does not end the silence.
         let since = state.waiting_since.filter(|_| waiting > 0)?;
         let silent = now.saturating_duration_since(since);
         let enough = state.told.map_or(self.stall_after, |before| 2 * before);
@@ -333,7 +332,7 @@ mod tests {
         limiter.pause(Duration::from_secs(5));
         limiter.pause(Duration::from_secs(1));
         let wait = limiter.begin(Instant::now()).expect_err("a pause");
-        assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter wish does not end a longer pause");
+        assert!(wait > Duration::from_secs(4), "{wait:?}: a shorter pause does not end a longer one");
         assert!(limiter.begin(Instant::now() + Duration::from_secs(6)).is_ok());
     }
 
@@ -342,14 +341,14 @@ mod tests {
         let limiter = limiter(&Limits::default());
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert_eq!(limiter.watch(at(100)), None, "nobody asks");
+        assert_eq!(limiter.watch(at(100)), None, "no call is waiting");
         let call = limiter.begin(start).expect("a call");
         let silent = |seconds| limiter.watch(at(seconds)).map(|silence| silence.silent.map(|silent| silent.as_secs()));
         assert_eq!((silent(29), silent(31), silent(59), silent(63)), (None, Some(Some(31)), None, Some(Some(63))));
         limiter.end(call);
-        assert_eq!(silent(200), None, "given up, and nobody asks");
+        assert_eq!(silent(200), None, "given up, and no call is waiting");
         let again = limiter.begin(at(200)).expect("a call");
-        assert_eq!(silent(201), Some(Some(201)), "nothing was heard since the first call");
+        assert_eq!(silent(201), Some(Some(201)), "silent since the first call");
         limiter.heard();
         limiter.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
@@ -364,7 +363,7 @@ mod tests {
         limiter.heard();
         for _ in 1..CLOSED_AFTER {
             limiter.unreached("refused");
-            assert_eq!(limiter.closed("a"), None, "it has spoken in between");
+            assert_eq!(limiter.closed("a"), None, "it responded in between");
         }
         limiter.unreached("refused");
         assert!(limiter.closed("a").is_some_and(|why| why.contains("http://h/v1") && why.ends_with("refused")));

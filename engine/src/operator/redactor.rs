@@ -1,4 +1,4 @@
-//! Strikes secrets out of texts that are stored or shown.
+//! Redacts secrets in stored or shown text.
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,16 +6,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Shorter values are not struck: they would stand in ordinary words.
+/// Shorter values are not redacted: they occur in ordinary words.
 const SHORTEST: usize = 6;
 
-/// Variables of the environment whose names end like this hold credentials (HF_TOKEN, AWS_SECRET_ACCESS_KEY), if their
-/// value is no number and not shorter than this.
+/// Name endings of environment variables with credentials (HF_TOKEN, AWS_SECRET_ACCESS_KEY). Numbers and values shorter
+/// than [`SHORTEST_CREDENTIAL`] do not count.
 const CREDENTIALS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "_KEY"];
 const SHORTEST_CREDENTIAL: usize = 8;
 
-/// The secrets of a run, each in the forms in which servers and programs repeat it: as it is, escaped in JSON, HTML or a
-/// URL, in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they learn.
+/// The secrets of a run, each in the forms in which servers and programs repeat it: as is, escaped in JSON, HTML or a
+/// URL, and in base64 (also within longer text, as in basic authentication). Cheap to clone; clones share what they
+/// learn.
 #[derive(Clone, Default)]
 pub struct Redactor(Arc<RwLock<Vec<Form>>>);
 
@@ -25,7 +26,7 @@ struct Form {
 }
 
 impl Redactor {
-    /// Knows the credentials that the environment holds.
+    /// Creates a redactor with the credentials from the environment.
     #[must_use]
     pub fn of_environment() -> Self {
         let redactor = Self::default();
@@ -40,8 +41,8 @@ impl Redactor {
         redactor
     }
 
-    /// Learns the value of a secret, which from now on is shown as `[secret NAME]`. Values of fewer than 6 characters
-    /// are ignored.
+    /// Adds the value of a secret, which is then shown as `[secret NAME]`. Values of fewer than 6 characters are
+    /// ignored.
     pub fn learn(&self, name: &str, value: &str) {
         let value = value.trim();
         if value.chars().count() < SHORTEST {
@@ -54,17 +55,17 @@ impl Redactor {
                 forms.push(Form { text, instead: instead.clone() });
             }
         }
-        // A secret that is a part of another one is struck after it.
+        // Longest first, so that a secret contained in another one is redacted after it.
         forms.sort_by(|one, other| other.text.len().cmp(&one.text.len()).then_with(|| one.text.cmp(&other.text)));
     }
 
-    /// The text without secrets.
+    /// Returns the text without secrets.
     #[must_use]
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let forms = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let first = |rest: &str| {
             let found = forms.iter().filter_map(|form| Some((rest.find(&form.text)?, form)));
-            // Of two at one place the longer one, which stands first.
+            // Of two matches at one position, the longer one, which is first in the list.
             found.min_by_key(|(at, _)| *at)
         };
         let (mut struck, mut rest) = (String::new(), text);
@@ -76,19 +77,19 @@ impl Redactor {
         if struck.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(struck + rest) }
     }
 
-    /// Strikes secrets out of a text where it stands.
+    /// Redacts a text in place.
     pub fn clean(&self, text: &mut String) {
         if let Cow::Owned(struck) = self.strike(text) {
             *text = struck;
         }
     }
 
-    /// The same for several texts.
+    /// Redacts several texts in place.
     pub fn clean_all<'t>(&self, texts: impl IntoIterator<Item = &'t mut String>) {
         texts.into_iter().for_each(|text| self.clean(text));
     }
 
-    /// Is there nothing to strike?
+    /// Whether no secrets are known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -105,7 +106,7 @@ fn forms_of(value: &str) -> Vec<String> {
     let mut forms = vec![value.to_owned()];
     forms.extend(in_json(value));
     forms.extend(in_html(value));
-    // Libraries keep other characters, and write hexadecimal digits in both cases.
+    // Libraries differ in the characters they leave as is and in the case of hexadecimal digits.
     for kept in ["", "-_.~", "-_.~!*'()"] {
         forms.extend([in_url(value, kept, false), in_url(value, kept, true)]);
     }
@@ -116,8 +117,9 @@ fn forms_of(value: &str) -> Vec<String> {
     forms
 }
 
-/// As the JSON libraries of common languages write it: some escape marks that mean something in HTML (Go, Ruby, Gson,
-/// .NET, PHP's `JSON_HEX_…`), some the slash (PHP), some what is not ASCII (Python, PHP, .NET), in digits of either case.
+/// Returns the value as JSON libraries of common languages write it. Some escape HTML characters (Go, Ruby, Gson, .NET,
+/// PHP's `JSON_HEX_…`), some the slash (PHP), some all non-ASCII (Python, PHP, .NET), with hexadecimal digits of either
+/// case.
 fn in_json(value: &str) -> Vec<String> {
     let mut forms = Vec::new();
     for marks in ["", "<>&", "<>&'", "<>&'=", "<>&'\"", "<>&'\"+`"] {
@@ -143,7 +145,7 @@ fn in_utf16(ch: char, upper: bool) -> String {
     ch.encode_utf16(&mut [0; 2]).iter().map(unit).collect()
 }
 
-/// As text in HTML; libraries differ in quotes, and some escape slashes or plus signs.
+/// Returns the value as HTML text; libraries differ in quotes, and some escape slashes or plus signs.
 fn in_html(value: &str) -> Vec<String> {
     let quotes = [("&quot;", "&#39;"), ("&#34;", "&#39;"), ("&quot;", "&#x27;"), ("&quot;", "&#039;"), ("\"", "'")];
     let mut forms = Vec::new();
@@ -157,7 +159,7 @@ fn in_html(value: &str) -> Vec<String> {
     forms
 }
 
-/// Percent-encoded, but for letters, digits and `kept`.
+/// Percent-encodes everything except letters, digits and `kept`.
 fn in_url(value: &str, kept: &str, lower: bool) -> String {
     value.bytes().fold(String::new(), |mut text, byte| {
         match byte {
@@ -169,7 +171,7 @@ fn in_url(value: &str, kept: &str, lower: bool) -> String {
     })
 }
 
-/// The characters that stand for the value alone when `before` bytes (counted modulo 3) are encoded before it.
+/// Returns the base64 characters that depend on the value alone, if `before` bytes (modulo 3) precede it.
 fn within_base64(value: &str, before: usize, encoding: &impl Engine) -> String {
     let bytes = [&vec![0; before], value.as_bytes()].concat();
     let (start, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);

@@ -1,4 +1,4 @@
-//! The registry: operators by name, with their types erased.
+//! The registry: operators by name, with their param types erased.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use super::rows::Inputs;
 /// An operator with its params type erased.
 #[derive(Clone, Copy)]
 pub struct OperatorEntry {
-    /// The word after `op:`.
+    /// Name after `op:`.
     pub name: &'static str,
     /// Version of its output.
     pub version: u32,
-    /// One sentence.
+    /// One-sentence description.
     pub about: &'static str,
     /// Snippets for the reference page.
     pub examples: &'static [Example],
-    /// JSON Schema of its params.
+    /// Returns the JSON Schema of its params.
     pub schema: fn() -> Value,
-    /// Params to a bound operator; the error carries the path of the offending param.
+    /// Binds params; the error has the path of the invalid param.
     pub bind: fn(Value) -> Result<BoundOperator, ParamIssue>,
 }
 
@@ -33,9 +33,9 @@ type Open = Box<dyn Fn(&Inputs, &Context) -> Result<Kernel, OperatorError> + Sen
 
 /// An operator with its params.
 pub struct BoundOperator {
-    /// What it declares with these params.
+    /// Its declaration for these params.
     pub declaration: Declaration,
-    /// Params after defaults.
+    /// Params with defaults filled in.
     pub params: Value,
     open: Open,
 }
@@ -44,13 +44,13 @@ impl BoundOperator {
     /// Opens the kernel.
     ///
     /// # Errors
-    /// When something that the params name is missing.
+    /// Fails if something named by the params is missing.
     pub fn open(&self, inputs: &Inputs, context: &Context) -> Result<Kernel, OperatorError> {
         (self.open)(inputs, context)
     }
 }
 
-/// The entry of an operator, for the registry's list.
+/// Returns the entry of an operator, for the registry's list.
 #[must_use]
 pub fn entry<O: Operator>() -> OperatorEntry {
     OperatorEntry {
@@ -80,19 +80,19 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry of those operators.
+    /// Creates a registry of those operators.
     #[must_use]
     pub fn new(entries: &[OperatorEntry]) -> Self {
         Self { entries: entries.iter().map(|entry| (entry.name, *entry)).collect() }
     }
 
-    /// The operator of that name.
+    /// Returns the operator of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OperatorEntry> {
         self.entries.get(name)
     }
 
-    /// All operators, by name.
+    /// Iterates over all operators by name.
     pub fn iter(&self) -> impl Iterator<Item = &OperatorEntry> {
         self.entries.values()
     }

@@ -1,21 +1,21 @@
-//! What running an operator twice gives, and how far a result can be computed again to the same bytes. Operators declare
-//! it by their params, results record it, `audit` and the reference pages use the same words.
+//! Effects of operators, and where a result can be recomputed to the same bytes. Operators declare it from their
+//! params, results record it, and `audit` and the reference pages use the same words.
 
 use serde::{Deserialize, Serialize};
 
-/// What running an operator twice gives.
+/// Whether running an operator twice produces the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The same bytes from the same inputs and params.
+    /// Same inputs and params: same bytes.
     Pure,
-    /// The same bytes from the same inputs, params and seed.
+    /// Same inputs, params and seed: same bytes.
     Seeded,
-    /// It asks the outside world (an endpoint); results are kept because they were paid for.
+    /// Calls external services (an endpoint); results are kept because they cost money.
     External,
 }
 
 impl Effect {
-    /// The word for it.
+    /// Returns the name of the effect.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,22 +26,22 @@ impl Effect {
     }
 }
 
-/// Where computing a result again gives the same bytes, weakest first.
+/// Where recomputation produces the same bytes, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeatability {
-    /// Nowhere: the bytes depend on something outside the key (a server, a program that promises nothing).
+    /// Nowhere: the bytes depend on something outside the key (a server, a program without guarantees).
     Not,
-    /// On the same model of GPU.
+    /// On the same GPU model.
     Device,
-    /// On the same kind of processor: its vector unit decides the last bits of sums.
+    /// On the same kind of processor: its vector unit affects the last bits of sums.
     Processor,
     /// On every machine.
     Everywhere,
 }
 
 impl Repeatability {
-    /// The words for it in messages and docs.
+    /// Returns the description in messages and docs.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -62,34 +62,34 @@ impl From<Effect> for Repeatability {
     }
 }
 
-/// How far one result can be repeated, and what computed it.
+/// The repeatability of one result, and what computed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Computed {
-    /// What its operator declared, lowered by what it met at run time.
+    /// The operator's declaration, lowered by what it met at run time.
     pub repeats: Repeatability,
-    /// The kind of processor, or the device; empty where the bytes do not depend on it.
+    /// The kind of processor, or the device; empty if the bytes do not depend on it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub on: String,
 }
 
 impl Computed {
-    /// As declared, before anything ran.
+    /// Returns the declared repeatability, before anything ran.
     #[must_use]
     pub fn declared(repeats: Repeatability) -> Self {
         let on = if repeats == Repeatability::Processor { processor() } else { String::new() };
         Self { repeats, on }
     }
 
-    /// The weaker of the two.
+    /// Returns the weaker of the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if other.repeats < self.repeats { other } else { self }
     }
 
-    /// Can this machine, with the CPU alone, compute the same bytes again? If not, why.
+    /// Checks whether this machine's CPU can recompute the same bytes.
     ///
     /// # Errors
-    /// Why not, for people.
+    /// Fails with the reason if it cannot.
     pub fn on_this_cpu(&self) -> Result<(), String> {
         match self.repeats {
             Repeatability::Everywhere => Ok(()),
@@ -104,7 +104,7 @@ impl Computed {
     }
 }
 
-/// The kind of this machine's processor, as far as it decides bytes: architecture and widest vector unit.
+/// Returns the kind of this machine's processor, as far as it affects bytes: architecture and widest vector unit.
 #[must_use]
 pub fn processor() -> String {
     format!("{} {}", std::env::consts::ARCH, vector_unit())

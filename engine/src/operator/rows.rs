@@ -1,4 +1,4 @@
-//! What a kernel reads and where it writes.
+//! Inputs and outputs of a kernel.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use super::port::TreeKind;
 /// Rows of one input, read batch by batch.
 #[derive(Clone, Debug)]
 pub struct RowsInput {
-    /// Their kind.
+    /// Record kind.
     pub kind: RecordKind,
     /// All columns, extra ones included.
     pub schema: SchemaRef,
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// Content digest of the artifact (hex): for identities, never for hashing anew.
+    /// Content digest of the artifact (hex): for identities only, never hashed again.
     pub digest: String,
     parts: Vec<PathBuf>,
     part_digests: Vec<String>,
@@ -30,13 +30,13 @@ pub struct RowsInput {
 }
 
 impl RowsInput {
-    /// Rows in Parquet files.
+    /// Creates an input from Parquet files.
     #[must_use]
     pub fn from_parts(kind: RecordKind, schema: SchemaRef, rows: u64, digest: String, parts: Vec<PathBuf>) -> Self {
         Self { kind, schema, rows, digest, parts, part_digests: Vec::new(), memory: Arc::default() }
     }
 
-    /// Rows in memory.
+    /// Creates an input from rows in memory.
     #[must_use]
     pub fn from_batches(kind: RecordKind, schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
@@ -51,41 +51,41 @@ impl RowsInput {
         }
     }
 
-    /// The Parquet files, in order (empty for rows in memory).
+    /// Returns the Parquet files, in order (empty for rows in memory).
     #[must_use]
     pub fn parts(&self) -> &[PathBuf] {
         &self.parts
     }
 
-    /// With the content digests (hex) of the parts, in their order.
+    /// Adds the content digests (hex) of the parts, in order.
     #[must_use]
     pub fn with_part_digests(mut self, digests: Vec<String>) -> Self {
         self.part_digests = digests;
         self
     }
 
-    /// Content digest (hex) of a part, where it is known.
+    /// Returns the content digest (hex) of a part, if known.
     #[must_use]
     pub fn part_digest(&self, part: usize) -> Option<&str> {
         self.part_digests.get(part).map(String::as_str)
     }
 
-    /// The rows of one part, in order, at most 8,192 at a time.
+    /// Iterates over the rows of one part, in order, at most 8,192 at a time.
     pub fn part_batches(&self, part: usize) -> impl Iterator<Item = Result<RecordBatch, OperatorError>> + Send + use<> {
         self.parts.get(part).cloned().into_iter().flat_map(read_part)
     }
 
-    /// The rows, in order, at most 8,192 at a time.
+    /// Iterates over all rows, in order, at most 8,192 at a time.
     pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch, OperatorError>> + Send + use<> {
         let memory = Arc::clone(&self.memory);
         let held = (0..memory.len()).map(move |i| Ok(memory[i].clone()));
         held.chain(self.parts.clone().into_iter().flat_map(read_part))
     }
 
-    /// All rows as structs. For small inputs; large ones go through [`Self::batches`].
+    /// Reads all rows as structs. For small inputs; use [`Self::batches`] for large ones.
     ///
     /// # Errors
-    /// When a part cannot be read or does not fit the kind.
+    /// Fails if a part cannot be read or does not fit the kind.
     pub fn read_all<R: Record>(&self) -> Result<Vec<R>, OperatorError> {
         let mut rows = Vec::with_capacity(usize::try_from(self.rows).unwrap_or(0));
         for batch in self.batches() {
@@ -116,15 +116,15 @@ fn open_part(path: &Path) -> Result<BatchIterator, OperatorError> {
 /// A folder artifact.
 #[derive(Clone, Debug)]
 pub struct TreeInput {
-    /// What it holds.
+    /// Kind of folder.
     pub kind: TreeKind,
-    /// Where it lies, read-only.
+    /// Path, read-only.
     pub path: PathBuf,
     /// Content digest of the artifact (hex).
     pub digest: String,
 }
 
-/// What is bound to an input port.
+/// An artifact bound to an input port.
 #[derive(Clone, Debug)]
 pub enum InputArtifact {
     /// A table.
@@ -133,44 +133,44 @@ pub enum InputArtifact {
     Tree(TreeInput),
 }
 
-/// Everything bound to the input ports.
+/// All artifacts bound to the input ports.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     ports: IndexMap<String, Vec<InputArtifact>>,
 }
 
 impl Inputs {
-    /// Nothing bound.
+    /// Starts without bound artifacts.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Binds one more artifact to a port.
+    /// Binds another artifact to a port.
     pub fn bind(&mut self, port: &str, artifact: InputArtifact) {
         self.ports.entry(port.to_owned()).or_default().push(artifact);
     }
 
-    /// Bound ports with what is bound to them, in the order of the ports.
+    /// Iterates over bound ports and their artifacts, in port order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[InputArtifact])> {
         self.ports.iter().map(|(name, bound)| (name.as_str(), bound.as_slice()))
     }
 
-    /// All that is bound to a port.
+    /// Returns all artifacts bound to a port.
     #[must_use]
     pub fn many(&self, port: &str) -> &[InputArtifact] {
         self.ports.get(port).map_or(&[], Vec::as_slice)
     }
 
-    /// The one table bound to a port.
+    /// Returns the table bound to a port.
     ///
     /// # Errors
-    /// When there is none: a defect, since the plan has checked it.
+    /// Fails if there is none: a bug, since the plan has checked it.
     pub fn rows(&self, port: &str) -> Result<&RowsInput, OperatorError> {
         self.rows_optional(port).ok_or_else(|| OperatorError::engine(format!("no rows are bound to the port `{port}`")))
     }
 
-    /// The table bound to a port, if any.
+    /// Returns the table bound to a port, if any.
     #[must_use]
     pub fn rows_optional(&self, port: &str) -> Option<&RowsInput> {
         match self.many(port).first() {
@@ -179,7 +179,7 @@ impl Inputs {
         }
     }
 
-    /// All folders bound to a port.
+    /// Returns all folders bound to a port.
     #[must_use]
     pub fn trees(&self, port: &str) -> Vec<&TreeInput> {
         let bound = self.many(port).iter();
@@ -191,41 +191,41 @@ impl Inputs {
             .collect()
     }
 
-    /// The one folder bound to a port.
+    /// Returns the folder bound to a port.
     ///
     /// # Errors
-    /// When there is none: a defect, since the plan has checked it.
+    /// Fails if there is none: a bug, since the plan has checked it.
     pub fn tree(&self, port: &str) -> Result<&TreeInput, OperatorError> {
         let missing = || OperatorError::engine(format!("no folder is bound to the port `{port}`"));
         self.trees(port).first().copied().ok_or_else(missing)
     }
 }
 
-/// Where outputs go; implemented by the store.
+/// Receives outputs; implemented by the store.
 pub trait OutputSink: Send {
     /// Appends rows to a port.
     ///
-    /// # Errors
+    /// Fails if the rows do not fit the port or cannot be written.
     /// When they do not fit the port or cannot be written.
     fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError>;
-    /// The folder of a tree port.
+    /// Returns the folder of a tree port.
     ///
     /// # Errors
-    /// When there is no such port or the folder cannot be made.
+    /// Fails if there is no such port or the folder cannot be created.
     fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError>;
-    /// Records a figure about the run of this node (rows dropped, recall, loss …) in its manifest.
+    /// Records a figure about this node's run (rows dropped, recall, loss …) in its manifest.
     fn figure(&mut self, name: &str, value: f64);
-    /// Bytes outside of rows and trees that the user should see after the run (a table), kept with the node's record.
+    /// Adds text shown to the user after the run (a table), stored with the node's record.
     fn summary(&mut self, text: &str);
 }
 
-/// Where a kernel writes.
+/// The outputs of a kernel.
 pub struct Outputs<'a> {
     sink: &'a mut dyn OutputSink,
 }
 
 impl<'a> Outputs<'a> {
-    /// Outputs into that sink.
+    /// Creates outputs that write into that sink.
     pub fn new(sink: &'a mut dyn OutputSink) -> Self {
         Self { sink }
     }
@@ -233,7 +233,7 @@ impl<'a> Outputs<'a> {
     /// Appends rows to a port.
     ///
     /// # Errors
-    /// When they do not fit the port's kind or cannot be written.
+    /// Fails if the rows do not fit the port's kind or cannot be written.
     pub fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
         self.sink.write(port, batch)
     }
@@ -241,7 +241,7 @@ impl<'a> Outputs<'a> {
     /// Appends row structs to a port.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Fails if the rows cannot be written.
     pub fn write_rows<R: Record>(&mut self, port: &str, rows: &[R]) -> Result<(), OperatorError> {
         if rows.is_empty() { Ok(()) } else { self.sink.write(port, &to_batch(rows)?) }
     }
@@ -249,15 +249,15 @@ impl<'a> Outputs<'a> {
     /// Appends a failed row to the `rejects` port.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the row cannot be written.
     pub fn reject(&mut self, reject: Reject) -> Result<(), OperatorError> {
         self.write_rows("rejects", &[reject])
     }
 
-    /// The folder of a tree port: fill it with files before returning.
+    /// Returns the folder of a tree port: fill it with files before returning.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails if the folder cannot be created.
     pub fn tree(&mut self, port: &str) -> Result<PathBuf, OperatorError> {
         self.sink.tree(port)
     }
@@ -267,7 +267,7 @@ impl<'a> Outputs<'a> {
         self.sink.figure(name, value);
     }
 
-    /// Text for people, shown after the run and by `show` (a table of before and after, for example).
+    /// Adds text shown after the run and by `show` (for example a comparison table).
     pub fn summary(&mut self, text: &str) {
         self.sink.summary(text);
     }

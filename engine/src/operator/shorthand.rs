@@ -1,7 +1,7 @@
-//! Lets an option be written by its name alone: `kind: bm25` for `kind: {bm25: {}}`, `fusion: rrf` for `{rrf: {}}`.
+//! Lets an option be written as its name alone: `kind: bm25` for `kind: {bm25: {}}`, `fusion: rrf` for `{rrf: {}}`.
 //!
-//! Put `#[serde(deserialize_with = "named_or_tagged")]` and `#[schemars(transform = allow_names)]` on a field whose type
-//! is an externally tagged enum. What is written out (and enters the key) is always the long form.
+//! Put `#[serde(deserialize_with = "named_or_tagged")]` and `#[schemars(transform = allow_names)]` on a field whose
+//! type is an externally tagged enum. The serialised form (which enters the key) is always the long one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,10 +11,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Reads an externally tagged enum, or the bare name of one of its variants (all options at their defaults).
+/// Reads an externally tagged enum, or the bare name of a variant (all its options at their defaults).
 ///
 /// # Errors
-/// The enum's own.
+/// Fails as the enum's own deserialiser does.
 pub fn named_or_tagged<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! What an operator reads outside the pipeline, and the files behind it as the node's key saw them.
+//! The external sources of an operator, and their files as the node's key saw them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,45 +7,45 @@ use std::sync::Arc;
 /// Something outside the pipeline that an operator reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`), relative paths from the
-    /// working directory. A folder stands for all regular files below it. Its content enters the key.
+    /// A local path, glob pattern or URL (`s3://`, `gs://`, `az://`, `http(s)://`, `hf://`); relative paths start at
+    /// the working directory. A folder stands for all regular files below it. The content enters the key.
     Path(String),
-    /// The same for data: of a folder only visible files count whose names have one of these endings.
+    /// Like `Path`, for data: in a folder, only visible files with one of these endings count.
     Data {
         /// As written.
         path: String,
-        /// In lower case, with their dots.
+        /// Lower case, with the dot.
         endings: &'static [&'static str],
     },
-    /// A path, glob pattern or folder that a program is given. The program sees the path, so the names of its files in the
-    /// key begin with it, and empty folders count.
+    /// A path, glob pattern or folder passed to a program. The program sees the path, so file names in the key begin
+    /// with it, and empty folders count.
     Argument(String),
-    /// A local file that is read where there is one.
+    /// A local file that is read if it exists.
     Optional(String),
-    /// A file that [`Declaration::fetches`](super::Declaration::fetches) brings from `address` to `path`, outside the store. Its
-    /// content enters the key, which is not known until it is there.
+    /// A file that [`Declaration::fetches`](super::Declaration::fetches) downloads from `address` to `path`, outside
+    /// the store. Its content enters the key, which is unknown until the file exists.
     Fetched {
-        /// Where it lies once it was fetched.
+        /// Path of the downloaded file.
         path: PathBuf,
-        /// Where it comes from, for messages.
+        /// Origin, for messages.
         address: String,
     },
-    /// Something that [`Declaration::fetches`](super::Declaration::fetches) has to find out before the key is known (the commit of a
-    /// branch): then the operator names another source in its place.
+    /// Something that [`Declaration::fetches`](super::Declaration::fetches) must resolve before the key is known (the
+    /// commit of a branch). Once resolved, the operator lists another source instead.
     Awaited {
-        /// Where it comes from, for messages.
+        /// Origin, for messages.
         address: String,
     },
-    /// A program of the system: what it answers to `--version` enters the key, or its content where it does not answer.
+    /// A system program: its `--version` output enters the key, or its content if it prints none.
     Program(PathBuf),
-    /// A program that is known by its content.
+    /// A program identified by its content.
     Executable(PathBuf),
-    /// Text that identifies something that cannot be read here (a model id and commit); enters the key as it stands.
+    /// Text that identifies something that cannot be read here (a model id and commit); enters the key unchanged.
     Identity(String),
 }
 
 impl Source {
-    /// As written, for messages and to find its files again.
+    /// Returns the source as written, for messages and to look up its files.
     #[must_use]
     pub fn written(&self) -> String {
         match self {
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// The path, pattern or URL of files that must be there.
+    /// Returns the path, pattern or URL of files that must exist.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
@@ -65,34 +65,34 @@ impl Source {
         }
     }
 
-    /// Does it lie on another machine? Then it is identified by its address alone.
+    /// Whether the source is on another machine. It is then identified by its address alone.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.path().is_some_and(|path| path.contains("://") && !path.starts_with("file://"))
     }
 }
 
-/// What a source cannot be.
+/// Why a source cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceProblem {
-    /// Nothing is there.
+    /// The path does not exist.
     NotFound {
         /// As written.
         path: String,
     },
-    /// It has not been fetched yet.
+    /// The file has not been fetched yet.
     NotFetched {
-        /// Where it comes from.
+        /// Origin.
         address: String,
     },
-    /// It is there but cannot be read.
+    /// The file exists but cannot be read.
     Unreadable {
         /// As written.
         path: String,
         /// Why.
         reason: String,
     },
-    /// Something writes to it again and again while it is read.
+    /// The file keeps changing while it is read.
     Changing {
         /// As written.
         path: String,
@@ -102,7 +102,7 @@ pub enum SourceProblem {
         /// As written.
         path: String,
     },
-    /// The run was told to stop.
+    /// The run was stopped.
     Stopped,
 }
 
@@ -121,17 +121,17 @@ impl std::fmt::Display for SourceProblem {
     }
 }
 
-/// The local files behind a node's sources, as its key saw them; implemented by the driver. What an operator reads must be
-/// in this list: the result is recorded only if nothing in it changed meanwhile.
+/// The local files behind a node's sources, as its key saw them; implemented by the driver. An operator must read only
+/// these files: the result is recorded only if none of them changed meanwhile.
 pub trait SourceFiles: Send + Sync {
-    /// The files behind a source, as written, in path order; `None`: the key knows no such source.
+    /// Returns the files behind a source, given as written, in path order; `None`: the key has no such source.
     fn files(&self, written: &str) -> Option<Vec<PathBuf>>;
 
-    /// Compares the bytes of one of these files with what the key saw while they are read.
+    /// Wraps the bytes of one of these files: while they are read, they are compared with what the key saw.
     fn watched(self: Arc<Self>, path: &Path, bytes: Box<dyn Read + Send>) -> Box<dyn Read + Send>;
 }
 
-/// No files.
+/// A list without files.
 pub struct NoSources;
 
 impl SourceFiles for NoSources {

@@ -1,4 +1,4 @@
-//! Runs one operator in memory, for the tests of its author: real kernel, real files, no store.
+//! Runs one operator in memory, for its author's tests: real kernel, real files, no store.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -26,7 +26,7 @@ use super::registry::{BoundOperator, OperatorEntry};
 use super::rows::{InputArtifact, Inputs, OutputSink, Outputs, RowsInput, TreeInput};
 use super::sources::{NoSources, Source, SourceFiles};
 
-/// Files behind sources, compared with nothing.
+/// Files behind sources, without comparison.
 struct Listed(BTreeMap<String, Vec<PathBuf>>);
 
 impl SourceFiles for Listed {
@@ -39,43 +39,43 @@ impl SourceFiles for Listed {
     }
 }
 
-/// What an operator gave.
+/// The output of an operator.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Rows by output port, `rejects` included.
     pub rows: BTreeMap<String, Vec<RecordBatch>>,
-    /// Folders by output port; they live as long as the harness.
+    /// Folders by output port; they exist as long as the harness.
     pub trees: BTreeMap<String, PathBuf>,
-    /// Figures recorded.
+    /// Recorded figures.
     pub figures: BTreeMap<String, f64>,
-    /// Text for people.
+    /// Text for readers.
     pub summary: String,
-    /// What external rows cost.
+    /// Usage of external rows.
     pub usage: Usage,
 }
 
 impl Outcome {
-    /// The rows of a port as structs.
+    /// Returns the rows of a port as structs.
     ///
     /// # Panics
-    /// When they are not of that kind.
+    /// Panics if the rows are not of that kind.
     #[must_use]
     pub fn read<R: Record>(&self, port: &str) -> Vec<R> {
         let batches = self.rows.get(port).map_or(&[][..], Vec::as_slice);
         batches.iter().flat_map(|batch| from_batch(batch).expect("rows of that kind")).collect()
     }
 
-    /// All rows of a port as one batch.
+    /// Returns all rows of a port as one batch.
     ///
     /// # Panics
-    /// When there are none.
+    /// Panics if the port has no rows.
     #[must_use]
     pub fn batch(&self, port: &str) -> RecordBatch {
         let batches = self.rows.get(port).expect("rows at that port");
         concat_batches(&batches[0].schema(), batches).expect("one schema a port")
     }
 
-    /// The rejected rows.
+    /// Returns the rejected rows.
     #[must_use]
     pub fn rejects(&self) -> Vec<Reject> {
         self.read("rejects")
@@ -86,23 +86,23 @@ impl Outcome {
 pub struct Harness {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
-    /// Seed given to the operators.
+    /// Seed of the operators.
     pub seed: u64,
-    /// Rows in a batch of a `Map` kernel's input.
+    /// Rows per batch of a `Map` kernel's input.
     pub batch_rows: usize,
     /// Rows in flight of external kernels.
     pub concurrency: usize,
-    /// Repeats of outside calls.
+    /// Retry policy of external calls.
     pub retry: RetryPolicy,
     /// GPUs that operators may use.
     pub gpus: u32,
     /// Memory limit in bytes.
     pub memory: Option<u64>,
-    /// Relative paths start here.
+    /// Base of relative paths.
     pub directory: PathBuf,
     /// Secrets by name.
     pub secrets: BTreeMap<String, String>,
-    /// Pieces of work that are known: none, unless given, so that all is computed.
+    /// Known pieces of work (default: none, so that everything is computed).
     pub pieces: Arc<dyn Pieces>,
     logged: Arc<Logged>,
 }
@@ -114,10 +114,10 @@ impl Default for Harness {
 }
 
 impl Harness {
-    /// A harness with a fresh folder; relative paths start at the current directory.
+    /// Creates a harness with a new folder; relative paths start at the current directory.
     ///
     /// # Panics
-    /// When no temporary folder or runtime can be made.
+    /// Panics if no temporary folder or runtime can be created.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -136,28 +136,28 @@ impl Harness {
         }
     }
 
-    /// What was logged so far.
+    /// Returns the lines logged so far.
     #[must_use]
     pub fn logged(&self) -> Vec<String> {
         self.logged.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The harness's own folder.
+    /// Returns the harness's folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A context as the driver would give.
+    /// Returns a context like the driver's.
     #[must_use]
     pub fn context(&self) -> Context {
         self.context_with(Arc::new(NoSources))
     }
 
-    /// The same with outside files.
+    /// Returns a context with source files.
     ///
     /// # Panics
-    /// When there is no space for the scratch folder.
+    /// Panics if the scratch folder cannot be created.
     #[must_use]
     pub fn context_with(&self, sources: Arc<dyn SourceFiles>) -> Context {
         let secrets = self.secrets.clone();
@@ -183,7 +183,7 @@ impl Harness {
         })
     }
 
-    /// The files behind sources, as a key would see them. Those that are not there are left out.
+    /// Returns the files behind sources, as a key would see them. Missing files are omitted.
     #[must_use]
     pub fn seen(&self, sources: &[Source]) -> Arc<dyn SourceFiles> {
         let files = |source: &Source| {
@@ -196,7 +196,7 @@ impl Harness {
     /// Binds and runs an operator.
     ///
     /// # Errors
-    /// What the operator said; wrong params come as pipeline errors with their path.
+    /// Fails with the operator's error; invalid params are reported as pipeline errors with their path.
     pub fn run(&self, entry: &OperatorEntry, params: Value, inputs: &Inputs) -> Result<Outcome, OperatorError> {
         let bound = (entry.bind)(params).map_err(|i| OperatorError::pipeline(format!("{}: {}", i.path, i.message)))?;
         if let Some(issue) = bound.declaration.issues.first() {
@@ -205,7 +205,7 @@ impl Harness {
         bound.declaration.fetch(&self.context())?;
         let mut sink = MemorySink { folder: self.unique_folder(), outcome: Outcome::default() };
         self.run_kernel(&bound, inputs, &mut sink)?;
-        // As the store does once a result is recorded.
+        // As the store does after a result is recorded.
         if let Err(error) = std::fs::remove_file(self.folder.path().join("checkpoint"))
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -309,29 +309,29 @@ async fn run_query(kernel: &dyn QueryKernel, inputs: &Inputs, sink: &mut MemoryS
     Ok(())
 }
 
-/// Rows as an input.
+/// Creates an input from rows.
 ///
 /// # Panics
-/// When they do not fit their kind.
+/// Panics if the rows do not fit their kind.
 #[must_use]
 pub fn rows_input<R: Record>(rows: &[R]) -> InputArtifact {
     let batch = to_batch(rows).expect("rows fit their kind");
     batch_input(R::KIND, batch)
 }
 
-/// A batch as an input.
+/// Creates an input from a batch.
 #[must_use]
 pub fn batch_input(kind: RecordKind, batch: RecordBatch) -> InputArtifact {
     InputArtifact::Rows(RowsInput::from_batches(kind, batch.schema(), vec![batch]))
 }
 
-/// A folder as an input.
+/// Creates an input from a folder.
 #[must_use]
 pub fn tree_input(kind: TreeKind, path: &Path) -> InputArtifact {
     InputArtifact::Tree(TreeInput { kind, path: path.to_owned(), digest: String::new() })
 }
 
-/// Inputs by port.
+/// Creates inputs by port.
 #[must_use]
 pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
     let mut inputs = Inputs::new();
@@ -341,7 +341,7 @@ pub fn inputs<const N: usize>(bound: [(&str, InputArtifact); N]) -> Inputs {
     inputs
 }
 
-/// Lines of the log, in order.
+/// Log lines, in order.
 #[derive(Default)]
 struct Logged(Mutex<Vec<String>>);
 
@@ -353,7 +353,7 @@ impl ProgressSink for Logged {
     }
 }
 
-/// The state that a kernel saves lies in the harness's folder, for the next run in the same harness.
+/// Saves a kernel's state in the harness's folder, for the next run in the same harness.
 struct SavedState(PathBuf);
 
 impl CheckpointStore for SavedState {
@@ -393,9 +393,9 @@ impl OutputSink for MemorySink {
     }
 }
 
-/// Keeps what is logged, and cancels the run at the line that says so.
+/// Records log lines, and cancels the run at a given line.
 pub struct Listener {
-    /// What was logged.
+    /// The lines logged.
     pub lines: Mutex<Vec<String>>,
     cancels: &'static str,
     cancelled: Arc<AtomicBool>,
@@ -410,7 +410,7 @@ impl ProgressSink for Listener {
     }
 }
 
-/// A context in that folder whose log a listener hears.
+/// Returns a context in that folder, and the listener that receives its log.
 #[must_use]
 pub fn listened(
     folder: &Path,

@@ -1,15 +1,15 @@
-//! User names and passwords in URLs. URLs stand in results, runs and messages, so credentials must not stand in them.
+//! User names and passwords in URLs. URLs appear in results, runs and messages, so credentials must not appear in URLs.
 
 use std::ops::Range;
 
-/// Whether a text is a URL with user info (`https://user:password@host/…`), or holds one with a password. In `abfs` URLs
-/// the name before the `@` is a container's.
+/// Whether a text is a URL with user info (`https://user:password@host/…`), or contains one with a password. In `abfs`
+/// URLs the name before the `@` is a container.
 #[must_use]
 pub fn has_user_info(text: &str) -> bool {
     credentials(text, false).next().is_some()
 }
 
-/// A text for people, with `…` in place of user info in URLs.
+/// Replaces user info in URLs by `…`, for messages.
 #[must_use]
 pub fn without_user_info(text: &str) -> String {
     let (mut shown, mut end) = (String::new(), 0);
@@ -21,7 +21,7 @@ pub fn without_user_info(text: &str) -> String {
     shown + &text[end..]
 }
 
-/// Where credentials stand; with `all`, names without a password within longer text too.
+/// Returns the positions of credentials; with `all`, also of names without a password within longer text.
 fn credentials(text: &str, all: bool) -> impl Iterator<Item = Range<usize>> {
     let is_scheme = |ch: char| ch.is_ascii_alphanumeric() || "+-.".contains(ch);
     text.match_indices("://").filter_map(move |(at, found)| {

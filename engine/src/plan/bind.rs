@@ -1,4 +1,4 @@
-//! Binds a spec to the registry: operators, params, edges, types. All errors come in one go.
+//! Binds a spec to the registry: operators, params, edges, types. Reports all errors together.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::operator::{
 };
 use crate::spec::{NodeSpec, Spec, arguments, locate};
 
-/// Binds and checks a spec. `directory` is where relative paths start.
+/// Binds and checks a spec. Relative paths start at `directory`.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Fails with every error found.
 pub fn bind(spec: Spec, file: &Path, directory: &Path, registry: &Registry) -> Result<Plan, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     let by_id: BTreeMap<String, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.id.clone(), i)).collect();
@@ -113,7 +113,7 @@ fn bind_operator(
     Some(Bound { entry: *entry, operator, identity_params, row_params, sources })
 }
 
-/// Params that are URLs with a user name or password in them.
+/// Rejects params that are URLs with a user name or password.
 fn with_user_info(node: &NodeSpec, params: &Value) -> Vec<Diagnostic> {
     let (mut found, mut pending) = (Vec::new(), vec![(String::new(), params)]);
     let below = |path: &str, key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
@@ -143,7 +143,7 @@ fn bad_param(issue: ParamIssue, node: &NodeSpec) -> Diagnostic {
     Diagnostic { help: issue.help, ..error }
 }
 
-/// Serde's ``unknown variant `a`, expected one of `b`, `c` `` in the words of all other errors.
+/// Rewords serde's ``unknown variant `a`, expected one of `b`, `c` `` like all other errors.
 fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
     let Some(rest) = issue.message.strip_prefix("unknown variant ") else { return issue };
     let quoted: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
@@ -155,7 +155,7 @@ fn reworded(issue: ParamIssue, operator: &str) -> ParamIssue {
     ParamIssue { help: Some(suggest(wrong, known, "it can be")), message, path: issue.path }
 }
 
-/// Costs are added up, so all prices must be in one currency.
+/// Checks that all prices use one currency: a run adds up costs.
 fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Vec<Diagnostic>) {
     let mut first: Option<&String> = None;
     for (node, bound) in nodes.iter().zip(bound) {
@@ -173,7 +173,7 @@ fn check_currencies(nodes: &[NodeSpec], bound: &[Option<Bound>], errors: &mut Ve
     }
 }
 
-/// Places in an order in which every node stands after all it needs, otherwise as written; `None` if there is a cycle.
+/// Returns the places in topological order, otherwise as written; `None` if the graph has a cycle.
 fn order(nodes: &[NodeSpec], by_id: &BTreeMap<String, usize>, errors: &mut Vec<Diagnostic>) -> Option<Vec<usize>> {
     let mut graph: DiGraph<(), ()> = DiGraph::with_capacity(nodes.len(), nodes.len());
     for _ in nodes {
@@ -228,7 +228,7 @@ fn cycle_error(nodes: &[NodeSpec], graph: &DiGraph<(), ()>, start: NodeIndex) ->
     error.help("a node may use only what is made before it; cut one of these edges")
 }
 
-/// A shortest way from `start` back to it.
+/// Returns a shortest cycle through `start`.
 fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
     let mut came_from: BTreeMap<NodeIndex, NodeIndex> = BTreeMap::new();
     let mut pending = std::collections::VecDeque::from([start]);
@@ -256,11 +256,11 @@ fn cycle_path(graph: &DiGraph<(), ()>, start: NodeIndex) -> Vec<NodeIndex> {
 struct Wired {
     inputs: Vec<Input>,
     outputs: IndexMap<String, PortType>,
-    /// A reference must name the output that it means.
+    /// Whether references must name an output.
     equal: bool,
 }
 
-/// Follows the order, so that the types of all inputs are known when a node is checked.
+/// Wires the nodes in topological order, so that the types of all inputs are known when a node is checked.
 fn wire(
     nodes: &[NodeSpec],
     all: &[Option<Bound>],
@@ -278,7 +278,7 @@ fn wire(
     wired
 }
 
-/// `None` when an input's own node is broken: its error is enough.
+/// Wires one node. `None` if a node it reads is broken: that error is reported already.
 fn wire_node(
     node: &NodeSpec,
     bound: &Bound,
@@ -339,8 +339,8 @@ fn wire_node(
     Some(Wired { outputs: output_types(ports, &types), inputs, equal: ports.equal_outputs })
 }
 
-/// Binds ports that were left open and take the rejects behind another input: those of the external nodes that made its
-/// rows, or made what other nodes passed on as rows of the same kind.
+/// Binds ports left open that take the rejects behind another input: the rejects of the external nodes that produced
+/// its rows, directly or through nodes that pass on rows of the same kind.
 fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[Option<Wired>]) -> Wired {
     for port in &ports.inputs {
         let Some(main) = &port.rejects_of else { continue };
@@ -372,7 +372,7 @@ fn with_rejects(mut node: Wired, ports: &Ports, all: &[Option<Bound>], wired: &[
     node
 }
 
-/// Inputs as the operator declares its ports; named ones by name. The order written in the YAML never matters.
+/// Sorts inputs by the operator's port order; named ones by name. The order in the YAML never matters.
 fn in_port_order(ports: &Ports, mut by_port: IndexMap<String, Vec<Input>>) -> Vec<Input> {
     let mut inputs: Vec<Input> =
         ports.inputs.iter().filter_map(|port| by_port.shift_remove(&port.name)).flatten().collect();

@@ -1,17 +1,17 @@
-//! The checks of edges: ports exist, types fit, nothing needed is missing, nothing written is unused.
+//! The checks of edges: ports exist, types match, required inputs are bound, and no binding is unused.
 
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{Accept, Arity, InputPort, OutputType, PortType, Ports};
 use crate::spec::{Binding, NodeSpec, Reference};
 
-/// The name in `names` that the user probably meant.
+/// Returns the name in `names` closest to `wrong`, if it is close enough.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(wrong, name), name));
     scored.filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3).min().map(|(_, name)| name)
 }
 
-/// Which of `names` was probably meant, or which there are.
+/// Suggests the closest of `names`, or lists them.
 #[must_use]
 pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
     match nearest(wrong, names.iter().copied()) {
@@ -22,7 +22,7 @@ pub fn suggest(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// What was probably meant by the name of a node that is not there. A node with a matrix has no name of its own.
+/// Suggests a node for an unknown name. The name of a node with a matrix refers to no single node.
 #[must_use]
 pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     let base = |id: &'_ str| id.split_once('@').is_some_and(|(base, _)| base == wrong);
@@ -38,7 +38,7 @@ pub fn meant_node(wrong: &str, nodes: &[&str]) -> String {
     }
 }
 
-/// A reference that was found: where it comes from and what it is.
+/// A resolved reference: source node, output and type.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     pub(super) node: usize,
@@ -48,7 +48,7 @@ pub(super) struct Edge {
     pub(super) written: String,
 }
 
-/// The port that a binding means, or what is wrong with it.
+/// Returns the port of a binding, or the error.
 pub(super) fn port_of(node: &NodeSpec, ports: &Ports, binding: &Binding) -> Result<InputPort, Box<Diagnostic>> {
     let operator = &node.operator;
     if let Some(accept) = &ports.named_inputs {
@@ -98,7 +98,7 @@ pub(super) fn check_edges(node: &NodeSpec, port: &InputPort, edges: &[Edge], spa
     }
 }
 
-/// Ports that must be bound and are not.
+/// Reports required ports that are not bound.
 pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], errors: &mut Vec<Diagnostic>) {
     for port in &ports.inputs {
         if matches!(port.arity, Arity::One | Arity::Many) && !bound.contains(&port.name) {
@@ -115,7 +115,7 @@ pub(super) fn check_missing(node: &NodeSpec, ports: &Ports, bound: &[String], er
     }
 }
 
-/// The output that a reference means; one of `equal` outputs must be named.
+/// Returns the output of a reference; with `equal` outputs, the reference must name one.
 pub(super) fn output_of(
     reference: &Reference,
     outputs: &indexmap::IndexMap<String, PortType>,
@@ -140,7 +140,7 @@ pub(super) fn output_of(
     })
 }
 
-/// Output types, once the input types are known. `None` for an output whose input is not bound.
+/// Returns the output types for these input types. Omits an output whose input is not bound.
 pub(super) fn output_types(ports: &Ports, inputs: &[(String, PortType)]) -> indexmap::IndexMap<String, PortType> {
     let mut types = indexmap::IndexMap::new();
     for output in &ports.outputs {

@@ -1,4 +1,4 @@
-//! The checked plan. It exists only if every check passed: its constructor is private to this folder.
+//! The checked plan. It exists only if every check passed: only this folder can construct it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,46 +13,46 @@ use crate::spec::{NodeSpec, Overrides, Schedule};
 /// One bound input of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// The port of this node.
+    /// Input port of this node.
     pub port: String,
-    /// Place in the plan of the node it comes from.
+    /// Place of the source node in the plan.
     pub node: usize,
-    /// The output port there.
+    /// Output port of the source node.
     pub output: String,
-    /// Its type.
+    /// Type of the edge.
     pub port_type: PortType,
 }
 
 /// One node, ready to run.
 pub struct Node {
-    /// As written.
+    /// The node as written.
     pub spec: NodeSpec,
-    /// Its operator.
+    /// The operator's registry entry.
     pub entry: OperatorEntry,
     /// The operator with its params.
     pub operator: BoundOperator,
     /// Params that enter the key.
     pub identity_params: Value,
-    /// Of these, the ones that enter the keys of its rows.
+    /// The part of these params that enters the row keys.
     pub row_params: Value,
     /// Inputs in port order.
     pub inputs: Vec<Input>,
     /// Outputs, `rejects` last.
     pub outputs: IndexMap<String, PortType>,
-    /// The main input port, if it has one.
+    /// The main input port, if any.
     pub main_port: Option<String>,
-    /// Outside files that entered the key when the plan was made.
+    /// External sources listed when the plan was made.
     pub sources: Vec<Source>,
 }
 
 impl Node {
-    /// Its id in the pipeline.
+    /// Returns the id of the node in the pipeline.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.spec.id
     }
 
-    /// Names of the secrets that its params refer to.
+    /// Returns the names of the secrets its params refer to.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<String> {
         let (mut names, mut pending) = (BTreeSet::new(), vec![&self.operator.params]);
@@ -67,14 +67,14 @@ impl Node {
         names
     }
 
-    /// Its default output port, if it has one.
+    /// Returns the default output port, if any.
     #[must_use]
     pub fn default_output(&self) -> Option<&str> {
         self.outputs.keys().next().map(String::as_str)
     }
 }
 
-/// Names of the `${secret:NAME}` in a text.
+/// Returns the names of the `${secret:NAME}` references in a text.
 fn secret_names(text: &str) -> impl Iterator<Item = &str> {
     text.split("${secret:").skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
 }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// A checked plan: nodes in an order in which every node stands after all it needs.
+/// A checked plan: nodes in topological order.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) name: String,
@@ -100,69 +100,69 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The pipeline's name.
+    /// Returns the pipeline's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The currency in which its endpoints' prices are told.
+    /// Returns the currency of its endpoints' prices.
     #[must_use]
     pub fn currency(&self) -> Option<String> {
         let mut endpoints = self.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref());
         endpoints.find_map(|endpoint| Some(endpoint.prices.as_ref()?.currency.clone()))
     }
 
-    /// What a run of it may spend, as it is written.
+    /// Returns the budget in the file.
     #[must_use]
     pub fn budget(&self) -> BudgetLimits {
         self.budget
     }
 
-    /// The file it was read from.
+    /// Returns the file it was read from.
     #[must_use]
     pub fn file(&self) -> &std::path::Path {
         &self.file
     }
 
-    /// Params after overrides.
+    /// Returns the params after overrides.
     #[must_use]
     pub fn params(&self) -> &Value {
         &self.params
     }
 
-    /// What the command line changed in them.
+    /// Returns the overrides from the command line.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// When it runs by itself.
+    /// Returns the schedule, if any.
     #[must_use]
     pub fn schedule(&self) -> Option<&Schedule> {
         self.schedule.as_ref()
     }
 
-    /// The nodes.
+    /// Returns all nodes.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node of that id, with its place.
+    /// Returns the node of that id and its place.
     #[must_use]
     pub fn node(&self, id: &str) -> Option<(usize, &Node)> {
         let place = *self.by_id.get(id)?;
         Some((place, &self.nodes[place]))
     }
 
-    /// Places of the nodes that use outputs of this one.
+    /// Returns the places of the nodes that use outputs of this one.
     #[must_use]
     pub fn dependents(&self, node: usize) -> Vec<usize> {
         self.neighbors(node, petgraph::Direction::Outgoing)
     }
 
-    /// Places of the nodes whose outputs this one uses.
+    /// Returns the places of the nodes whose outputs this one uses.
     #[must_use]
     pub fn dependencies(&self, node: usize) -> Vec<usize> {
         self.neighbors(node, petgraph::Direction::Incoming)

@@ -1,10 +1,10 @@
-//! Settings of a node's run that would change nothing are refused: whoever writes one counts on it.
+//! Rejects node settings that would have no effect: a user who writes one relies on it.
 
 use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::Declaration;
 use crate::spec::{NodeSpec, OnError};
 
-/// Refuses what the operator, with these params, does not honour.
+/// Rejects settings that the operator, with these params, ignores.
 pub(super) fn check_settings(node: &NodeSpec, declaration: &Declaration, errors: &mut Vec<Diagnostic>) {
     for (name, span) in &node.settings {
         if let Some((why, help)) = refusal(name, node, declaration) {
@@ -13,7 +13,7 @@ pub(super) fn check_settings(node: &NodeSpec, declaration: &Declaration, errors:
     }
 }
 
-/// Why a setting is not honoured, and what to do.
+/// Returns why a setting has no effect, and what to do.
 fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'static str, &'static str)> {
     let resources = &node.resources;
     let has_rows = declaration.rows.is_some();

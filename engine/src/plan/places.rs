@@ -1,5 +1,5 @@
-//! The checks of places outside the pipeline: files that are read are there, and no node writes over what a run reads, over
-//! what another node writes, or over the store.
+//! The checks of places outside the pipeline: source files exist, and no node overwrites what a run reads, what another
+//! node writes, or the store.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::operator::{MANIFEST_ENDING, Source};
 use crate::spec::{NodeSpec, Spanned, Spec};
 
-/// Local files must be there when the plan is made: not found is found before anything runs.
+/// Checks that local source files exist, before anything runs.
 pub(super) fn check_sources(node: &NodeSpec, sources: &[Source], directory: &Path, errors: &mut Vec<Diagnostic>) {
     for source in sources {
         let Some(path) = source.path() else { continue };
@@ -29,7 +29,7 @@ fn exists(path: &Path) -> bool {
         || path.to_str().is_some_and(|pattern| glob::glob(pattern).is_ok_and(|mut found| found.next().is_some()))
 }
 
-/// Where a scalar with that text stands.
+/// Returns the span of a scalar with that text.
 pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
     let mut pending = vec![value];
     while let Some(value) = pending.pop() {
@@ -46,8 +46,8 @@ fn span_of(node: &NodeSpec, text: &str) -> Span {
     find_text(&node.with, text).unwrap_or(node.with.span)
 }
 
-/// Checks that no destination is, lies in, or contains a source of the pipeline, one of its files, or another destination.
-/// `bound` has the sources and destinations of every node.
+/// Checks that no destination equals, contains, or is inside a source, a pipeline file, or another destination. `bound`
+/// has the sources and destinations of every node.
 pub(super) fn check_destinations(
     spec: &Spec,
     bound: &[(&[Source], Vec<String>)],
@@ -79,7 +79,7 @@ pub(super) fn check_destinations(
     }
 }
 
-/// Destinations that are, lie in, or contain the store (a folder or URL).
+/// Reports destinations that equal, contain, or are inside the store (a folder or URL).
 #[must_use]
 pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnostic> {
     let store = place(&store.to_string_lossy(), directory);
@@ -97,18 +97,18 @@ pub fn check_store(plan: &Plan, store: &Path, directory: &Path) -> Vec<Diagnosti
     errors
 }
 
-/// Who holds a place.
+/// The user of a place.
 #[derive(Clone, Copy)]
 enum Holder<'a> {
-    /// A file that the pipeline is written in.
+    /// A file of the pipeline itself.
     File(&'a Path),
-    /// A node that reads it, as written there.
+    /// A node that reads it, with the source as written.
     Source(&'a NodeSpec, &'a str),
     /// A node that writes it.
     Destination(&'a NodeSpec, Span),
 }
 
-/// A pattern of files that a node reads.
+/// A pattern of files read by a node.
 struct Matching<'a> {
     pattern: Pattern,
     /// The part before the first wildcard.
@@ -116,7 +116,7 @@ struct Matching<'a> {
     holder: Holder<'a>,
 }
 
-/// Places that are taken. Paths are ordered by their parts, so what lies in a folder stands right behind it.
+/// Places in use. Paths sort by their parts, so the contents of a folder directly follow it.
 #[derive(Default)]
 struct Held<'a> {
     by_place: BTreeMap<PathBuf, Holder<'a>>,
@@ -124,7 +124,7 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Takes a local path, and the file or folder that it links to.
+    /// Adds a local path, and the file or folder it links to.
     fn insert(&mut self, path: &Path, holder: Holder<'a>) {
         for place in [entry(path), real(path)] {
             self.by_place.entry(place).or_insert(holder);
@@ -152,7 +152,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Who holds that place, a folder above it, or something in it.
+    /// Returns the user of that place, of a folder above it, or of something in it.
     fn overlap(&self, place: &Path) -> Option<Holder<'a>> {
         let above = || place.ancestors().find_map(|above| self.by_place.get(above));
         let below = || self.by_place.range(place.to_owned()..).next().filter(|(found, _)| found.starts_with(place));
@@ -162,7 +162,7 @@ impl<'a> Held<'a> {
 }
 
 impl Matching<'_> {
-    /// Is that place read by the pattern, or something in it?
+    /// Whether the pattern reads that place or something in it.
     fn touches(&self, place: &Path) -> bool {
         let options =
             MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..MatchOptions::new() };
@@ -175,7 +175,7 @@ impl Matching<'_> {
 }
 
 impl Holder<'_> {
-    /// Why `node` must not write there.
+    /// Returns the error for `node` writing there.
     fn conflict(self, node: &NodeSpec, destination: &str, span: Span) -> Diagnostic {
         let id = &node.id;
         match self {
@@ -204,7 +204,7 @@ impl Holder<'_> {
     }
 }
 
-/// A destination cannot be a pipe or device: it would block, or be replaced by a file.
+/// Rejects a pipe or device as destination: writing would block, or replace it by a file.
 fn not_a_file(node: &NodeSpec, destination: &str, place: &Path) -> Option<Diagnostic> {
     let found = std::fs::metadata(place).ok().filter(|_| !is_url(local(destination)))?;
     let message = format!("`{}` writes to `{destination}`, which is a pipe, socket or device", node.id);
@@ -220,7 +220,7 @@ fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// What a destination takes: its place and that of its manifest.
+/// Returns the places of a destination and of its manifest.
 fn places(destination: &str, directory: &Path) -> [PathBuf; 2] {
     let place = place(destination, directory);
     let mut manifest = place.clone().into_os_string();
@@ -228,7 +228,7 @@ fn places(destination: &str, directory: &Path) -> [PathBuf; 2] {
     [place, manifest.into()]
 }
 
-/// The one form of a destination, however it is written. A link to a file is replaced, a link to a folder is followed.
+/// Returns the canonical form of a destination. A link to a file is replaced, a link to a folder is followed.
 fn place(destination: &str, directory: &Path) -> PathBuf {
     let plain = local(destination);
     if is_url(plain) {
@@ -238,7 +238,7 @@ fn place(destination: &str, directory: &Path) -> PathBuf {
     if path.is_dir() { real(&path) } else { entry(&path) }
 }
 
-/// The path with the links in its folders followed, but not one at its end.
+/// Resolves links in the path's folders, but not in its last part.
 fn entry(path: &Path) -> PathBuf {
     match (path.parent(), path.components().next_back()) {
         (Some(folder), Some(Component::Normal(name))) => real(folder).join(name),
@@ -246,9 +246,9 @@ fn entry(path: &Path) -> PathBuf {
     }
 }
 
-/// The path without links, `.` and `..`, as far as it exists.
+/// Resolves links, `.` and `..`, as far as the path exists.
 fn real(path: &Path) -> PathBuf {
-    // No system has longer ones.
+    // Longer than any system's path limit.
     if path.as_os_str().len() > 4096 {
         return path.to_owned();
     }
@@ -273,7 +273,7 @@ fn real(path: &Path) -> PathBuf {
     found
 }
 
-/// The fixed part of a pattern of files, and the whole on top of its real place; `None`: it is no pattern.
+/// Returns the fixed part of a file pattern, resolved, and the pattern below it; `None` if the text is not a pattern.
 fn pattern(text: &str, path: &Path) -> Option<(PathBuf, Pattern)> {
     let wild = |text: &str| text.contains(['*', '?', '[']);
     if !wild(text) || path.exists() {

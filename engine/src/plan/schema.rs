@@ -1,10 +1,10 @@
-//! The JSON Schema of pipelines, made from the operators' own types: editors complete operator names and params.
+//! Builds the JSON Schema of pipelines from the operators' types, so that editors complete operator names and params.
 
 use serde_json::{Map, Value, json};
 
 use crate::operator::{OperatorEntry, Registry};
 
-/// The schema of a pipeline file.
+/// Returns the schema of a pipeline file.
 #[must_use]
 pub fn pipeline_schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
@@ -144,7 +144,7 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
     })
 }
 
-/// The params' schema with its definitions moved to the top, and `${…}` allowed wherever a value is.
+/// Returns the params' schema, with its definitions moved to the top and `${…}` allowed for every value.
 fn operator_schema(entry: &OperatorEntry, definitions: &mut Map<String, Value>) -> Value {
     let mut schema = (entry.schema)();
     let own = schema.as_object_mut().and_then(|map| map.remove("$defs"));
@@ -186,7 +186,7 @@ fn adapt(schema: &mut Value, rename: &impl Fn(&str) -> String) {
     }
 }
 
-/// The property, or a `${…}` that gives it.
+/// Allows the property or a `${…}` reference.
 fn with_template(property: Value) -> Value {
     if property.get("type") == Some(&json!("string")) && property.get("enum").is_none() {
         return property;

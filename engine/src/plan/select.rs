@@ -1,24 +1,24 @@
-//! Which nodes a run is about: targets, `--from`, `--to`, `--only`.
+//! Selects the nodes of a run: targets, `--from`, `--to`, `--only`.
 
 use std::collections::BTreeSet;
 
 use super::graph::Plan;
 
-/// What the command line chose.
+/// The selection from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// These and all they need (also `--to`). Empty: everything.
+    /// These nodes and their dependencies (also `--to`). Empty: all nodes.
     pub targets: Vec<String>,
-    /// Only these and what depends on them; the rest must be known.
+    /// Only these nodes and their dependents; the results of all others must be known.
     pub from: Vec<String>,
-    /// Exactly these; the rest must be known.
+    /// Exactly these nodes; the results of all others must be known.
     pub only: Vec<String>,
 }
 
-/// Places of the nodes to run, and of those that are only looked up.
+/// Returns the places of the nodes to run.
 ///
 /// # Errors
-/// With an id that the plan has not.
+/// Fails with the first id that the plan does not have.
 pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, String> {
     let mut chosen: BTreeSet<usize> = if selection.targets.is_empty() {
         (0..plan.nodes().len()).collect()
@@ -35,13 +35,13 @@ pub fn select(plan: &Plan, selection: &Selection) -> Result<BTreeSet<usize>, Str
     Ok(chosen)
 }
 
-/// The chosen nodes and all that stand before them: nothing is asked of the others.
+/// Adds all dependencies to the chosen nodes; a run ignores the other nodes.
 #[must_use]
 pub fn with_all_before(plan: &Plan, chosen: &BTreeSet<usize>) -> BTreeSet<usize> {
     reach(chosen.iter().copied().collect(), |node| plan.dependencies(node))
 }
 
-/// A target names a node, a port of it (`node.port`), or every point of a matrix (`train` for `train@lr=…`).
+/// Resolves targets: a node, one of its ports (`node.port`), or every variant of a matrix (`train` for `train@lr=…`).
 fn places(plan: &Plan, ids: &[String]) -> Result<Vec<usize>, String> {
     let mut found = Vec::new();
     for id in ids {

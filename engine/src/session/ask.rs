@@ -1,4 +1,4 @@
-//! What a run would do, and why.
+//! Predicts a run: which nodes would run, and why.
 
 use std::collections::BTreeSet;
 
@@ -14,40 +14,40 @@ use crate::lineage::run_of;
 use crate::plan::with_all_before;
 use crate::store::Store;
 
-/// Why a node would run, or why not.
+/// The status of a node, and why it would run.
 #[derive(Clone, Debug)]
 pub struct Why {
-    /// What would happen to it.
+    /// What a run would do with the node.
     pub status: NodeStatus,
-    /// What changed since its last run, or since the run that it is compared with.
+    /// Changes since the node's last run, or since the run it is compared with.
     pub reasons: Vec<Reason>,
 }
 
 impl Session {
-    /// Looks up every node that a run with these options would be about, and computes nothing.
+    /// Looks up every node that a run with these options would consider, and computes nothing.
     ///
     /// # Errors
-    /// When the options name a node that does not exist, or the store cannot be read.
+    /// Fails if the options name an unknown node, or if the store cannot be read.
     pub fn survey(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
         let chosen = self.chosen(&pipeline.plan, options)?;
         Ok(survey(&pipeline.plan, self.look()?, chosen.request(self, options))?)
     }
 
-    /// Like [`Session::survey`], and refuses what [`Session::run`] refuses before it opens the store.
+    /// Like [`Session::survey`], with the checks that [`Session::run`] makes before it opens the store.
     ///
     /// # Errors
-    /// As [`Session::survey`]; also when the destinations or the budget are wrong.
+    /// Fails as [`Session::survey`] does, and if the destinations or the budget are invalid.
     pub fn rehearse(&self, pipeline: &Pipeline, options: &RunOptions) -> Result<Survey, Failure> {
         self.check_destinations(pipeline)?;
         budget(&pipeline.plan, options)?;
         self.survey(pipeline, options)
     }
 
-    /// Why a node would run, with at most `limit` rows of each source; compared with the run `against`, or with its last
-    /// run.
+    /// Returns why a node would run with at most `limit` rows of each source, compared with the run `against` or with
+    /// the node's last run.
     ///
     /// # Errors
-    /// When there is no such node or run, or the store cannot be read.
+    /// Fails if the node or run does not exist, or if the store cannot be read.
     pub fn why(
         &self,
         pipeline: &Pipeline,
@@ -58,7 +58,7 @@ impl Session {
         let (plan, store) = (&pipeline.plan, self.look()?);
         let (place, found) = plan.node(node).ok_or_else(|| unknown_node(plan, node))?;
         let before = against.map(|run| before(store, run, found.id())).transpose()?;
-        // Nodes that this one does not need are not looked up.
+        // Only the node and its dependencies are looked up.
         let selected = with_all_before(plan, &BTreeSet::from([place]));
         let request = Request { selected: Some(&selected), ..Request::new(self.directory()).limited(limit) };
         let mut survey = survey(plan, store, request)?;
@@ -72,7 +72,7 @@ impl Session {
     }
 }
 
-/// What the key of a node was made of in an earlier run, whatever became of it there.
+/// Returns the preimage of a node's key in an earlier run, whatever its outcome.
 fn before(store: &Store, run: &str, node: &str) -> Result<Value, Failure> {
     let run = run_of(store, run)?;
     let nodes = store.run_nodes(&run);

@@ -1,4 +1,4 @@
-//! Checks that what is recorded is what is there, and that it can be computed again.
+//! Checks that the store's files match its records, and that results can be recomputed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::lineage::{
 };
 use crate::store::{NodeRun, Store, StoreUse};
 
-/// How closely to audit. The default reads and compares everything that is recorded, and computes nothing.
+/// How thoroughly to audit. The default reads and compares everything recorded, and recomputes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuditOptions {
-    /// Compute the outputs of deterministic nodes again.
+    /// Recompute the outputs of deterministic nodes.
     pub replay: bool,
     /// Derive again what external nodes recorded.
     pub rollouts: bool,
-    /// Only this many rows of a node, where rows stand alone (all).
+    /// Check at most this many rows of a node whose rows are independent (all).
     pub sample: Option<u64>,
-    /// Which rows (drawn from the clock).
+    /// Seed of that sample (from the clock).
     pub seed: Option<u64>,
-    /// Compute nodes again that run programs named by their params.
+    /// Recompute nodes that run programs named by their params.
     pub allow_programs: bool,
-    /// Differences that are otherwise notes make the audit fail.
+    /// Fail on differences that are otherwise only noted.
     pub strict: bool,
 }
 
-/// What an audit found.
+/// The result of an audit.
 pub struct Audit {
-    /// What was audited, in words.
+    /// Description of the audited target.
     pub target: String,
     /// The seed of the sample, if rows were sampled.
     pub seed: Option<u64>,
-    /// What was checked and what was found.
+    /// The checks and their findings.
     pub report: Report,
-    /// Nothing is collected while it is looked at. A store that cannot be written cannot be collected either.
+    /// Prevents garbage collection during the audit. `None` for a read-only store, which cannot be collected either.
     _in_use: Option<StoreUse>,
 }
 
 impl Session {
-    /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it. `checking` gets the name
-    /// of every node before it is computed again. Not for code that already runs on tokio.
+    /// Audits a run, a node, a port, an artifact, a result or a file, and everything behind it. `checking` gets the
+    /// name of every node before it is recomputed. Not for code that already runs on tokio.
     ///
     /// # Errors
-    /// When there is nothing of that name, a file of that name was changed, or the work itself cannot be done.
+    /// Fails if the name is unknown, if the file of that name was changed, or if the work cannot be done.
     pub fn audit(
         &self,
         what: &str,
@@ -92,7 +92,7 @@ impl Session {
     }
 }
 
-/// A file that was changed since it was read or written is no mistake of the user: the audit fails.
+/// A changed file is not a usage error: the audit fails.
 fn changed(missing: NotFound) -> Failure {
     if !missing.changed {
         return missing.into();
@@ -101,7 +101,7 @@ fn changed(missing: NotFound) -> Failure {
     Failure::Other(format!("{}{help}", missing.message))
 }
 
-/// The run that is meant, if one is.
+/// Returns the run of the target, if it names one.
 fn run_of(target: &Target) -> Option<String> {
     match target {
         Target::Run(run) | Target::Node { run, .. } => Some(run.clone()),
@@ -109,7 +109,7 @@ fn run_of(target: &Target) -> Option<String> {
     }
 }
 
-/// What the ledger says of the target: all nodes of a run, or the one node.
+/// Returns the ledger entries of the target: all nodes of a run, or one node.
 fn ledger(store: &Store, target: &Target) -> Vec<NodeRun> {
     match target {
         Target::Run(run) => store.run_nodes(run),
@@ -130,7 +130,7 @@ fn describe(target: &Target) -> String {
     }
 }
 
-/// A seed that could not be foreseen when the rows were recorded.
+/// A seed that could not be predicted when the rows were recorded.
 fn clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::from(now.subsec_nanos()) ^ now.as_secs().rotate_left(20)

@@ -1,4 +1,4 @@
-//! Why a session does not give what it was asked for.
+//! The errors of a session.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::lineage::archive::ArchiveError;
 use crate::operator::{Blame, OperatorError, without_user_info};
 use crate::store::StoreError;
 
-/// Why a session does not give what it was asked for.
+/// An error of a session.
 #[derive(Debug)]
 pub enum Failure {
-    /// The pipeline is wrong: every finding, and the texts that the findings point into.
+    /// The pipeline is invalid: all findings, and the texts they point into.
     Pipeline(Vec<Diagnostic>, Box<SourceMap>),
-    /// The caller asks for something that does not exist or does not fit.
+    /// The caller asked for something that does not exist or does not fit.
     Usage {
         /// What is wrong.
         message: String,
-        /// How to mend it.
+        /// How to fix it.
         help: Option<String>,
     },
     /// The store cannot be used.
@@ -29,12 +29,12 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A mistake of the caller.
+    /// Creates a usage error.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), help: None }
     }
 
-    /// Adds advice to a mistake of the caller.
+    /// Adds help to a usage error.
     #[must_use]
     pub fn with_help(self, advice: impl Into<String>) -> Self {
         match self {
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// The exit code for a program that ends with it: 2 pipeline or usage, 5 store, 1 anything else.
+    /// Returns the exit code for a program that ends with this error: 2 pipeline or usage, 5 store, 1 anything else.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -54,7 +54,7 @@ impl Failure {
     }
 }
 
-/// One line a finding (`FILE:LINE:COLUMN: message (help)`), or one line in all.
+/// Formats one line per finding (`FILE:LINE:COLUMN: message (help)`), or a single line.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Which artifact a word on the command line means, and what made it.
+//! Resolves a name on the command line to an artifact and the result that produced it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use crate::lineage::archive::Root;
 use crate::lineage::came_to_nothing;
 use crate::store::{ArtifactId, Makers, NodeRun, OutputRecord, Store};
 
-/// `NODE`, `NODE.PORT` of the newest run that has it (or of `run`), an artifact's id or its beginning, or a pin.
+/// Finds `NODE` or `NODE.PORT` of the newest run that has it (or of `run`), an artifact's id or a prefix of it, or a
+/// pin.
 pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root, Failure> {
     let ids = store.newest_runs();
     let runs: Vec<&String> = ids.iter().filter(|id| run.is_none_or(|run| id.starts_with(run))).collect();
@@ -70,7 +71,7 @@ fn by_prefix(store: &Store, prefix: &str) -> Result<Root, Failure> {
     }
 }
 
-/// An artifact that no run names: perhaps an imported one.
+/// Finds an artifact that no run names, such as an imported one.
 fn by_id(store: &Store, text: &str) -> Result<Root, Failure> {
     let unknown = || {
         Failure::usage(format!("there is no node and no artifact `{text}` in the store"))

@@ -1,4 +1,4 @@
-//! The runs of the store: their records, what they reported, and what differs between two of them.
+//! The runs of the store: records, events, and differences between two runs.
 
 use super::failure::Failure;
 use super::open::Session;
@@ -8,51 +8,51 @@ use crate::store::{NodeRun, RunRecord, Store};
 /// A run of the store.
 #[derive(Clone, Debug)]
 pub struct PastRun {
-    /// Its record; `None` if that is damaged.
+    /// The run's record; `None` if it is damaged.
     pub record: Option<RunRecord>,
-    /// Whether it came with an archive.
+    /// Whether the run was imported with an archive.
     pub imported: bool,
 }
 
 impl Session {
-    /// The ids of all runs, oldest first.
+    /// Returns the ids of all runs, oldest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn run_ids(&self) -> Result<Vec<String>, Failure> {
         Ok(self.look()?.run_ids())
     }
 
-    /// One run.
+    /// Returns one run.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn past_run(&self, id: &str) -> Result<PastRun, Failure> {
         let store = self.look()?;
         Ok(PastRun { record: store.run(id), imported: store.is_imported(id) })
     }
 
-    /// What became of the nodes of a run.
+    /// Returns the records of a run's nodes.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn run_nodes(&self, id: &str) -> Result<Vec<NodeRun>, Failure> {
         Ok(self.look()?.run_nodes(id))
     }
 
-    /// The newest run of this store, imported ones left out.
+    /// Returns the newest run of this store, imported ones excluded.
     ///
     /// # Errors
-    /// When there is no store.
+    /// Fails if there is no store.
     pub fn last_run(&self) -> Result<Option<RunRecord>, Failure> {
         let store = self.existing()?;
         Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
     }
 
-    /// The events of the newest run whose id begins with `run`, or of the newest run: one JSON object a line.
+    /// Returns the events of the newest run whose id begins with `run`, or of the newest run: one JSON object per line.
     ///
     /// # Errors
-    /// When there is no such run.
+    /// Fails if there is no such run.
     pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
         let store = self.existing()?;
         let meant = |id: &&String| run.map_or_else(|| !store.is_imported(id), |prefix| id.starts_with(prefix));
@@ -61,10 +61,10 @@ impl Session {
         Ok(store.run_events(ids.iter().rev().find(meant).ok_or_else(missing)?))
     }
 
-    /// What differs between two runs. For `one`, `previous` is the run of the same pipeline before `other`.
+    /// Compares two runs. If `one` is `previous`, it is the run of the same pipeline before `other`.
     ///
     /// # Errors
-    /// When there is no such run, or its record is damaged.
+    /// Fails if a run does not exist or its record is damaged.
     pub fn diff(&self, one: &str, other: &str) -> Result<RunDiff, Failure> {
         let store = self.existing()?;
         let other = record(store, other)?;
@@ -81,7 +81,7 @@ fn record(store: &Store, text: &str) -> Result<RunRecord, Failure> {
     store.run(&id).ok_or_else(|| Failure::Other(format!("the record of run {id} cannot be read")))
 }
 
-/// The newest run of the same pipeline before that one.
+/// Returns the newest run of the same pipeline before that one.
 fn previous(store: &Store, run: &RunRecord) -> Option<RunRecord> {
     let ids = store.run_ids();
     let earlier = ids.iter().rev().filter(|id| **id < run.id && !store.is_imported(id));

@@ -1,4 +1,4 @@
-//! What stays in the store, what leaves it and what comes in: pins, garbage collection, archives, attestations.
+//! Pins, garbage collection, archives and attestations.
 
 use std::io::Read;
 
@@ -11,11 +11,11 @@ use crate::lineage::attest::{Comparison, Statement, compare, statement};
 use crate::store::{Garbage, KeepPolicy, Pin, StoreError, Swept};
 
 impl Session {
-    /// Pins an artifact, so that it is never collected; with `lineage`, also what it was made from. Without a `name`, the
-    /// pin is called `what`.
+    /// Pins an artifact, so that it is never collected; with `lineage`, also everything it was made from. Without a
+    /// `name`, the pin is called `what`.
     ///
     /// # Errors
-    /// When there is no such artifact, it is damaged, or the name is taken or none.
+    /// Fails if there is no such artifact, if it is damaged, or if the name is taken or invalid.
     pub fn pin(&self, what: &str, run: Option<&str>, name: Option<&str>, lineage: bool) -> Result<Pin, Failure> {
         let store = self.existing()?;
         let root = find(store, what, run)?;
@@ -32,28 +32,28 @@ impl Session {
     /// Removes a pin.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// Fails if there is no pin of that name.
     pub fn unpin(&self, name: &str) -> Result<Pin, Failure> {
         let unknown = || Failure::usage(format!("there is no pin `{name}`")).with_help("`searchmill pin --list`");
         self.existing()?.unpin(name).map_err(as_usage)?.ok_or_else(unknown)
     }
 
-    /// All pins, by name.
+    /// Returns all pins, by name.
     ///
     /// # Errors
-    /// When there is no store, or a pin cannot be read.
+    /// Fails if there is no store, or a pin cannot be read.
     pub fn pins(&self) -> Result<Vec<Pin>, Failure> {
         Ok(self.existing()?.pins()?)
     }
 
-    /// What [`Session::collect`] would remove.
+    /// Returns what [`Session::collect`] would remove.
     ///
     /// # Errors
-    /// When there is no store, or it cannot be read as a whole.
+    /// Fails if there is no store, or it cannot be read completely.
     pub fn garbage(&self, policy: &KeepPolicy) -> Result<Garbage, Failure> {
         let store = self.existing()?;
         let garbage = store.garbage(policy, unix_time())?;
-        // A shared store cannot always be asked.
+        // A shared store may be unreachable.
         store.sound()?;
         Ok(garbage)
     }
@@ -61,20 +61,20 @@ impl Session {
     /// Removes what the policy does not keep.
     ///
     /// # Errors
-    /// When there is no store, or something cannot be read or removed.
+    /// Fails if there is no store, or something cannot be read or removed.
     pub fn collect(&self, policy: &KeepPolicy) -> Result<Swept, Failure> {
         self.existing()?;
-        // Opening sweeps what killed processes left.
+        // Opening removes what killed processes left behind.
         let store = self.store()?;
         let swept = store.collect(policy, unix_time())?;
         store.sound()?;
         Ok(swept)
     }
 
-    /// Gathers an artifact with everything that made it, ready to be written to a file. With `shallow`, only the records
-    /// of what it was made from; with `memo`, also the remembered rows. Without `what`, only remembered rows.
+    /// Gathers an artifact and everything that produced it, ready to be written to a file. With `shallow`, only the
+    /// records of its inputs; with `memo`, also the remembered rows. Without `what`, only remembered rows.
     ///
-    /// # Errors
+    /// Fails if there is no such artifact, or if something is damaged.
     /// When there is no such artifact, or something is damaged.
     pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
         let store = self.existing()?;
@@ -83,18 +83,18 @@ impl Session {
         Ok(Export::gather(store, in_use, &Request { root, shallow, memo })?)
     }
 
-    /// Takes an archive into the store, which is created if it does not exist.
+    /// Imports an archive into the store, which is created if it does not exist.
     ///
     /// # Errors
-    /// When the archive is not what it should be: then nothing of it is taken.
+    /// Fails if the archive is invalid; nothing is imported then.
     pub fn import(&self, archive: impl Read) -> Result<Imported, Failure> {
         Ok(import(self.store()?, archive)?)
     }
 
-    /// An artifact's name, and the statement that says what it is and what made it.
+    /// Returns an artifact's name and its attestation statement.
     ///
     /// # Errors
-    /// When there is no such artifact, or it is damaged.
+    /// Fails if there is no such artifact, or if it is damaged.
     pub fn statement(&self, what: &str, run: Option<&str>) -> Result<(String, Statement), Failure> {
         let store = self.existing()?;
         let _in_use = store.enter()?;
@@ -103,16 +103,16 @@ impl Session {
         Ok((root.name, statement))
     }
 
-    /// Which artifacts of a statement are in the store, by name.
+    /// Compares the artifacts of a statement with those in the store, by name.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Fails if the store cannot be read.
     pub fn compare(&self, statement: &Statement) -> Result<Vec<(String, Comparison)>, Failure> {
         Ok(compare(self.look()?, statement))
     }
 }
 
-/// A name that is taken or is none is a mistake of the user, a disk that refuses is not.
+/// A taken or invalid name is a usage error; an I/O error is not.
 fn as_usage(error: StoreError) -> Failure {
     match error {
         StoreError::Location(message) => Failure::usage(message),

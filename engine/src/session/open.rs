@@ -12,11 +12,11 @@ use crate::operator::{Registry, SecretLookup};
 use crate::plan::pipeline_schema;
 use crate::store::{Schedules, Store};
 
-/// Operators, a working folder and a store: what every question about pipelines and their results needs.
+/// Operators, a working folder and a store.
 ///
-/// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats a
-/// store that does not exist as empty, questions about results fail. Calls that write ([`Session::run`],
-/// [`Session::import`], …) create the store.
+/// The store is opened by the first call that needs it. Calls that only read create nothing: [`Session::survey`] treats
+/// a missing store as empty, and queries for results fail. Calls that write ([`Session::run`], [`Session::import`], …)
+/// create the store.
 pub struct Session {
     registry: Registry,
     directory: PathBuf,
@@ -24,7 +24,7 @@ pub struct Session {
     pub(super) secrets: SecretLookup,
     looked: OnceLock<Store>,
     opened: OnceLock<Store>,
-    /// Set once all records of a shared store are here.
+    /// Set once all records of a shared store have been fetched.
     complete: OnceLock<()>,
 }
 
@@ -33,7 +33,7 @@ impl Session {
     /// `directory`; secrets are environment variables.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// Fails if the store cannot be used.
     pub fn open(directory: impl AsRef<Path>, registry: Registry) -> Result<Self, Failure> {
         let directory = std::path::absolute(directory)?;
         let session = Self::new(StorePlace::Folder(directory.join(".searchmill")), directory, registry);
@@ -41,7 +41,7 @@ impl Session {
         Ok(session)
     }
 
-    /// A session that opens its store when it is needed.
+    /// Creates a session that opens its store on first use.
     #[must_use]
     pub fn new(place: StorePlace, directory: impl Into<PathBuf>, registry: Registry) -> Self {
         let secrets: SecretLookup = Arc::new(|name| std::env::var(name).ok());
@@ -49,37 +49,37 @@ impl Session {
         Self { registry, directory: directory.into(), place, secrets, looked, opened, complete }
     }
 
-    /// Looks secrets up there instead of in the environment.
+    /// Replaces the lookup of secrets (default: environment variables).
     #[must_use]
     pub fn with_secrets(self, secrets: SecretLookup) -> Self {
         Self { secrets, ..self }
     }
 
-    /// The operators.
+    /// Returns the operators.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The folder at which relative paths start.
+    /// Returns the base folder of relative paths.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The JSON Schema of pipelines with these operators.
+    /// Returns the JSON Schema of pipelines with these operators.
     #[must_use]
     pub fn schema(&self) -> Value {
         pipeline_schema(&self.registry)
     }
 
-    /// The store's folder relative to the working folder, or its address.
+    /// Returns the store's folder relative to the working folder, or its address.
     #[must_use]
     pub fn shown_store(&self) -> String {
         self.place.shown(&self.directory)
     }
 
-    /// The sentence for a store that does not exist.
+    /// Returns the message for a missing store.
     #[must_use]
     pub fn no_store(&self) -> String {
         format!("there is no store at {} yet", self.shown_store())
@@ -88,33 +88,33 @@ impl Session {
     /// Whether the store exists.
     ///
     /// # Errors
-    /// When the place cannot be read, or holds a store of another format.
+    /// Fails if the place cannot be read, or holds a store of another format.
     pub fn has_store(&self) -> Result<bool, Failure> {
         Ok(self.look()?.exists())
     }
 
-    /// Opens the store and writes to it: fails where a run would.
+    /// Opens the store and writes to it, to check that a run could.
     ///
     /// # Errors
-    /// When the store cannot be opened or written.
+    /// Fails if the store cannot be opened or written.
     pub fn probe_store(&self) -> Result<(), Failure> {
         let store = self.store()?;
         store.drop_task(&store.keep_task(b"")?);
         Ok(())
     }
 
-    /// The schedules of the store, which is created if it does not exist.
+    /// Returns the schedules of the store, which is created if it does not exist.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// Fails if the store cannot be used.
     pub fn schedules(&self) -> Result<Schedules, Failure> {
         Ok(Schedules::of(self.store()?.clone()))
     }
 
-    /// Computes one node for a run in another process, which wrote `task`. For the program that `Workers` names.
+    /// Computes one node for a run in another process, which wrote `task`. For the worker programs named in `Workers`.
     ///
     /// # Errors
-    /// When the task cannot be read; failures of the node are told through the pipes.
+    /// Fails if the task cannot be read; errors of the node are reported through the pipes.
     pub fn work(&self, task: &Path, pipes: WorkerPipes) -> Result<(), Failure> {
         Ok(work(task, &self.registry, Arc::clone(&self.secrets), pipes)?)
     }
@@ -123,12 +123,12 @@ impl Session {
         &self.place
     }
 
-    /// The store, created if it does not exist.
+    /// Returns the store, created if it does not exist.
     pub(super) fn store(&self) -> Result<&Store, Failure> {
         once(&self.opened, || self.place.open())
     }
 
-    /// The store for reading. One that does not exist is empty.
+    /// Returns the store for reading. A missing store is empty.
     pub(super) fn look(&self) -> Result<&Store, Failure> {
         match self.opened.get() {
             Some(store) => Ok(store),
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// The store for questions that make no sense without one, with all records of a shared one.
+    /// Returns the store for calls that need an existing one, with all records of a shared store.
     pub(super) fn existing(&self) -> Result<&Store, Failure> {
         let store = self.look()?;
         if !store.exists() {
@@ -148,7 +148,7 @@ impl Session {
     }
 }
 
-/// The value of a cell, made by the first call that succeeds.
+/// Returns the value of a cell, set by the first call that succeeds.
 fn once<T, E: Into<Failure>>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, Failure> {
     match cell.get() {
         Some(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! What a run is asked for, and which nodes of a plan that means.
+//! Options of a run, and the nodes they select.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,16 @@ use crate::execute::{Request, Retry, Workers, failed_rows};
 use crate::operator::{BudgetLimits, Source};
 use crate::plan::{Node, Plan, Selection, meant_node, select};
 
-/// What a run is asked for. The default runs every node that has no cached result, as many at a time as the machine has
-/// threads.
+/// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// The nodes to run; others are only looked up (all).
+    /// The nodes to run (all); others are only looked up.
     pub selection: Selection,
-    /// Run the nodes with rejected rows, and what depends on them, in place of `selection`.
+    /// Run the nodes with rejected rows, and their dependents, instead of `selection`.
     pub retry_rejects: bool,
     /// Run these nodes even if their result is cached (`*`: all).
     pub force: Vec<String>,
-    /// Run the nodes that read from other machines even if their result is cached.
+    /// Run the nodes with remote sources even if their result is cached.
     pub refresh_sources: bool,
     /// Ignore cached results. New results are still recorded.
     pub no_cache: bool,
@@ -26,19 +25,19 @@ pub struct RunOptions {
     pub limit: Option<u64>,
     /// Run at most this many nodes at a time (threads of the machine).
     pub jobs: Option<usize>,
-    /// After a failure, run what does not depend on it.
+    /// After a failure, run the nodes that do not depend on it.
     pub keep_going: bool,
-    /// Limits that replace those of the pipeline's `budget:`.
+    /// Limits that replace those in the pipeline's `budget:`.
     pub budget: BudgetLimits,
-    /// Pay again for remembered answers that are damaged.
+    /// Pay again for damaged remembered answers.
     pub rebuy: bool,
-    /// Deliver outputs also where too many rows were lost before them.
+    /// Deliver outputs even if too many rows were lost before them.
     pub deliver_anyway: bool,
     /// Programs for nodes that run in a separate process. The session adds the GPUs of the machine.
     pub workers: Workers,
 }
 
-/// What options mean for one plan.
+/// The nodes that the options select in one plan.
 pub(super) struct Chosen {
     /// Places of the nodes that may run.
     pub(super) selected: BTreeSet<usize>,
@@ -47,7 +46,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The question that decides which of the nodes run.
+    /// Returns the request that decides which of the nodes run.
     pub(super) fn request<'a>(&'a self, session: &'a Session, options: &RunOptions) -> Request<'a> {
         Request {
             selected: Some(&self.selected),
@@ -78,7 +77,7 @@ impl Session {
         Ok(Chosen { selected, force })
     }
 
-    /// The nodes whose last result lacks rows that failed, and all that depends on them.
+    /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: Option<u64>) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
         let from: Vec<String> = failed.into_iter().map(|place| plan.nodes()[place].id().to_owned()).collect();
@@ -90,13 +89,13 @@ impl Session {
     }
 }
 
-/// The failure for a node that the plan does not have.
+/// Returns the error for an unknown node.
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
     let nodes: Vec<&str> = plan.nodes().iter().map(Node::id).collect();
     Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
 }
 
-/// What a run of the plan may spend.
+/// Returns the budget of a run of the plan.
 pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, Failure> {
     let budget = plan.budget().overlaid(options.budget);
     if budget.cost.is_some() && plan.currency().is_none() {

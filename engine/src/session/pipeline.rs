@@ -1,4 +1,4 @@
-//! From a file and overrides to a checked pipeline.
+//! Reads and checks a pipeline: file and overrides to a plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::spec::{Overrides, read};
 /// A checked pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
-    /// Its plan.
+    /// The plan.
     pub plan: Arc<Plan>,
-    /// The texts that it was read from, for messages that point into them.
+    /// The texts it was read from, for messages that point into them.
     pub sources: SourceMap,
 }
 
@@ -29,14 +29,14 @@ impl Session {
     /// Reads, binds and checks a pipeline. Needs no store.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// Fails with all errors of the pipeline.
     pub fn check(&self, file: impl AsRef<Path>, overrides: &Overrides) -> Result<Pipeline, Failure> {
         let file = file.as_ref();
         let mut sources = SourceMap::new();
         let reading = read(file, overrides, &mut sources);
         let broken = reading.problems.iter().any(|problem| problem.severity == Severity::Error);
         let mut problems = reading.problems;
-        // A pipeline with errors in its text is bound too: its other faults are reported together with these.
+        // A pipeline with syntax errors is bound, too, so that all errors are reported together.
         let bound = reading.spec.map(|spec| bind(spec, file, self.directory(), self.registry()));
         match bound {
             Some(Ok(plan)) if !broken => return Ok(Pipeline { plan: Arc::new(plan), sources }),
@@ -48,10 +48,10 @@ impl Session {
         Err(Failure::Pipeline(problems, Box::new(sources)))
     }
 
-    /// Refuses a pipeline that writes into the store. Needs no store; [`Session::run`] does the same.
+    /// Rejects a pipeline that writes into the store. Needs no store; [`Session::run`] makes the same check.
     ///
     /// # Errors
-    /// Every node that would write there.
+    /// Fails with every node that would write there.
     pub fn check_destinations(&self, pipeline: &Pipeline) -> Result<(), Failure> {
         let roots = self.place().roots().into_iter();
         pipeline.refuse(roots.flat_map(|root| check_store(&pipeline.plan, root, self.directory())).collect())

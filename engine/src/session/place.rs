@@ -1,4 +1,4 @@
-//! Where a store is: a folder, or an address that several machines share.
+//! The location of a store: a folder, or an address shared by several machines.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use super::failure::Failure;
 use crate::fingerprint::hash_bytes;
 use crate::store::{Store, StoreError};
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
-    /// A folder of this machine.
+    /// A folder on this machine.
     Folder(PathBuf),
-    /// An address that several machines share.
+    /// An address shared by several machines.
     Shared {
         /// The address.
         url: String,
@@ -21,11 +21,11 @@ pub enum StorePlace {
 }
 
 impl StorePlace {
-    /// Reads a store as it is written: a folder, or an address with `://`. Relative paths start at `directory`. Without a
-    /// `cache`, the local copy of a shared store is a folder of the user's cache.
+    /// Parses the location of a store: a folder, or an address with `://`. Relative paths start at `directory`. Without
+    /// a `cache`, the local copy of a shared store is a folder in the user's cache.
     ///
     /// # Errors
-    /// When the store is shared and the user has no cache folder.
+    /// Fails if the store is shared and the user has no cache folder.
     pub fn new(store: &Path, cache: Option<&Path>, directory: &Path) -> Result<Self, Failure> {
         let Some(url) = store.to_str().filter(|text| text.contains("://")) else {
             return Ok(Self::Folder(directory.join(store)));
@@ -37,7 +37,7 @@ impl StorePlace {
         Ok(Self::Shared { url: url.trim_end_matches('/').to_owned(), cache })
     }
 
-    /// As shown to people, who work in `directory`.
+    /// Returns the location for messages, relative to `directory`.
     pub(super) fn shown(&self, directory: &Path) -> String {
         match self {
             Self::Folder(folder) => folder.strip_prefix(directory).unwrap_or(folder).display().to_string(),
@@ -45,7 +45,7 @@ impl StorePlace {
         }
     }
 
-    /// The folders and addresses that no pipeline may write to.
+    /// Returns the folders and addresses that no pipeline may write to.
     pub(super) fn roots(&self) -> Vec<&Path> {
         match self {
             Self::Folder(folder) => vec![folder.as_path()],
@@ -61,7 +61,7 @@ impl StorePlace {
         }
     }
 
-    /// The store for reading only: nothing is created. A store that does not exist is empty.
+    /// Opens the store for reading: nothing is created, and a missing store is empty.
     pub(super) fn look(&self) -> Result<Store, StoreError> {
         match self {
             Self::Folder(folder) => Store::look(folder),
@@ -70,7 +70,7 @@ impl StorePlace {
     }
 }
 
-/// A folder for this store alone: the same name on another server is another store.
+/// Returns a cache folder for this store alone: the same name on another server is another store.
 fn default_cache(url: &str) -> Result<PathBuf, Failure> {
     let setting = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let base =

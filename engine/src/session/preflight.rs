@@ -1,5 +1,4 @@
-//! What nodes need of the machine and of the user, and the findings for nodes that would run without it: reported before
-//! anything is paid for.
+//! Checks nodes that would run without the GPUs, programs or secrets they need, before a run costs money.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,10 +12,10 @@ use crate::execute::{NO_GPU, Request, Workers, devices, not_known};
 use crate::plan::{Node, Plan};
 use crate::store::Store;
 
-/// The worker program that is built for CUDA. It does not start without a driver, so it is a program of its own.
+/// The worker program built for CUDA. A separate program, because it does not start without a driver.
 const CUDA: &str = "searchmill-worker-cuda";
 
-/// The worker for CUDA: as SEARCHMILL_WORKER_CUDA names it, beside this program, or on PATH.
+/// Returns the CUDA worker: the path in SEARCHMILL_WORKER_CUDA, else next to this program or on PATH.
 #[must_use]
 pub fn cuda_worker() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SEARCHMILL_WORKER_CUDA") {
@@ -28,24 +27,24 @@ pub fn cuda_worker() -> Option<PathBuf> {
     beside.into_iter().chain(on_path).find(|program| program.is_file())
 }
 
-/// The GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
+/// Returns the GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
 #[must_use]
 pub fn visible_devices() -> Option<String> {
     std::env::var("CUDA_VISIBLE_DEVICES").ok()
 }
 
-/// The workers with the GPUs of this machine. The driver is only asked if a node wants a GPU: that takes a while.
+/// Adds the machine's GPUs to the workers. Asks the driver only if a node needs a GPU: that takes time.
 pub(super) fn with_devices(workers: &Workers, plan: &Plan) -> Result<Workers, Failure> {
     let wants_gpus = plan.nodes().iter().any(|node| node.spec.resources.gpus > 0);
     let found = if wants_gpus { devices(visible_devices().as_deref()).map_err(Failure::Other)? } else { Vec::new() };
     Ok(Workers { devices: found, ..workers.clone() })
 }
 
-/// Secrets that a node refers to and that are not set.
+/// Unset secrets of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsetSecrets {
     node: String,
-    /// Their names.
+    /// Names of the secrets.
     pub names: Vec<String>,
 }
 
@@ -58,14 +57,14 @@ impl fmt::Display for UnsetSecrets {
 }
 
 impl Session {
-    /// The secrets that a node refers to and that are not set, if there are any.
+    /// Returns the unset secrets that a node refers to, if any.
     #[must_use]
     pub fn unset_secrets(&self, node: &Node) -> Option<UnsetSecrets> {
         let names: Vec<String> = node.secrets().into_iter().filter(|name| (self.secrets)(name).is_none()).collect();
         (!names.is_empty()).then(|| UnsetSecrets { node: node.id().to_owned(), names })
     }
 
-    /// Nodes that would run and cannot run on this machine, or would fail for want of a secret.
+    /// Rejects nodes that would run but cannot run on this machine, or lack a secret.
     pub(super) fn preflight(
         &self,
         pipeline: &Pipeline,
@@ -104,7 +103,7 @@ fn gpu_finding(node: &Node, workers: &Workers) -> Option<Diagnostic> {
     if workers.reach(resources, node.operator.declaration.runs_programs) {
         return None;
     }
-    let fault = Diagnostic::error("no-cuda-worker", format!("{wants}, and there is no `{CUDA}` to run it in"));
-    let help = format!("put `{CUDA}` beside `searchmill` or on PATH, or name it in SEARCHMILL_WORKER_CUDA");
+    let fault = Diagnostic::error("no-cuda-worker", format!("{wants}, but `{CUDA}` was not found"));
+    let help = format!("put `{CUDA}` next to `searchmill` or on PATH, or set SEARCHMILL_WORKER_CUDA to its path");
     Some(fault.at(node.spec.id_span, "").help(help))
 }

@@ -15,7 +15,7 @@ use crate::plan::{Input, Node, Plan};
 use crate::report::{Reporter, RunSummary};
 use crate::store::Store;
 
-/// A run that passed every check and has not begun.
+/// A run that passed all checks and has not started.
 pub struct PreparedRun {
     plan: Arc<Plan>,
     store: Store,
@@ -23,13 +23,13 @@ pub struct PreparedRun {
 }
 
 impl PreparedRun {
-    /// The folder of the store, or of its local copy.
+    /// Returns the folder of the store, or of its local copy.
     #[must_use]
     pub fn store_root(&self) -> &Path {
         self.store.root()
     }
 
-    /// What turns the events of the run into OpenLineage's.
+    /// Returns an emitter that converts the run's events to OpenLineage events.
     #[must_use]
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
@@ -41,18 +41,18 @@ impl PreparedRun {
     /// Runs on the current tokio runtime.
     ///
     /// # Errors
-    /// When the store cannot be used; failures of nodes are in the summary.
+    /// Fails if the store cannot be used; errors of nodes are in the summary.
     pub async fn run(self, reporter: Arc<dyn Reporter>, stop: Stop) -> Result<RunSummary, Failure> {
         Ok(run(self.plan, self.store, self.settings, reporter, stop).await?)
     }
 }
 
 impl Session {
-    /// Runs a pipeline to its end on a runtime of its own. Not for code that already runs on tokio: use
+    /// Runs a pipeline to its end on a separate runtime. Not for code that already runs on tokio: use
     /// [`Session::prepare`] there.
     ///
     /// # Errors
-    /// As [`Session::prepare`]; failures of nodes are in the summary.
+    /// Fails as [`Session::prepare`] does; errors of nodes are in the summary.
     pub fn run(
         &self,
         pipeline: &Pipeline,
@@ -63,10 +63,10 @@ impl Session {
         runtime()?.block_on(prepared.run(Arc::new(reporter), Stop::default()))
     }
 
-    /// Checks what can be checked before a run: destinations, budget, chosen nodes, GPUs, secrets.
+    /// Makes all checks before a run: destinations, budget, selected nodes, GPUs, secrets.
     ///
     /// # Errors
-    /// When something is missing, or the store cannot be used.
+    /// Fails if a check fails, or if the store cannot be used.
     pub fn prepare(&self, pipeline: &Pipeline, options: RunOptions) -> Result<PreparedRun, Failure> {
         let plan = &pipeline.plan;
         self.check_destinations(pipeline)?;
@@ -96,7 +96,7 @@ impl Session {
     }
 }
 
-/// A runtime for one call.
+/// Creates a runtime for one call.
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }

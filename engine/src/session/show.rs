@@ -1,4 +1,4 @@
-//! Reads artifacts: of a node's newest result, or by id.
+//! Reads artifacts by node or id.
 
 use super::failure::Failure;
 use super::find::find;
@@ -11,19 +11,19 @@ use crate::store::{ArtifactId, OutputRecord, Store};
 /// An artifact to show.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// Its id.
+    /// Id of the artifact.
     pub artifact: ArtifactId,
-    /// What its node wrote about the result; empty if one port was named.
+    /// The node's summary of the result; empty if a port was named.
     pub summary: String,
-    /// Run and pipeline that it is from, where the newest run has no such node.
+    /// Run and pipeline of the artifact, if the newest run does not have the node.
     pub older: Option<(String, String)>,
 }
 
 impl Session {
-    /// The rows of a table: `NODE` or `NODE.PORT` of the newest run that has it, an artifact's id, or a pin.
+    /// Returns the rows of a table: `NODE` or `NODE.PORT` of the newest run that has it, an artifact's id, or a pin.
     ///
     /// # Errors
-    /// When there is no such table.
+    /// Fails if there is no such table.
     pub fn rows(&self, what: &str) -> Result<RowsInput, Failure> {
         match self.input(what)? {
             InputArtifact::Rows(rows) => Ok(rows),
@@ -31,10 +31,10 @@ impl Session {
         }
     }
 
-    /// The artifact of that name, as [`Session::rows`] understands it.
+    /// Returns the artifact of that name, resolved as by [`Session::rows`].
     ///
     /// # Errors
-    /// When there is none, or its files are damaged.
+    /// Fails if there is none, or if its files are damaged.
     pub fn input(&self, what: &str) -> Result<InputArtifact, Failure> {
         let store = self.existing()?;
         self.artifact(&find(store, what, None)?.artifact)
@@ -43,15 +43,15 @@ impl Session {
     /// Opens an artifact.
     ///
     /// # Errors
-    /// When it is not in the store, or its files are damaged.
+    /// Fails if it is not in the store, or if its files are damaged.
     pub fn artifact(&self, id: &ArtifactId) -> Result<InputArtifact, Failure> {
         Ok(self.existing()?.open_input(id)?)
     }
 
-    /// The artifact to show for a node, a port, an artifact's id or a pin; with `rejects`, the rejects of the node.
+    /// Returns the artifact to show for a node, a port, an artifact's id or a pin; with `rejects`, the node's rejects.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is none.
     pub fn shown(&self, what: &str, run: Option<&str>, rejects: bool) -> Result<Shown, Failure> {
         let store = self.existing()?;
         let (node, port) = match what.rsplit_once('.') {
@@ -78,7 +78,7 @@ impl Session {
     }
 }
 
-/// The output of a node of that run, if the run has the node.
+/// Returns the output of a node in that run, if the run has the node.
 fn of_run(store: &Store, run: &str, node: &str, port: Option<&str>) -> Result<Option<Shown>, Failure> {
     let mut nodes = store.run_nodes(run).into_iter();
     let Some(done) = nodes.find(|done| done.node == node && !done.outputs.is_empty()) else { return Ok(None) };
@@ -130,7 +130,7 @@ fn unknown(store: &Store, name: &str) -> Failure {
     })
 }
 
-/// The node of the newest run with a similar name.
+/// Returns the node of the newest run with the closest name.
 fn near_node(store: &Store, name: &str) -> Option<String> {
     let nodes = store.run_nodes(store.newest_runs().first()?);
     nearest(name, nodes.iter().map(|done| done.node.as_str())).map(str::to_owned)

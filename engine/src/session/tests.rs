@@ -1,4 +1,4 @@
-//! What a session creates, refuses and remembers.
+//! Tests of what a session creates, rejects and remembers.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn check(session: &Session, text: &str, set: &[&str]) -> Result<Pipeline, Failur
     session.check(&file, &Overrides { set, params_files: Vec::new() })
 }
 
-/// The lines that a run reports.
+/// Returns the lines that a run reports.
 fn run(session: &Session, pipeline: &Pipeline, options: RunOptions) -> Vec<String> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let lines = Arc::clone(&told);

@@ -1,4 +1,4 @@
-//! From an artifact or a row to its sources, and from a source to everything that was made from it.
+//! Traces an artifact or row to its sources, and a source to everything made from it.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use crate::lineage::{
 };
 use crate::store::{ArtifactId, Store, StoreUse};
 
-/// Which way to trace.
+/// The direction of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the sources.
     Up,
-    /// To what was made from it.
+    /// To the results made from it.
     Down,
 }
 
-/// Results, what they used and what they made, and the way to their rows.
+/// Results connected by their inputs and outputs, and access to their rows.
 pub struct Trace {
     /// The results.
     pub graph: Graph,
-    /// Which way they were found.
+    /// The direction of the trace.
     pub direction: Direction,
     store: Store,
     closure: Closure,
     roots: Roots,
-    /// Nothing is collected while it is looked at. A store that cannot be written cannot be collected either.
+    /// Prevents garbage collection during the trace. `None` for a read-only store, which cannot be collected either.
     _in_use: Option<StoreUse>,
 }
 
@@ -38,7 +38,7 @@ impl Session {
     /// everything else up.
     ///
     /// # Errors
-    /// When there is nothing of that name.
+    /// Fails if the name is unknown.
     pub fn trace(&self, what: &str, run: Option<&str>, direction: Option<Direction>) -> Result<Trace, Failure> {
         let store = self.existing()?.clone();
         let in_use = store.enter().ok();
@@ -56,10 +56,10 @@ impl Session {
 }
 
 impl Trace {
-    /// The rows that one row was made from.
+    /// Returns the rows that one row was made from.
     ///
     /// # Errors
-    /// When no table of the trace's root has the row, or several may have it.
+    /// Fails if no table of the trace's root has the row, or if several may have it.
     pub fn ancestry(&self, row: &str) -> Result<Ancestry, Failure> {
         if self.roots.artifacts.len() > 1 {
             return self.of_any_output(row);
@@ -68,13 +68,13 @@ impl Trace {
         ancestry(&self.store, &self.closure, start, row).map_err(|error| Failure::usage(error.message))
     }
 
-    /// The rows that were made from one row, by table.
+    /// Returns the rows made from one row, by table.
     ///
     /// # Errors
-    /// When no table of the trace's root has the row.
+    /// Fails if no table of the trace's root has the row.
     pub fn descent(&self, row: &str) -> Result<Vec<Descendants>, Failure> {
         let (artifacts, keys) = (&self.roots.artifacts, &self.roots.keys);
-        // A file that was read stands for the tables that were read from it.
+        // A source file stands for the tables read from it.
         let readers = self.closure.steps.iter().filter(|step| artifacts.is_empty() && keys.contains(&step.key));
         let tables = readers.flat_map(|step| step.result.outputs.values().map(|output| &output.id));
         let mut tables = artifacts.iter().chain(tables);
@@ -85,7 +85,7 @@ impl Trace {
         })
     }
 
-    /// The results that rows passed through, and those that made what these used.
+    /// Returns the results that the rows passed through, and the results that produced their inputs.
     #[must_use]
     pub fn involved(&self, found: &Ancestry) -> Vec<&GraphStep> {
         let places = found.rows.iter().flat_map(|row| &row.places);
@@ -96,7 +96,7 @@ impl Trace {
         self.graph.steps.iter().filter(|step| keys.contains(&step.key)).collect()
     }
 
-    /// The artifact whose rows are meant, and the result that made it.
+    /// Returns the artifact that holds the row, and the result that produced it.
     fn start(&self, row: &str) -> Result<(ArtifactId, Option<NodeKey>), Failure> {
         let (mut artifacts, key) = (self.roots.artifacts.iter(), self.roots.keys.first().copied());
         match (artifacts.next(), artifacts.next()) {
@@ -107,7 +107,7 @@ impl Trace {
         }
     }
 
-    /// A node stands for all its outputs: the first one that has the row.
+    /// Traces the row in the first output of the node that has it.
     fn of_any_output(&self, row: &str) -> Result<Ancestry, Failure> {
         let key = self.roots.keys.first().copied();
         let step = key.filter(|_| self.roots.keys.len() == 1).and_then(|key| self.closure.step(&key));

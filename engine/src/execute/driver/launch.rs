@@ -1,4 +1,4 @@
-//! From the scheduler's command to a node that is settled from the store, or runs.
+//! Handles the scheduler's launch command: settles the node from the store or starts it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::plan::Node;
 use crate::store::{NodeRun, StoreError};
 
 impl Driver {
-    /// Decides about a node. A result that was found damaged a moment ago is not trusted.
+    /// Decides about a node. If its result was just found damaged, all files of it are compared.
     pub(super) fn launch(&mut self, place: usize) -> Result<(), StoreError> {
         if !self.wanted.contains(&place) {
             return self.end(Step::Succeeded(place));
@@ -34,7 +34,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Settles a node from the store, or starts it.
+    /// Settles a node from the store or starts it.
     pub(super) fn decided(&mut self, place: usize, decision: Decision) -> Result<(), StoreError> {
         let draining = self.run.stop.is_draining();
         let pending = match decision {
@@ -54,7 +54,7 @@ impl Driver {
         }
     }
 
-    /// The run was told to stop before the node started.
+    /// Skips a node because the run was stopped before the node started.
     fn passed_over(&mut self, place: usize) -> Result<(), StoreError> {
         self.books.interrupted();
         self.skip(place)?;
@@ -72,18 +72,18 @@ impl Driver {
         let run = Arc::clone(&self.run);
         let job = NodeJob { run, place, key, preimage, parts, inputs, reasons, recall, session, calls };
         let reports = self.reports.clone();
-        // The receiver is gone only when the run has already failed.
+        // Sending fails only when the run has already failed.
         tokio::spawn(async move { drop(reports.send(Report::Done(Box::new(run_node(job).await)))) });
         Ok(())
     }
 }
 
-/// Whether a decision about the node may have to read files or wait for a network.
+/// Whether deciding about the node may read files or wait for the network.
 fn may_block(run: &Run, node: &Node) -> bool {
     hands_over(node) || !node.sources.is_empty() || run.store.is_shared()
 }
 
-/// Decides about a node, given the outputs of those before it. Files that its key needs are fetched.
+/// Decides about a node, given the outputs of its dependencies. Fetches files that the key needs.
 fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision, StoreError> {
     let request = run.options.request();
     let decider = Decider { plan: &run.plan, store: &run.store, request, history: &run.history };
@@ -97,24 +97,24 @@ fn decide(run: &Run, place: usize, known: &Known, look: Look) -> Result<Decision
     }
 }
 
-/// What is to run, or why the node cannot run. Results were settled before.
+/// Returns the pending node, or why it cannot run. Cached results are settled before.
 fn startable(decision: Decision) -> Result<Box<Pending>, OperatorError> {
     match decision {
         Decision::Run(pending) => Ok(pending),
         Decision::Held(_) => {
             let error = OperatorError::pipeline("it was not chosen to run, and its result is not in the store");
-            Err(error.with_help("run it first, or leave out --from and --only"))
+            Err(error.with_help("run it first, or omit `--from` and `--only`"))
         }
         Decision::Broken(SourceProblem::Stopped) => {
             Err(OperatorError::machine("a source cannot be read: the file system timed out"))
         }
         Decision::Broken(problem @ SourceProblem::Changing { .. }) => {
-            Err(OperatorError::machine(problem.to_string()).with_help("run it again once nothing writes there"))
+            Err(OperatorError::machine(problem.to_string()).with_help("run it again when nothing writes to that place"))
         }
         Decision::Broken(problem) => Err(OperatorError::pipeline(problem.to_string())),
         Decision::Unfetched(error) | Decision::Misfit(error) => Err(error),
         Decision::Waits { .. } | Decision::Frozen(_) | Decision::Cached { .. } => {
-            Err(OperatorError::engine("its inputs are not known"))
+            Err(OperatorError::engine("the inputs of the node are unknown"))
         }
     }
 }

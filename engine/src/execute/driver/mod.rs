@@ -50,7 +50,7 @@ pub async fn run(
     driver.finish(outcome)
 }
 
-/// What work elsewhere came to.
+/// The outcome of work on another thread.
 enum Report {
     Decided(usize, Result<Decision, StoreError>),
     Done(Box<NodeDone>),
@@ -59,17 +59,17 @@ enum Report {
 
 struct Driver {
     run: Arc<Run>,
-    /// The selected nodes and all that they rest on: the others are not looked at.
+    /// The selected nodes and all their dependencies; other nodes are ignored.
     wanted: BTreeSet<usize>,
     reports: UnboundedSender<Report>,
-    /// What the scheduler has not heard of yet.
+    /// Events not yet passed to the scheduler.
     steps: VecDeque<Step>,
     known: Known,
-    /// Keys of the nodes that are known.
+    /// Keys of the settled nodes.
     keys: BTreeMap<usize, NodeKey>,
     repeats: Repeats,
     books: Books,
-    /// Keeps `gc` from collecting what this run may use.
+    /// Prevents `gc` from collecting what this run may use.
     _in_use: StoreUse,
 }
 
@@ -139,7 +139,7 @@ impl Driver {
         }
     }
 
-    /// Carries out commands until nothing more follows at once: cached nodes settle here, and free others.
+    /// Carries out commands until no more follow: cached nodes settle here and unblock others.
     fn carry_out(&mut self, scheduler: &mut Scheduler, commands: &mut Vec<Command>) -> Result<(), StoreError> {
         loop {
             while let Some(step) = self.steps.pop_front() {
@@ -175,16 +175,17 @@ impl Driver {
         }
     }
 
-    /// Starts work that blocks; its report comes over the channel.
+    /// Starts blocking work on another thread; its report arrives over the channel.
     fn elsewhere(&self, work: impl FnOnce(&Run) -> Report + Send + 'static) {
         let (run, reports) = (Arc::clone(&self.run), self.reports.clone());
         tokio::task::spawn_blocking(move || {
-            // The receiver is gone only when the run has already failed.
+            // Sending fails only when the run has already failed.
             drop(reports.send(work(&run)));
         });
     }
 
-    /// Ends a node. For the scheduler, a node that was recomputed had ended before: what waited for it goes on.
+    /// Ends a node. The scheduler already counts a recomputed node as ended; the nodes waiting for it are launched
+    /// here.
     fn end(&mut self, step: Step) -> Result<(), StoreError> {
         let (place, succeeded) = match step {
             Step::Succeeded(place) => (place, true),

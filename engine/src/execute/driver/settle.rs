@@ -1,4 +1,4 @@
-//! From the end of a node's run, or a known result, to outputs that are delivered and recorded; or to another run.
+//! Handles the end of a node: delivers and records its outputs, or runs it again.
 
 use super::{Driver, Report};
 use crate::execute::context::bare_context;
@@ -20,7 +20,7 @@ impl Driver {
         }
         self.books.count(&done.spent);
         if done.taken_over {
-            tracing::warn!("another machine went on with `{}` meanwhile", self.run.node(place).id());
+            tracing::warn!("another machine took over `{}` meanwhile", self.run.node(place).id());
             return self.launch(place);
         }
         match done.outcome {
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// What a node's failure means for the user.
+    /// Rewrites a node's error with help for the user.
     fn final_error(&self, place: usize, error: OperatorError) -> OperatorError {
         match error.blame {
             Blame::Changed => {
@@ -59,32 +59,32 @@ impl Driver {
                 OperatorError::machine(message).with_help(help)
             }
             Blame::Cancelled => OperatorError::machine(self.closed(place).unwrap_or_default())
-                .with_help("what was answered is kept; the next run asks the rows that are left"),
+                .with_help("received answers are stored; the next run asks for the remaining rows"),
             _ => error,
         }
     }
 
-    /// Why a node's endpoint is asked no more, where the run is not told to stop.
+    /// Returns why the node's endpoint takes no more calls, unless the run is stopping.
     fn closed(&self, place: usize) -> Option<String> {
         self.run.endpoints.closed(self.run.node(place)).filter(|_| !self.run.stop.is_draining())
     }
 
-    /// Recomputes the node behind a damaged input, and runs the node that needs it after that.
+    /// Recomputes the node that produced a damaged input; the node at `place` runs after that.
     fn remake(&mut self, place: usize, input: usize, damage: Damage) -> Result<(), StoreError> {
         let input = &self.run.node(place).inputs[input];
         let (from, port) = (input.node, input.port.clone());
-        tracing::warn!("an output of `{}` is damaged ({damage:?}): it is made again", self.run.node(from).id());
+        tracing::warn!("an output of `{}` is damaged ({damage:?}): recomputing it", self.run.node(from).id());
         match self.repeats.damaged(from, place) {
             Remake::Launch => self.launch(from),
             Remake::Wait => Ok(()),
             Remake::GiveUp => {
-                let message = format!("the input `{port}` was made again and is damaged each time it is read");
-                self.fail(place, &OperatorError::machine(message).with_help("look at the disk and its controller"))
+                let message = format!("the input `{port}` was recomputed and is damaged each time it is read");
+                self.fail(place, &OperatorError::machine(message).with_help("check the disk and its controller"))
             }
         }
     }
 
-    /// Delivers the outputs of a node whose result is known, or says why they are held back.
+    /// Delivers the outputs of a settled node, or records why they are held back.
     pub(super) fn hand_over(&mut self, place: usize, made: Made) -> Result<(), StoreError> {
         self.keys.extend(made.key().map(|key| (place, key)));
         if !hands_over(self.run.node(place)) {
@@ -101,7 +101,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Why outputs that have destinations are not delivered.
+    /// Returns why outputs with destinations are not delivered.
     fn held_back(&self, place: usize) -> Option<String> {
         let run = &self.run;
         if run.node(place).operator.declaration.destinations().is_empty() || run.options.deliver_anyway {

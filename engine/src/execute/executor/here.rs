@@ -11,7 +11,7 @@ use crate::execute::rows::RowsRun;
 use crate::operator::{Context, ContextParts, Inputs, OperatorError};
 use crate::store::StoreSink;
 
-/// This process.
+/// Runs kernels in this process.
 pub(super) struct Here;
 
 impl Executor for Here {
@@ -20,7 +20,6 @@ impl Executor for Here {
     }
 }
 
-/// Runs the node in this process.
 fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> Result<Ran, OperatorError> {
     let node = job.node();
     let mut sink = StoreSink::new(&job.run.store, node.outputs.clone())
@@ -28,7 +27,7 @@ fn run_here(job: &NodeJob, parts: ContextParts, progress: Arc<NodeProgress>) -> 
         .with_redactor(job.session.redactor.clone());
     let run = kernel_run(job, parts, progress, &sink)?;
     let rows = match run_kernel(&node.operator, &run, &mut sink) {
-        // A source that is cut short by `--limit` says so by failing its write.
+        // At `--limit`, the sink ends the source by failing its write.
         Err(_) if sink.limit_reached() => RowsRun::default(),
         other => other?,
     };

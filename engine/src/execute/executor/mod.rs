@@ -12,7 +12,8 @@ pub(super) use task::{Executor, Task, blocking};
 use super::job::NodeJob;
 use crate::operator::OperatorError;
 
-/// The executor of a node. Budget and rate limits of endpoints belong to this process: nodes that ask one stay here.
+/// Returns the executor of a node. Budgets and rate limits belong to this process, so nodes that call an endpoint run
+/// here.
 pub(super) fn executor(job: &NodeJob) -> Result<Box<dyn Executor>, OperatorError> {
     let node = job.node();
     if job.session.limiter.is_some() {

@@ -1,4 +1,4 @@
-//! Runs a kernel in a process of its own on this machine.
+//! Runs a kernel in a separate process on this machine.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::execute::worker::run_in_worker;
 
 /// A worker process, started for each task.
 pub(super) struct Process {
-    /// The worker's program.
+    /// Path of the worker program.
     pub(super) program: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! What an executor gets and gives: a task, and a handle on it.
+//! The interface of an executor: a task and a handle to it.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use crate::execute::job::{NodeJob, Ran};
 use crate::execute::progress::NodeProgress;
 use crate::operator::{ContextParts, OperatorError};
 
-/// Runs kernels somewhere.
+/// Runs kernels.
 pub(in crate::execute) trait Executor: Send + Sync {
     /// Starts a task.
     fn submit(&self, task: Task) -> Handle;
 }
 
-/// The kernel of one node, to be run once.
+/// One run of a node's kernel.
 pub(in crate::execute) struct Task {
     pub(in crate::execute) job: Arc<NodeJob>,
     pub(in crate::execute) parts: ContextParts,
     pub(in crate::execute) progress: Arc<NodeProgress>,
 }
 
-/// A task under way.
+/// A running task.
 pub(in crate::execute) struct Handle(JoinHandle<Result<Ran, OperatorError>>);
 
 impl Handle {
-    /// A task that runs on a thread that may block.
+    /// Starts a task on a thread that may block.
     pub(super) fn blocking(work: impl FnOnce() -> Result<Ran, OperatorError> + Send + 'static) -> Self {
         Self(tokio::task::spawn_blocking(work))
     }
 
-    /// Waits for the end of the task.
+    /// Waits for the task to end.
     pub(in crate::execute) async fn outcome(self) -> Result<Ran, OperatorError> {
         ended(self.0).await
     }
 }
 
-/// Does work that blocks.
+/// Runs blocking work on another thread.
 pub(in crate::execute) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
 ) -> Result<T, OperatorError> {

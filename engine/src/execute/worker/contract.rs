@@ -1,4 +1,4 @@
-//! What parent and worker say to each other: one task as JSON in a file, then one JSON object a line.
+//! The messages between parent and worker: a task as a JSON file, then one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::operator::{Blame, Computed, OperatorError, RetryPolicy, Usage};
 use crate::spec::OnError;
 use crate::store::{ArtifactId, ArtifactType, ColumnLineage, OutputRecord, Written};
 
-/// Version of the contract: parent and worker must have the same.
+/// Protocol version; parent and worker must have the same.
 pub(super) const CONTRACT: u32 = 3;
 
-/// One node to be run.
+/// One node to run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) contract: u32,
@@ -45,7 +45,7 @@ pub(super) struct Task {
     pub(super) memory: Option<u64>,
     pub(super) gpus: u32,
     pub(super) retry: Retry,
-    /// What the key saw of the node's sources.
+    /// The node's sources as the key saw them.
     pub(super) sources: Vec<SeenSource>,
 }
 
@@ -100,26 +100,26 @@ impl From<Retry> for RetryPolicy {
     }
 }
 
-/// What a worker tells.
+/// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "snake_case")]
 pub(super) enum Message {
-    /// It lives.
+    /// Heartbeat.
     Beat {
-        /// Bytes of memory it holds.
+        /// Memory used, in bytes.
         memory: u64,
     },
-    /// The node advances.
+    /// Progress of the node.
     Progress { done: u64, total: u64, unit: String, cached: u64 },
     /// A line for the node's log.
     Log { line: String },
     /// The outputs are committed.
     Done(Box<Done>),
-    /// The node failed in an orderly way.
+    /// The node failed with an error.
     Failed { blame: String, message: String, help: Option<String> },
 }
 
-/// What a finished task gave.
+/// The result of a finished task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     outputs: IndexMap<String, OutputRecord>,
@@ -173,7 +173,7 @@ impl Done {
             columns: self.columns,
             ..RowsRun::default()
         };
-        // Blocks are kept by the worker.
+        // The worker stores the blocks itself.
         let (outputs, figures, summary) = (self.outputs, self.figures, self.summary);
         let written = Written { outputs, figures, summary, blocks: Vec::new() };
         Ran { written, rows, computed: self.computed }
@@ -196,7 +196,7 @@ impl From<&OperatorError> for Message {
     }
 }
 
-/// The error that a worker told.
+/// Returns the error that a worker reported.
 pub(super) fn told_error(blame: &str, message: String, help: Option<String>) -> OperatorError {
     let blame = BLAMES.iter().find(|(_, name)| *name == blame).map_or(Blame::Engine, |(blame, _)| *blame);
     OperatorError { blame, message, help }

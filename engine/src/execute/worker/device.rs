@@ -1,4 +1,4 @@
-//! The GPUs of this machine, and who holds which. A lease is a file lock, so that runs beside each other share them too.
+//! The GPUs of this machine and their leases. A lease is a file lock, so concurrent runs share the GPUs.
 
 use std::fs::File;
 use std::process::Command;
@@ -8,38 +8,39 @@ use crate::execute::stop::Stop;
 use crate::operator::OperatorError;
 use crate::store::device_lock;
 
-/// How often it is looked whether a device is free again.
+/// Interval between checks for free devices.
 const LOOK: Duration = Duration::from_millis(250);
 const QUERY: &str = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version,compute_cap";
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number, as the driver counts.
+    /// Index, as numbered by the driver.
     pub index: u32,
-    /// Its name among all devices.
+    /// Unique id of the device.
     pub uuid: String,
-    /// The product.
+    /// Product name.
     pub name: String,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Bytes of memory that nobody holds.
+    /// Free memory in bytes.
     pub free: u64,
-    /// Version of the driver.
+    /// Driver version.
     pub driver: String,
     /// Compute capability, such as `9.0`.
     pub compute: String,
 }
 
-/// What `nvidia-smi` lists, cut to `CUDA_VISIBLE_DEVICES` where that is given (`visible`). No such program: no devices.
+/// Lists the devices reported by `nvidia-smi`, restricted to `CUDA_VISIBLE_DEVICES` (`visible`) if set. Without
+/// `nvidia-smi` the list is empty.
 ///
 /// # Errors
-/// What the program said when it failed.
+/// Fails with the output of `nvidia-smi` if the program fails.
 pub fn devices(visible: Option<&str>) -> Result<Vec<Device>, String> {
     let told = match Command::new("nvidia-smi").args([QUERY, "--format=csv,noheader,nounits"]).output() {
         Ok(told) => told,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(format!("nvidia-smi cannot be started: {error}")),
+        Err(error) => return Err(format!("cannot start nvidia-smi: {error}")),
     };
     let text = String::from_utf8_lossy(&told.stdout);
     if !told.status.success() {
@@ -53,10 +54,10 @@ pub fn devices(visible: Option<&str>) -> Result<Vec<Device>, String> {
 fn device(line: &str) -> Result<Device, String> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     let [index, uuid, name, memory, free, driver, compute] = fields[..] else {
-        return Err(format!("nvidia-smi said something unknown: {line}"));
+        return Err(format!("unexpected output of nvidia-smi: {line}"));
     };
-    let index = index.parse().map_err(|_| format!("nvidia-smi said something unknown: {line}"))?;
-    // Some devices share the machine's memory and have no figure of their own.
+    let index = index.parse().map_err(|_| format!("unexpected output of nvidia-smi: {line}"))?;
+    // Devices that share the machine's memory report none.
     let mebibytes = |text: &str| text.parse::<u64>().unwrap_or_default() << 20;
     let (memory, free) = (mebibytes(memory), mebibytes(free));
     let (uuid, name, driver, compute) = (uuid.to_owned(), name.to_owned(), driver.to_owned(), compute.to_owned());
@@ -69,17 +70,17 @@ fn is_visible(device: &Device, visible: Option<&str>) -> bool {
     visible.is_none_or(|list| list.split(',').any(|entry| named(entry.trim())))
 }
 
-/// Devices that are held until this is dropped.
+/// Devices leased until this value is dropped.
 pub(super) struct DeviceLease {
     pub(super) devices: Vec<Device>,
     locks: Vec<File>,
 }
 
 impl DeviceLease {
-    /// Waits until so many are free, the least in number first.
+    /// Waits until that many devices are free and leases those listed first.
     ///
     /// # Errors
-    /// When the run is told to stop, or locks cannot be made.
+    /// Fails if the run is stopping, or if a lock file cannot be created.
     pub(super) fn take(all: &[Device], wanted: usize, stop: &Stop) -> Result<Self, OperatorError> {
         loop {
             let mut lease = Self { devices: Vec::new(), locks: Vec::new() };
@@ -94,7 +95,7 @@ impl DeviceLease {
             if lease.devices.len() == wanted {
                 return Ok(lease);
             }
-            // Half of what is wanted is not kept while waiting: two runs would wait for each other.
+            // Release a partial lease before waiting: otherwise two runs could deadlock.
             drop(lease);
             if stop.is_draining() {
                 return Err(OperatorError::cancelled());
@@ -103,12 +104,12 @@ impl DeviceLease {
         }
     }
 
-    /// What `CUDA_VISIBLE_DEVICES` is to say.
+    /// Returns the value of `CUDA_VISIBLE_DEVICES`.
     pub(super) fn visible(&self) -> String {
         self.devices.iter().map(|device| device.uuid.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// For messages: `GPU 0 NVIDIA H200 (139 GiB)`; empty without devices.
+    /// Returns the devices for messages: `GPU 0 NVIDIA H200 (139 GiB)`; empty without devices.
     pub(super) fn names(&self) -> String {
         let name = |device: &Device| format!("GPU {} {} ({} GiB)", device.index, device.name, device.memory >> 30);
         self.devices.iter().map(name).collect::<Vec<_>>().join(", ")

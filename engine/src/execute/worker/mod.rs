@@ -19,57 +19,58 @@ pub use device::{Device, devices};
 pub use serve::{WorkerPipes, work};
 pub(super) use supervise::run_in_worker;
 
-/// Programs and devices for nodes in processes of their own.
+/// Worker programs and devices for nodes that run in a separate process.
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
     /// Runs nodes marked `isolate: true`; without it they run in this process.
     pub cpu: Option<PathBuf>,
-    /// Runs nodes that want GPUs.
+    /// Runs nodes that need GPUs.
     pub cuda: Option<PathBuf>,
-    /// GPUs that may be leased.
+    /// GPUs available for leases.
     pub devices: Vec<Device>,
-    /// A worker that says nothing for so long is taken for dead. Zero: five minutes.
+    /// A worker silent for this long counts as dead (0: five minutes).
     pub silence: Duration,
 }
 
 impl Workers {
-    /// How many GPUs a node gets: all it wants or, where there are not so many, none.
+    /// Returns the number of GPUs a node gets: all it requests, or none if the machine has fewer.
     #[must_use]
     pub fn gpus(&self, resources: &Resources) -> u32 {
         if resources.gpus as usize <= self.devices.len() { resources.gpus } else { 0 }
     }
 
-    /// Can the node run on this machine at all?
+    /// Whether this machine can run the node.
     #[must_use]
     pub fn suffice(&self, resources: &Resources) -> bool {
         resources.cpu_fallback || self.gpus(resources) == resources.gpus
     }
 
-    /// Can a node that gets GPUs be run? A node whose programs use them needs no worker that could do so itself.
+    /// Whether a worker program exists for a node that gets GPUs. A node whose child programs use the GPUs needs only
+    /// the CPU worker.
     #[must_use]
     pub fn reach(&self, resources: &Resources, runs_programs: bool) -> bool {
         let worker = if runs_programs { &self.cpu } else { &self.cuda };
         self.gpus(resources) == 0 || worker.is_some()
     }
 
-    /// The program to run a node in; `None`: this one.
+    /// Returns the program that runs the node; `None`: this process.
     pub(super) fn program(&self, resources: &Resources, runs_programs: bool) -> Result<Option<&Path>, OperatorError> {
         if !self.suffice(resources) {
             let (wanted, there) = (resources.gpus, self.devices.len());
-            let error = OperatorError::machine(format!("it wants {wanted} GPUs and this machine has {there}"));
+            let error = OperatorError::machine(format!("the node needs {wanted} GPUs, this machine has {there}"));
             return Err(error.with_help(NO_GPU));
         }
         if self.gpus(resources) == 0 {
             return Ok(self.cpu.as_deref().filter(|_| resources.isolate));
         }
         let missing = || {
-            OperatorError::machine("it wants a GPU, and there is no `searchmill-worker-cuda` to run it in")
-                .with_help("put it beside `searchmill` or on PATH, or name it in SEARCHMILL_WORKER_CUDA")
+            OperatorError::machine("the node needs a GPU, but `searchmill-worker-cuda` was not found")
+                .with_help("put it next to `searchmill` or on PATH, or set SEARCHMILL_WORKER_CUDA to its path")
         };
         let worker = if runs_programs { &self.cpu } else { &self.cuda };
         worker.as_deref().map(Some).ok_or_else(missing)
     }
 }
 
-/// Advice where GPUs are missing.
-pub const NO_GPU: &str = "`resources: {fallback: cpu}` lets the node compute on the CPU";
+/// Help text for missing GPUs.
+pub const NO_GPU: &str = "`resources: {fallback: cpu}` runs the node on the CPU";

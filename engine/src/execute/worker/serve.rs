@@ -1,4 +1,4 @@
-//! The worker's side: one task, run to its end, told line by line.
+//! The worker's side: runs one task and reports line by line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -22,26 +22,26 @@ use crate::operator::{
 use crate::report::{Event, Reporter};
 use crate::store::{Blocks, Store, StoreSink};
 
-/// How often a worker says that it lives.
+/// Interval between heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// The lines between parent and worker.
+/// The pipes between parent and worker.
 pub struct WorkerPipes {
-    /// What the parent orders; its end means that the parent is gone.
+    /// Orders from the parent; end of file means that the parent is gone.
     pub orders: Box<dyn Read + Send>,
-    /// What the worker tells.
+    /// Messages to the parent.
     pub told: Box<dyn Write + Send>,
-    /// Ends the process at once.
+    /// Ends the process immediately.
     pub leave: Box<dyn FnOnce() + Send>,
 }
 
-/// Runs the task in that file. What comes of it, failures too, is told to the parent.
+/// Runs the task in that file and reports the outcome, success or failure, to the parent.
 ///
 /// # Errors
-/// When the task cannot be read: then there is nobody to tell.
+/// Fails if the task cannot be read; the parent then gets no message.
 pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: WorkerPipes) -> Result<(), OperatorError> {
     let text = std::fs::read(task)?;
-    let unknown = |error| OperatorError::engine(format!("{} is no task of this version: {error}", task.display()));
+    let unknown = |error| OperatorError::engine(format!("{} is not a task of this version: {error}", task.display()));
     let task: Task = serde_json::from_slice(&text).map_err(unknown)?;
     let redactor = Redactor::of_environment();
     let parent = Arc::new(Parent { pipe: Mutex::new(pipes.told), redactor: redactor.clone() });
@@ -59,14 +59,14 @@ pub fn work(task: &Path, registry: &Registry, secrets: SecretLookup, pipes: Work
     Ok(())
 }
 
-/// The parent, as far as it listens.
+/// The pipe to the parent.
 struct Parent {
     pipe: Mutex<Box<dyn Write + Send>>,
     redactor: Redactor,
 }
 
 impl Parent {
-    /// A parent that is gone is noticed by its orders' end.
+    /// Sends a message. Write errors are ignored: the end of the orders shows that the parent is gone.
     fn tell(&self, message: &Message) {
         let Ok(mut line) = serde_json::to_vec(message) else { return };
         line.push(b'\n');
@@ -112,7 +112,7 @@ fn beat(parent: &Arc<Parent>) {
     });
 }
 
-/// Bytes of memory that this process holds; 0 where the system does not say.
+/// Returns the resident memory of this process in bytes; 0 if unknown.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -129,7 +129,7 @@ fn run(
 ) -> Result<Done, OperatorError> {
     let entry = entry(task, registry)?;
     let bind = |issue: crate::operator::ParamIssue| {
-        OperatorError::engine(format!("the worker does not understand the param `{}`: {}", issue.path, issue.message))
+        OperatorError::engine(format!("the worker cannot read the param `{}`: {}", issue.path, issue.message))
     };
     let operator = (entry.bind)(task.params.clone()).map_err(bind)?;
     let store = Store::open(&task.store)?;
@@ -151,7 +151,7 @@ fn run(
     let ran = run_whole(&operator, &run, &mut sink);
     let computed = run.context.computed();
     drop(run);
-    // Threads that still compute after an order to stop are not waited for.
+    // Does not wait for threads that still compute after an order to stop.
     runtime.shutdown_background();
     unchanged(&sources, &operator, &task.directory)?;
     let rows = ran?;
@@ -168,7 +168,7 @@ fn run(
 
 fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) -> Result<RowsRun, OperatorError> {
     match run_kernel(operator, run, sink) {
-        // A source that is cut short by `--limit` says so by failing its write.
+        // At `--limit`, the sink ends the source by failing its write.
         Err(_) if sink.limit_reached() => Ok(RowsRun::default()),
         other => other,
     }
@@ -177,7 +177,7 @@ fn run_whole(operator: &BoundOperator, run: &KernelRun, sink: &mut StoreSink) ->
 fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorError> {
     let help = "build the worker from the same source as `searchmill`";
     if task.contract != CONTRACT {
-        let message = format!("the worker speaks version {CONTRACT} of the contract, not {}", task.contract);
+        let message = format!("the worker has protocol version {CONTRACT}, `searchmill` has {}", task.contract);
         return Err(OperatorError::machine(message).with_help(help));
     }
     let ours = registry.get(&task.operator).map(|entry| entry.version);
@@ -186,7 +186,7 @@ fn entry(task: &Task, registry: &Registry) -> Result<OperatorEntry, OperatorErro
         _ => {
             let ours = ours.map_or("none".to_owned(), |version| version.to_string());
             let (name, wanted) = (&task.operator, task.version);
-            let message = format!("`{name}` version {wanted} is wanted, the worker has {ours}");
+            let message = format!("the task needs `{name}` version {wanted}, the worker has {ours}");
             Err(OperatorError::machine(message).with_help(help))
         }
     }
@@ -254,7 +254,7 @@ fn kernel_run(
         stop: stop.clone(),
         progress: progress(task, parent),
         store: store.clone(),
-        // Who asks an endpoint is not sent to a worker.
+        // Nodes that call an endpoint never run in a worker.
         calls: None,
         sources,
     })

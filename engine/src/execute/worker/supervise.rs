@@ -1,4 +1,4 @@
-//! The parent's side: start a worker, pass its words on, watch it, and say how it ended.
+//! The parent's side: starts a worker, forwards its messages, supervises it and reports how it ended.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -14,21 +14,21 @@ use crate::execute::job::{NodeJob, Ran};
 use crate::operator::{ContextParts, OperatorError};
 use crate::report::Event;
 
-/// Lines of a worker's stderr that a message shows.
+/// Lines of a worker's stderr shown in an error message (at most).
 const TAIL: usize = 20;
-/// How often the order to stop and the time limits are looked at.
+/// Interval between checks of stop requests and time limits.
 const LOOK: Duration = Duration::from_millis(100);
-/// So long a worker may take to stop when it is told to, once more when it was told to do so at once.
+/// Time a worker has to stop before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// A worker that beats every second and is not heard for so long is not coming back.
+/// Default time without a message after which a worker counts as dead; workers send a heartbeat every second.
 const SILENCE: Duration = Duration::from_mins(5);
-/// What helps a worker whose libraries the system does not find.
-const UNLINKED: &str = "it did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
-                        was built with (put their folder on LD_LIBRARY_PATH); `searchmill doctor` tells what it lacks";
-/// How often a worker that died is started anew.
+/// Help text for a worker whose shared libraries are missing.
+const UNLINKED: &str = "the worker did not start: libcuda.so.1 comes with NVIDIA's driver, the other CUDA libraries with the toolkit that it \
+                        was built with (add their folder to LD_LIBRARY_PATH); `searchmill doctor` lists missing libraries";
+/// Starts of a worker that dies (at most).
 const STARTS: u32 = 2;
 
-/// Runs the node in a process of its own; once more if that process dies.
+/// Runs the node in a separate process and restarts that process once if it dies.
 pub(in crate::execute) fn run_in_worker(
     job: &NodeJob,
     parts: &ContextParts,
@@ -88,10 +88,10 @@ fn task(job: &NodeJob, parts: &ContextParts, gpus: u32) -> Result<Vec<u8>, Opera
     serde_json::to_vec(&task).map_err(|error| OperatorError::engine(format!("the task cannot be written: {error}")))
 }
 
-/// How a worker ended that did not finish its task.
+/// How a worker died before it finished its task.
 struct Death {
     error: OperatorError,
-    /// Does it make sense to start it again?
+    /// Whether to start it again.
     again: bool,
 }
 
@@ -105,11 +105,11 @@ struct Supervised<'a> {
     orders: Option<ChildStdin>,
     told: Receiver<Message>,
     errors: Option<JoinHandle<VecDeque<String>>>,
-    /// Bytes, as it said last.
+    /// Memory in bytes, from the last heartbeat.
     memory: u64,
     started: Instant,
     heard: Instant,
-    /// When it was told to finish, and to stop.
+    /// When it was ordered to drain.
     draining: Option<Instant>,
     cancelling: Option<Instant>,
 }
@@ -119,7 +119,7 @@ impl<'a> Supervised<'a> {
         let mut command = Command::new(program);
         command.args(["worker", "exec", "--task"]).arg(task).env("CUDA_VISIBLE_DEVICES", lease.visible());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C on the terminal is the parent's affair.
+        // Ctrl-C in the terminal is handled by the parent.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let failed = |error| OperatorError::machine(format!("cannot start the worker {}: {error}", program.display()));
@@ -132,7 +132,7 @@ impl<'a> Supervised<'a> {
         std::thread::spawn(move || {
             let lines = BufReader::new(stdout).lines().map_while(Result::ok);
             let messages = lines.filter_map(|line| serde_json::from_str::<Message>(&line).ok());
-            // Nobody listens once the node is settled.
+            // Sending fails once the node is settled.
             messages.map(|message| sender.send(message)).take_while(Result::is_ok).for_each(drop);
         });
         let errors = Some(std::thread::spawn(move || tail(BufReader::new(stderr))));
@@ -147,7 +147,7 @@ impl<'a> Supervised<'a> {
                 Ok(message) => {
                     self.heard = Instant::now();
                     if let Some(outcome) = self.hear(message) {
-                        // The end of its orders tells it to go.
+                        // Closing its orders makes the worker exit.
                         self.orders.take();
                         self.leave();
                         return Ok(outcome);
@@ -158,7 +158,7 @@ impl<'a> Supervised<'a> {
             }
             self.pass_orders_on();
             if let Some(error) = self.overdue() {
-                // What it started itself is only stopped by itself.
+                // Only the worker can stop the processes it started.
                 self.order("cancel");
                 self.leave();
                 let tail = self.kill();
@@ -169,7 +169,7 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// What the node came to, if this is its last word.
+    /// Handles a message; returns the outcome of the node if it was the last message.
     fn hear(&mut self, message: Message) -> Option<Result<Ran, OperatorError>> {
         let node = || self.job.node().id().to_owned();
         match message {
@@ -205,7 +205,7 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// A worker that does not listen any more is told by its pipe's end.
+    /// Sends an order. Write errors are ignored: a worker that stopped reading exits when the pipe closes.
     fn order(&mut self, word: &str) {
         if let Some(pipe) = &mut self.orders {
             drop(writeln!(pipe, "{word}"));
@@ -221,7 +221,7 @@ impl<'a> Supervised<'a> {
         }
         if let Some(limit) = limit.filter(|limit| self.started.elapsed() > *limit) {
             let message = format!("{} was stopped after {} s, its `timeout`", self.name(), limit.as_secs_f64());
-            return Some(OperatorError::machine(message).with_help("give it longer: `resources: {timeout: …}`"));
+            return Some(OperatorError::machine(message).with_help("raise the limit: `resources: {timeout: …}`"));
         }
         (self.heard.elapsed() > silence).then(|| {
             let message = format!("{} hangs: nothing was heard of it for {} s", self.name(), silence.as_secs_f64());
@@ -237,7 +237,7 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// Its task is settled: it is given a moment to go, and no longer.
+    /// Waits briefly for the worker to exit, then kills it. Its task is settled.
     fn leave(&mut self) {
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
@@ -250,13 +250,13 @@ impl<'a> Supervised<'a> {
     }
 
     fn kill(&mut self) -> VecDeque<String> {
-        // Already gone is as good.
+        // Fails harmlessly if the process has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
         self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
     }
 
-    /// It closed its pipes without a last word.
+    /// Handles a worker that closed its pipes without a final message.
     fn died(mut self) -> Ended {
         let ended = self.child.wait();
         let tail = self.errors.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
@@ -265,11 +265,11 @@ impl<'a> Supervised<'a> {
         }
         let (how, help) = match &ended {
             Ok(status) => how(*status),
-            Err(error) => (format!("is lost: {error}"), None),
+            Err(error) => (format!("cannot be awaited: {error}"), None),
         };
         let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
         let help = if unlinked { Some(UNLINKED) } else { help };
-        let memory = format!("; it held {} MiB of memory", self.memory >> 20);
+        let memory = format!("; it used {} MiB of memory", self.memory >> 20);
         let error = OperatorError::machine(format!("{} {how}{memory}", self.name()));
         let error = help.map_or(error.clone(), |help| error.with_help(help));
         Err(Death { error: with_tail(error, &tail), again: true })
@@ -295,14 +295,13 @@ fn tail(errors: impl BufRead) -> VecDeque<String> {
     kept
 }
 
-/// How a process ended, and what may have been the reason.
+/// Describes how a process ended and the probable cause.
 #[cfg(unix)]
 fn how(status: ExitStatus) -> (String, Option<&'static str>) {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {
         Some(9) => {
-            let help = "nobody but the system sends signal 9 by itself: it was most likely out of memory. Give the node less to \
-                        do at once, or the machine more memory";
+            let help = "the machine probably ran out of memory: signal 9 comes from the system. Lower the node's load, or add memory";
             ("was killed by signal 9".to_owned(), Some(help))
         }
         Some(signal) => (format!("was killed by signal {signal}"), None),
