@@ -16,7 +16,9 @@
 //! 6. `driver::settle` delivers outputs and records the node in the ledger (`books`), or starts it again: after damaged
 //!    inputs (`repeats`), changed sources, or a takeover by another machine (`tenure`).
 //!
-//! `kernel` chooses how a kernel runs: `map`, `rows` or `query`.
+//! `kernel` chooses how a kernel runs: `map`, `rows` or `query`. `map` cuts the outputs where a part of the input ends,
+//! and stores the result of each part under its block key. A part that reappears is not mapped: its outputs are linked
+//! from the artifact that contains them (`store::block`). A full run gives the same bytes.
 //!
 //! # Rows and calls
 //!

@@ -21,10 +21,10 @@
 //! copied into the result (ids, golden answers, metadata) are not part of it: `AsyncMapKernel::label` writes the
 //! current values into a cached row, or rejects it.
 //!
-//! A **call key** contains the identity of the model (`EndpointUse::identity`), the request, the node's seed, the
-//! sample, the number among equal rows, and how often the row has sent that request. The request leaves out what only
-//! affects the transport (`stream`). No operator, version, node or pipeline is part of it, so an equal request is never
-//! paid twice.
+//! A **call key** contains the identity of the model (`EndpointUse::identity`: its name, `revision`, and the server
+//! with `identify_by_url`), the request, the node's seed, the sample, the number among equal rows, and how often the
+//! row has sent that request. The request leaves out what only affects the transport (`stream`). No operator, version,
+//! node or pipeline is part of it, so an equal request is never paid twice.
 //!
 //! A **block key** contains the node's identity without its row input, and the digest of one part of that input. A
 //! **piece key** does the same for a piece that the node cuts itself. For operators that are exact on one kind of
@@ -36,11 +36,11 @@
 //! files only, stores skipped) and passed to the operator as `Context::source_files`. `Context::watched` hashes bytes
 //! while they are read. After the kernel, before anything is recorded, `execute::watch` compares the sources again: the
 //! file list, the `ctime`, and the content of files too young for their time stamp. After a change nothing is recorded,
-//! and the node runs again under its new key, at most 3 times (then exit code 5). A worker checks before it stores
-//! blocks.
+//! and the node runs again under its new key, at most 3 times (then exit code 5). Rows and pieces of the node are
+//! cached only while its sources are unchanged. A worker checks before it stores blocks.
 //!
 //! Digests of local files are cached by size, mtime, ctime, inode and device in `sources.json`. Files changed in the
-//! last minute and files on read-only images are always read.
+//! last minute (a write through a memory map updates the time late) and files on read-only images are always read.
 //!
 //! **Remote sources** (`s3://`, `https://`, `hf://datasets/…`) are identified by their address. `run --refresh-sources`
 //! reads them again and replaces the result of the same key. Asking a server for versions would make `plan` wait for

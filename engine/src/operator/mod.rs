@@ -5,9 +5,10 @@
 //! # Contract
 //!
 //! An [`Operator`] has a params type, a name, a version, a sentence about it, examples, and two functions. `declare`
-//! returns a [`Declaration`]: ports, effect, repeatability, issues of the params, and more for the few operators that
-//! need it. It is called once, when params are bound. Only its sources are listed again for every key. `open` returns a
-//! [`Kernel`]. `registry` erases the params type, in one function.
+//! returns a [`Declaration`]: ports, effect, repeatability, issues of the params, and, for the few operators that need
+//! them, sources, downloads, endpoint, row shape, destination and recheck. It is called once, when params are bound.
+//! Only its sources are listed again for every key. `open` returns a [`Kernel`]. `registry` erases the params type, in
+//! one function.
 //!
 //! | kernel | for | how it runs |
 //! |---|---|---|
@@ -26,7 +27,7 @@
 //! # Context
 //!
 //! Operators reach the outside only through [`Context`]: seed, cancellation, scratch folder, progress, secrets, HTTP
-//! client, threads, checkpoints, sources, `call`.
+//! client, threads, retry policy, checkpoints, sources, `call`.
 //!
 //! Every paid call goes through `Context::call`. It looks the call up in the journal, waits for the rate limiter,
 //! counts the call, retries it, and stores the answer. Operators see neither budget nor limiter nor journal.

@@ -1,7 +1,9 @@
 //! The entry point of the engine: [`Session`] checks, plans, runs and audits pipelines.
 //!
 //! A session holds the operators, a working folder and a store. The command line, servers and embedding programs use
-//! nothing else. It returns plain data; the caller turns the data into text. A [`Failure`] has the exit code.
+//! the session, the names at the root of the crate, and the modules `diagnostic`, `lineage`, `operator`, `report` and
+//! `schedule` (data and pure functions). It returns plain data; the caller turns the data into text. A [`Failure`] has
+//! the exit code.
 //!
 //! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
 //! store.

@@ -13,11 +13,12 @@
 //! machines after one day).
 //!
 //! **Looking up.** A result is a hit if the description of every artifact matches its id and all files have their
-//! sizes. Otherwise the node runs again, with the reason "damaged" or "gone". Before a kernel opens its inputs, their
-//! files are read and compared (`Store::intact`): once per run, and immediately before the kernel if it is external or
-//! uses a model. The same holds for outputs that `write` exports. The folder of an index, model or report contains only
-//! described, regular files; any other entry counts as damage. A damaged file is marked by its time, and its maker runs
-//! again without taking over stored parts.
+//! sizes. A file newer than its description is read. A record whose type, rows or bytes differ from its artifact counts
+//! as damaged. After damage the node runs again, with the reason "damaged" or "gone". Before a kernel opens its inputs,
+//! their files are read and compared (`Store::intact`): once per run, and immediately before the kernel if it is
+//! external or uses a model. The same holds for outputs before they are delivered. The folder of an index, model or
+//! report contains only described, regular files; any other entry counts as damage. A damaged file is marked by its
+//! time, and its maker runs again without taking over stored parts.
 //!
 //! **Ids.** Documents, chunks, questions, trajectories and examples have unique ids per table. `unique` checks the
 //! finished parts before a commit, with 8-byte hashes of at most 8 M ids at a time, and exactly where hashes collide. A
@@ -26,17 +27,18 @@
 //! **Memos** (`memo`, `segment`, `compact`, `call_cache`). Each process appends to its own locked segments. Readers
 //! index all segments and read single records. More than 16 abandoned segments of a size are merged into one. The
 //! answers of a model have a memo of their own, shared by all nodes. A call in flight is waited for: in this process,
-//! and in others of this machine by a lock on one byte (`asking`). Machines that share a store exclude each other by
-//! node, not by call. Cached answers cost the run nothing; the row still reports their cost.
+//! and in others of this machine by a lock on one byte (`asking`). The process that gets the lock first reads what the
+//! others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost the run
+//! nothing; the row still reports their cost.
 //!
 //! **Stamps and floors.** Of two records of a key, the newer stamp counts. `--force` raises a floor (`floor`): older
 //! rows and answers no longer count for that node. A result below the floor of its forced key is a miss, so the next
 //! run resumes an interrupted forced run. The run that finishes the node closes the floor.
 //!
-//! **Damage.** A damaged record affects only itself. Intact records are copied, and the damaged file remains as
-//! `*.damaged` (in a shared store it is fetched again). If more than 5 % of the answers of a model are damaged, the
-//! node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records (`results`), ledger
-//! lines (`seal`), artifacts and segments.
+//! **Damage.** A damaged record affects only itself, and the loss is reported. Intact records are copied, and the
+//! damaged file remains as `*.damaged` (in a shared store it is fetched again). If more than 5 % of the answers of a
+//! model are damaged, the node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records
+//! (`results`), ledger lines (`seal`), artifacts and segments.
 //!
 //! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. Three guards cover processes
 //! of a machine (file lock), machines on one file system (claim file, renewed every 2 seconds), and machines that share
