@@ -16,15 +16,15 @@
 //! preimage is stored with the result. `why` and `plan` show the difference of two preimages as a closed list,
 //! [`Reason`].
 //!
-//! A **row key** contains the node's identity without its row input, the content of the columns that decide the row's
-//! result (`AsyncMapKernel::reads`), its number among equal rows, and the number of the sample. Columns that are only
-//! copied into the result (ids, golden answers, metadata) are not part of it: `AsyncMapKernel::label` writes the
-//! current values into a cached row, or rejects it.
+//! A **row key** contains the node's identity without its row input, and the content of the columns that decide the
+//! row's result (`AsyncMapKernel::reads`). It also contains the row's number among equal rows, and the sample's number.
+//! Columns that are only copied into the result (ids, golden answers, metadata) are not part of it:
+//! `AsyncMapKernel::label` writes the current values into a cached row, or rejects it.
 //!
-//! A **call key** contains the identity of the model (`EndpointUse::identity`: its name, `revision`, and the server
-//! with `identify_by_url`), the request, the node's seed, the sample, the number among equal rows, and how often the
-//! row has sent that request. The request leaves out what only affects the transport (`stream`). No operator, version,
-//! node or pipeline is part of it, so an equal request is never paid twice.
+//! A **call key** contains the identity of the model and the request. The identity (`EndpointUse::identity`) is the
+//! name, the `revision`, and with `identify_by_url` the server. The key also contains the node's seed, the sample, the
+//! number among equal rows, and how often the row has sent that request. The request leaves out what only affects the
+//! transport (`stream`). No operator, version, node or pipeline is part of it, so an equal request is never paid twice.
 //!
 //! A **block key** contains the node's identity without its row input, and the digest of one part of that input. A
 //! **piece key** does the same for a piece that the node cuts itself. For operators that are exact on one kind of
@@ -43,8 +43,9 @@
 //! last minute (a write through a memory map updates the time late) and files on read-only images are always read.
 //!
 //! **Remote sources** (`s3://`, `https://`, `hf://datasets/…`) are identified by their address. `run --refresh-sources`
-//! reads them again and replaces the result of the same key. Asking a server for versions would make `plan` wait for
-//! the network, not all servers report versions correctly, and a version read before the content would be a weaker key.
+//! reads them again and replaces the result of the same key. Servers are not asked for versions: `plan` would wait for
+//! the network, and not all servers report versions correctly. A version that is read before the content would also be
+//! a weaker key.
 //!
 //! **Files of the Hub** (`Source::Fetched`) are fetched by a run before the key is computed, and then identified by
 //! content. A branch (`Source::Awaited`) is resolved to a commit first. Until then `plan` reports that the node waits.

@@ -7,8 +7,8 @@
 //!
 //! A result record contains its node's preimage (operator, version, params, inputs, sources, seed) and its origin
 //! (node, all params, directory, paths of local sources). The results that list an artifact are its makers. If equal
-//! bytes have several makers, the maker in the requested run counts, or else the newest one that finished before its
-//! user.
+//! bytes have several makers, the maker in the requested run counts, or else the newest one. It must have finished
+//! before its user started.
 //!
 //! **Rows** are traced by id: through nodes that pass a row on (same kind, same id, the `~n` of repeats removed), then
 //! through the columns that `RecordKind::parents` declares. A trace reads only the columns it needs, and skips row
@@ -19,9 +19,10 @@
 //!
 //! # Audit
 //!
-//! An audit has three depths. It ends with a list of what it could not check (`Report::unchecked`): nodes without a
-//! result, paid rows and answers missing from the memos, collected artifacts, missing or remote sources, nodes that
-//! this machine cannot compute, runs whose records are missing although no `gc` removed them.
+//! An audit has three depths. It ends with a list of what it could not check (`Report::unchecked`). These are nodes
+//! without a result, collected artifacts, and missing or remote sources. Others are nodes that this machine cannot
+//! compute, paid rows and answers missing from the memos, and runs whose records are missing although no `gc` removed
+//! them.
 //!
 //! 1. [`verify`] reads everything behind the target: record checksums, keys against preimages, params against the
 //!    origin, the ledger against the records, digests of all files, files that do not belong, sources. The `run.json`
@@ -29,8 +30,8 @@
 //! 2. `execute::replay` recomputes recorded `Pure` and `Seeded` nodes from their recorded inputs and params, in a store
 //!    under `tmp/`. It compares digests, then rows. With a sample, `Map` kernels get single rows, and recorded rows are
 //!    found by id or parent id.
-//! 3. External operators can declare a recheck. From inputs and recorded rows alone, it derives everything in a row
-//!    that is not an external answer, such as prompts, questions, tool responses and extracted answers. External
+//! 3. External operators can declare a recheck. It derives everything in a row that is not an external answer, from
+//!    inputs and recorded rows alone. Examples are prompts, questions, tool responses and extracted answers. External
 //!    results whose record says that they are repeatable are recomputed like the others.
 //!
 //! An audit recomputes a result only where its recorded repeatability promises equal bytes; otherwise it reports why

@@ -2,7 +2,7 @@
 //!
 //! `bind` looks operators up, deserialises their params, asks them for ports and sources, and orders the graph. Where
 //! the order is free, it is the order of the file. `check` verifies every edge: kind, number, missing inputs. `bind`
-//! also rejects URLs with user info, because keys and records would contain the password. Only this module can create a
+//! also rejects URLs with user info, because results, runs and messages contain URLs. Only this module can create a
 //! [`Plan`], so every plan is checked.
 //!
 //! `places` checks files outside the pipeline. Files that are read must exist. A destination must not overlap what the

@@ -1,5 +1,5 @@
 //! The store: artifacts, results, row memos, run records, leases. No other code of the engine writes files. `layout`
-//! lists the files, `remote` describes stores that machines share.
+//! lists the files. `remote` describes shared stores.
 //!
 //! **Artifacts.** An id is the digest of the type and of the files' digests. Rows alone decide where a table is cut:
 //! after a row that its first column selects (one in 4,096, after at least 2,048 rows), after 16,384 rows, or past 32
@@ -25,11 +25,11 @@
 //! repeated id fails the node and reports both rows.
 //!
 //! **Memos** (`memo`, `segment`, `compact`, `call_cache`). Each process appends to its own locked segments. Readers
-//! index all segments and read single records. More than 16 abandoned segments of a size are merged into one. The
-//! answers of a model have a memo of their own, shared by all nodes. A call in flight is waited for: in this process,
-//! and in others of this machine by a lock on one byte (`asking`). The process that gets the lock first reads what the
-//! others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost the run
-//! nothing; the row still reports their cost.
+//! index all segments and read single records. More than 16 abandoned segments of one size class are merged into one.
+//! The answers of a model have a memo of their own, shared by all nodes. A call in flight is waited for: in this
+//! process, and in others of this machine by a lock on one byte (`asking`). The process that gets the lock first reads
+//! what the others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost
+//! the run nothing; the row still reports their cost.
 //!
 //! **Stamps and floors.** Of two records of a key, the newer stamp counts. `--force` raises a floor (`floor`): older
 //! rows and answers no longer count for that node. A result below the floor of its forced key is a miss, so the next
@@ -40,10 +40,11 @@
 //! model are damaged, the node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records
 //! (`results`), ledger lines (`seal`), artifacts and segments.
 //!
-//! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. Three guards cover processes
-//! of a machine (file lock), machines on one file system (claim file, renewed every 2 seconds), and machines that share
-//! a store (claim object). A holder that has not renewed its claim for 15 seconds of the waiter's monotonic clock
-//! counts as dead. Clocks are never compared. If the holder was alive, work is done twice and results stay correct.
+//! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. A file lock excludes processes
+//! of one machine. A claim file `<key>.held`, renewed every 2 seconds, excludes machines on one file system. A claim
+//! object excludes machines that share a store. A holder that has not renewed its claim for 15 seconds of the waiter's
+//! monotonic clock counts as dead. Clocks are never compared. If the holder was alive, work is done twice and results
+//! stay correct.
 //!
 //! **Checkpoints.** One file per node key, replaced by a rename after a flush, removed once the result is recorded. The
 //! writer holds the node's lease. Training stores weights, the optimiser's means and all figures there. Everything else

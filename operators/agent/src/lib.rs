@@ -5,7 +5,7 @@
 //! and returns a command. It decides what the model is offered, which of its calls run, when the rollout ends, and why.
 //! Messages are only ever added. Only text that the model wrote is parsed.
 //!
-//! Three things drive it:
+//! It has three drivers:
 //!
 //! - [`rollout::Agent`] carries out the commands with a policy and a tool.
 //! - [`recheck`] replays the recorded messages of the model and compares all others: the prompt, tool responses,
@@ -16,8 +16,8 @@
 //! lists the protocols. A `Policy` answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a
 //! teacher that knows the gold evidence). A `Tool` runs searches on blocking threads.
 //!
-//! A rollout is exact everywhere with the policy `evidence`, exact on one kind of processor with `model` in f32 on the
-//! CPU, and not repeatable with an endpoint.
+//! A rollout is exact everywhere with the policy `evidence`, and exact on one kind of processor with `model` in f32.
+//! With an endpoint it is not repeatable.
 
 pub mod chance;
 pub mod episode;

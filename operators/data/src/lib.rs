@@ -14,10 +14,12 @@
 //!
 //! - A user's scripts and programs are identified by content, wherever `PATH` finds them. A script's interpreter counts
 //!   too.
-//! - Programs in system folders, and interpreters, are identified by their `--version` output (queried once per run),
-//!   by a `version` in the params, or by content if they do not answer. No other program is started for its version.
-//! - Files, folders, patterns and own tools that words name are sources. So are those after a `=`, inside the script of
-//!   `sh -c` (quotes are parsed, `> file` is skipped), after `-m`, and below the folder of `-C`.
+//! - Programs in system folders, and interpreters, are identified by their `--version` output (queried once per run) or
+//!   by a `version` in the params. If they do not answer, content identifies them. No other program is started for its
+//!   version.
+//! - Files, folders, patterns and own tools that words name are sources. So are those after a `=` and after `-m`. In
+//!   the script of `sh -c`, quotes are parsed and `> file` is skipped. Relative paths start at the working directory
+//!   (`searchmill -C`).
 //! - A program sees paths. The names of these files in the key are therefore paths from the working directory, and
 //!   empty folders count.
 //!

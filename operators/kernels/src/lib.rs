@@ -4,9 +4,9 @@
 //! This is a separate crate so that it is optimised in every profile: tests and the quickstart train at full speed. It
 //! knows no tensors, files or pipelines. All matrices are row-major.
 //!
-//! Each number of a product is one dot product in a fixed order. Sums over rows use blocks of a fixed size in a fixed
-//! order. Results therefore do not depend on the number of threads or on the other rows of a batch. On another kind of
-//! processor, sums are cut differently.
+//! Sums over rows use blocks of a fixed size in a fixed order, so results do not depend on the number of threads. In
+//! `product`, each number is one dot product in a fixed order, so a row's result does not depend on the other rows
+//! either. On another kind of processor, sums are cut differently.
 
 pub mod adamw;
 pub mod attention;
