@@ -7,9 +7,9 @@
 //! `device` is the only module that turns a node's lease into a device. `dtype` is a param and part of the key; the
 //! device is a resource and not part of it.
 //!
-//! Decoders in f32 on the CPU generate and train with the loops of `searchmill-kernels`. Everything else is composed of
-//! tensor operations, which the CPU also runs, so tests cover them. On a GPU, the last bits of a row's logits depend on
-//! the other rows of the batch. No run on a GPU is on record yet.
+//! In f32 on the CPU, the loops of `searchmill-kernels` compute. Everything else is composed of tensor operations,
+//! which the CPU also runs, so tests cover them. On a GPU, the last bits of a row's logits depend on the other rows of
+//! the batch. No run on a GPU is on record yet.
 //!
 //! - `decoder`: the network on tensors, for training and scoring.
 //! - `inference`: text generation with the same weights.
