@@ -1,4 +1,8 @@
-//! The operators of searchmill: one file each, and the support modules that two or more of them share.
+//! The operators of searchmill: one file each (params, ports, open), and the support modules that two or more of them
+//! share.
+//!
+//! `conversion` renders training examples, `evaluation` computes metrics, `relation` holds what relational operators
+//! share. Algorithms are in the crates below this one.
 
 // One operator each, in the order of a pipeline.
 pub mod generate_world;

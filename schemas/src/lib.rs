@@ -3,6 +3,9 @@
 //! A [`RecordKind`] fixes the columns that a table of that kind must have; further columns may ride along. Each kind
 //! has a row struct here (`Document`, `Chunk`, …) that converts to and from Arrow with [`to_batch`] and [`from_batch`].
 //! Rows name their parents by id (`chunk.document_id`, `trajectory.question_id`, …), so lineage can be walked by row.
+//!
+//! This crate uses serde and serde_arrow beside arrow. Conversions of nested rows written by hand would be more code than
+//! all schemas together.
 
 mod batch;
 mod columns;

@@ -1,7 +1,22 @@
 //! The daemon of `schedule`: a thin driver around [`searchmill_engine::schedule::step`], which decides everything.
 //!
-//! Each run is a process of its own, in its own process group: a run that crashes, leaks or is killed leaves the daemon
-//! alone, and a daemon that is killed leaves its runs alone.
+//! Each run is a child process (`searchmill run FILE --json --quiet`) in its own process group, not a task of the
+//! daemon:
+//!
+//! - A run that crashes, hangs or runs out of memory does not affect other schedules.
+//! - The daemon can be killed, replaced or upgraded while a run continues.
+//! - Signals can enforce `max_runtime` (drain, stop, kill), and no finished row is lost.
+//! - The run is what a user would start by hand: it reads the pipeline and the binary anew.
+//!
+//! The price is one process start per run.
+//!
+//! A run's output is its log. The daemon locks the log before it passes the open file to the run, so the lock lives
+//! exactly as long as the run. A new daemon checks that lock to find running jobs. Without locks, and before every
+//! signal, it compares process number and start time. It finds a process that was not noted in time by
+//! `SEARCHMILL_RUN_LOG` in its environment. The run's own record in `runs/` says how it ended.
+//!
+//! One lease per schedule excludes a second daemon. Pausing and triggering write files to the store, so they work from
+//! any terminal and survive a restart of the daemon.
 
 mod child;
 mod daemon;

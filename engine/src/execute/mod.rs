@@ -1,4 +1,54 @@
 //! Runs a plan: a pure scheduler, and a thin driver that looks results up, runs kernels and commits.
+//!
+//! # From a plan to a record
+//!
+//! 1. `scheduler` says which node is next: events in, commands out. No clock, no threads, no I/O. `resources` counts
+//!    jobs, memory and GPUs.
+//! 2. `driver` carries out the commands. It never blocks: work that reads files or waits runs elsewhere and reports
+//!    over one channel. `run` holds what all nodes of a run share.
+//! 3. `decide` says what becomes of a node, and why: cached, runs, waits, held (it would run but was not chosen),
+//!    frozen. `run`, `plan`, `why`, `status` and the checks before a run use this one function. `identity` gathers the
+//!    key, and `lookup` asks the store. A node that waits is compared with its last run as far as its preimage is
+//!    known.
+//! 4. `node` takes the lease, looks again for a result of another process, and compares the inputs with their digests.
+//! 5. `compute` prepares checkpoint, pieces and floor, and gives the task to an `executor` (this process or a worker).
+//!    Then it checks that no source changed (`watch`) and records the result.
+//! 6. `driver::settle` delivers outputs and records the node in the ledger (`books`), or starts it again: after damaged
+//!    inputs (`repeats`), changed sources, or a takeover by another machine (`tenure`).
+//!
+//! `kernel` chooses how a kernel runs: `map`, `rows` or `query`. `map` cuts the outputs where a part of the input ends,
+//! and stores the result of each part under its block key. A part that reappears is not mapped: its outputs are linked
+//! from the artifact that contains them (`store::block`). A full run gives the same bytes.
+//!
+//! # Rows and calls
+//!
+//! `rows` starts rows in order. They finish in any order, are cached when they finish, and are written in input order.
+//! A failed row becomes a row of `rejects`. The node's result is recorded, and the next run of an external node tries
+//! only the failed rows again and pays only for them.
+//!
+//! `row_calls` is the journal of `Context::call`. `work` tells `plan` which cached rows leave calls to make, and what
+//! such rows cost before. `rehearse` runs the kernel with a budget of 0 calls to count rows whose answers are all
+//! cached. `endpoints` holds limiters, budget and caches of calls.
+//!
+//! # Delivery
+//!
+//! `loss` decides whether outputs are delivered. On the worst path to a node, at most `max_reject_share` of the rows
+//! may be lost, and some must be left. Otherwise the node is held back (exit code 3). `deliver` writes the outputs.
+//!
+//! # Stopping
+//!
+//! On the first Ctrl-C or SIGTERM, a run starts nothing new and finishes what is in flight. A kernel that can resume
+//! sees `Context::is_draining`, saves its state and ends. On the second, the run stops.
+//!
+//! # Output
+//!
+//! All output about a run is an `Event` (`report`): one stream for the terminal, for `--json` and for `events.jsonl`
+//! (with times). Results go to stdout, everything else to stderr.
+//!
+//! # Audit
+//!
+//! `replay` recomputes recorded results in a separate store, `spot` checks single rows, and `answers` compares external
+//! rows with the cached answers.
 
 mod answers;
 mod books;

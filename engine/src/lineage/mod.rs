@@ -1,9 +1,51 @@
 //! Lineage: which results produced an artifact, from what, back to the sources and down to single rows.
 //!
 //! [`Catalog`] holds every result of a store, [`resolve`] interprets a word of the command line, and [`Closure`] is
-//! everything upstream of it. [`archive`] carries an artifact with its lineage to another store, [`attest`] signs its
-//! provenance, [`openlineage`] describes a run to other systems. Nothing here runs a node, and only an import writes to
-//! the store.
+//! everything upstream of it, sources first. [`archive`] carries an artifact with its lineage to another store,
+//! [`attest`] signs its provenance, [`openlineage`] describes a run to other systems. Nothing here runs a node, and
+//! only an import writes to the store.
+//!
+//! A result record contains its node's preimage (operator, version, params, inputs, sources, seed) and its origin
+//! (node, all params, directory, paths of local sources). The results that list an artifact are its makers. If equal
+//! bytes have several makers, the maker in the requested run counts, or else the newest one. It must have finished
+//! before its user started.
+//!
+//! **Rows** are traced by id: through nodes that pass a row on (same kind, same id, the `~n` of repeats removed), then
+//! through the columns that `RecordKind::parents` declares. A trace reads only the columns it needs, and skips row
+//! groups whose statistics exclude an id.
+//!
+//! **Columns** of relational nodes: `execute::columns` derives from the logical plan which input columns form an output
+//! column, and which filter, join, group and order the rows. The result record contains it.
+//!
+//! # Audit
+//!
+//! An audit has three depths. It ends with a list of what it could not check (`Report::unchecked`). These are nodes
+//! without a result, collected artifacts, and missing or remote sources. Others are nodes that this machine cannot
+//! compute, paid rows and answers missing from the memos, and runs whose records are missing although no `gc` removed
+//! them.
+//!
+//! 1. [`verify`] reads everything behind the target: record checksums, keys against preimages, params against the
+//!    origin, the ledger against the records, digests of all files, files that do not belong, sources. The `run.json`
+//!    of a finished run contains the number of lines and the digest of `nodes.jsonl`.
+//! 2. `execute::replay` recomputes recorded `Pure` and `Seeded` nodes from their recorded inputs and params, in a store
+//!    under `tmp/`. It compares digests, then rows. With a sample, `Map` kernels get single rows, and recorded rows are
+//!    found by id or parent id.
+//! 3. External operators can declare a recheck. It derives everything in a row that is not an external answer, from
+//!    inputs and recorded rows alone. Examples are prompts, questions, tool responses and extracted answers. External
+//!    results whose record says that they are repeatable are recomputed like the others.
+//!
+//! An audit recomputes a result only where its recorded repeatability promises equal bytes; otherwise it reports why
+//! not. Operators that run programs are recomputed only with `--allow-programs`: a record must not decide what runs.
+//!
+//! # Archives
+//!
+//! An archive (`archive`, `store::intake`) starts with a list of files and digests. The files follow, laid out as in a
+//! store. An import unpacks under `tmp/`, checks, and publishes artifacts before records. It parses every path into a
+//! place of a store and writes there, so an archive cannot name another path. Of cached rows, it takes only unknown
+//! ones.
+//!
+//! Imported runs carry a mark (`runs/<id>/imported`). Commands show them by id, but they are never `latest`, do not
+//! affect frozen nodes, and do not move later ids. A run dated more than a day ahead is rejected.
 
 mod ancestry;
 pub mod archive;

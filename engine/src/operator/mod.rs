@@ -1,4 +1,55 @@
 //! All that an operator's author sees: the contract, its ports, its context, its errors, and the registry.
+//!
+//! This module needs nothing else of the engine. It therefore stands first, and `spec` uses its [`RetryPolicy`].
+//!
+//! # Contract
+//!
+//! An [`Operator`] has a params type, a name, a version, a sentence about it, examples, and two functions. `declare`
+//! returns a [`Declaration`]: ports, effect, repeatability, issues of the params, and, for the few operators that need
+//! them, sources, downloads, endpoint, row shape, destination and recheck. It is called once, when params are bound.
+//! Only its sources are listed again for every key. `open` returns a [`Kernel`]. `registry` erases the params type, in
+//! one function.
+//!
+//! | kernel | for | how it runs |
+//! |---|---|---|
+//! | `Map` | row 7 needs nothing from row 8 | slices of 16 to 1,024 rows on a thread pool |
+//! | `AsyncMap` | the same, with external calls | `concurrency` rows in flight, each cached when it ends |
+//! | `Query` | relational steps | a DataFusion plan on one partition, with spilling |
+//! | `Blocking` | sources, indexes, reports, training | one call with all inputs, on a blocking thread |
+//!
+//! `Map` and `AsyncMap` write rows in input order. `Map` skips parts of the input whose result is stored. `AsyncMap` is
+//! separate because single asynchronous rows with a cache share little with batches on a thread pool. A `Query` spills
+//! beyond 512 MiB (or `resources.memory`). A result that spilled rows may have reordered is recorded as not repeatable.
+//! The parts of a union run one after the other.
+//!
+//! Every operator has an output `rejects` that it does not declare. A failed row becomes a row of `rejects`.
+//!
+//! # Context
+//!
+//! Operators reach the outside only through [`Context`]: seed, cancellation, scratch folder, progress, secrets, HTTP
+//! client, threads, retry policy, checkpoints, sources, `call`.
+//!
+//! Every paid call goes through `Context::call`. It looks the call up in the journal, waits for the rate limiter,
+//! counts the call, retries it, and stores the answer. Operators see neither budget nor limiter nor journal.
+//!
+//! - A run has one rate limiter per address: requests and tokens per minute, concurrent calls, pauses after status 429,
+//!   a watch for silence. It has one budget.
+//! - After 8 failed calls in a row, an endpoint gets no more calls. Calls count that could not connect, or that the
+//!   endpoint rejected for a reason common to all calls (401, 403, 404). The remaining rows are postponed, not
+//!   rejected, and the node fails.
+//! - If the budget is used up, a call is refused, its row is postponed, and the run ends with exit code 4.
+//!
+//! # Effects
+//!
+//! [`Repeatability`] has four degrees: exact everywhere, on one kind of processor, on one device, not repeatable. An
+//! operator declares its degree by its params. At run time `Context::computed_on` lowers it, for example for a GPU or
+//! an encoder inside an index. The result records the degree and the processor or device. Neither is part of the key,
+//! so machines share trained and paid results.
+//!
+//! [`Deliver`] writes finished outputs to their destination, also after cached runs, if a user deleted or changed the
+//! file. Results are content; delivery is an effect. Keeping them apart keeps delivery out of the key.
+//!
+//! [`Redactor`] removes the secrets of a plan from rejects, summaries, events, the ledger and the answers of endpoints.
 
 mod calls;
 mod context;

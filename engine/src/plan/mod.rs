@@ -1,4 +1,16 @@
-//! What will be done: the pipeline bound to operators, typed and checked, in an order that works.
+//! Plans: the pipeline bound to operators, typed and checked, in an executable order.
+//!
+//! `bind` looks operators up, deserialises their params, asks them for ports and sources, and orders the graph. Where
+//! the order is free, it is the order of the file. `check` verifies every edge: kind, number, missing inputs. `bind`
+//! also rejects URLs with user info, because results, runs and messages contain URLs. Only this module can create a
+//! [`Plan`], so every plan is checked.
+//!
+//! `places` checks files outside the pipeline. Files that are read must exist. A destination must not overlap what the
+//! pipeline reads, its own files, another destination, or the store. Paths start at the working directory, not at the
+//! folder of the pipeline; `-C` changes it.
+//!
+//! An input can take the rejects behind another input. If it is left open, `bind` connects it to the rejects of the
+//! external nodes behind that input. They are then part of the node's key.
 
 mod bind;
 mod check;

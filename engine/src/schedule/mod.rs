@@ -1,7 +1,13 @@
 //! Scheduled pipelines: decides what is due, waits, runs, and what the daemon must do.
 //!
-//! [`step`] is pure: state, time and event in, state and actions out. No clock, no threads, no files. The daemon stores
-//! the state before it acts, so that its successor knows what a killed daemon had started.
+//! [`step`] is pure: state, time and event in, state and actions out. No clock, no threads, no files. Daylight saving
+//! time, absences and kills are therefore unit tests.
+//!
+//! The daemon in `src/schedule` passes events in, stores the state (flushed, renamed), and only then acts. A run is
+//! recorded before its process starts, so that the next daemon knows what a killed daemon had started.
+//!
+//! Ticks up to `accounted` are done. Later ticks are computed from the cron line, so the state contains no future
+//! ticks. Jitter is a function of name and tick. `spec::cadence` describes daylight saving time.
 
 mod arrivals;
 mod notice;

@@ -1,4 +1,17 @@
-//! The door to the engine: [`Session`] checks, plans, runs and audits pipelines.
+//! The entry point of the engine: [`Session`] checks, plans, runs and audits pipelines.
+//!
+//! A session holds the operators, a working folder and a store. The command line, servers and embedding programs use
+//! the session and the names at the root of the crate. Beyond these, they use only `diagnostic`, `lineage`, `operator`,
+//! `report` and `schedule`: data and pure functions. The session returns plain data; the caller turns the data into
+//! text. A [`Failure`] has the exit code.
+//!
+//! The session opens the store when a call needs it. Calls that only read create nothing. Calls that write create the
+//! store.
+//!
+//! `pipeline` reads and binds a file. `options` applies the options of a run to a plan. `preflight` reports what a run
+//! lacks before anything is paid for. `run` runs. `ask` answers `plan`, `why` and `status`. `find` interprets a word of
+//! the command line; `show`, `history`, `trace` and `audit` answer questions about results. `keep` pins, collects,
+//! exports and imports.
 
 mod failure;
 mod place;

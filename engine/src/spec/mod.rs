@@ -1,4 +1,15 @@
 //! Reads YAML text into a [`Spec`]: as written, with locations. Reports all errors together.
+//!
+//! 1. `source` and `syntax` read the text within limits of size and depth. Every value has a span.
+//! 2. `set` applies `--params` and `--set` to the params.
+//! 3. `scope` resolves `${params.…}`, `${env:…}` and `${matrix.…}`. `${secret:…}` stays a reference. `budget` limits
+//!    what aliases and `${…}` copy.
+//! 4. `matrix` and `include` expand nodes. Paths in `include:` start at the file that contains it.
+//! 5. `arguments` types the values of `with:` by the JSON Schema of the operator's params. The param decides the type
+//!    of a value, and an error points at the value.
+//!
+//! The reader collects findings and continues after each of them. It reports at most 200. The shape of `tests:` is
+//! checked; nothing runs them yet.
 
 mod arguments;
 mod budget;

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //! .searchmill/
-//!   format                       "2"
-//!   results/ab/<node key>.json   result of a node: outputs, preimage, figures
-//!   collected/ab/<key>.json      tombstones: records of collected results
-//!   artifacts/ab/<id>/           part-00000.parquet … or the files of a tree, and artifact.json
-//!   memo/ab/<base>/*.rows        cached rows of external nodes; cached answers of a model
-//!   memo/ab/<base>/floor.json    stamp from which these rows count, if the node was forced
-//!   runs/<run id>/               run.json, nodes.jsonl, events.jsonl
-//!   pins/<name>.json             artifacts that are never collected
-//!   checkpoints/ab/<node key>    state of a node that is being computed
-//!   leases/<key>                 held while a process computes a node; leases/store while one uses the store
-//!   pending/, remote.json        in the cache of a shared store: pending uploads, and the store's identity
-//!   schedule/<name>/             state of the `schedule` daemon
-//!   tmp/                         unfinished work, named by its owner; <owner>.lock is locked while that process lives
-//!   sources.json                 digests of external files by (size, mtime, ctime, inode, device)
+//!   format                        "2"
+//!   results/ab/<node key>.json    result of a node: outputs, preimage, figures, summary, usage, seconds, run
+//!   collected/ab/<node key>.json  tombstones: records of collected results
+//!   artifacts/ab/<id>/            part-00000.parquet … or the files of a tree, and artifact.json
+//!   memo/ab/<base>/*.rows         cached rows of external nodes, blocks of `Map` nodes, answers of a model
+//!   memo/ab/<base>/floor.json     stamp from which these rows count, if the node was forced
+//!   runs/<run id>/                run.json (with --set, --params, --limit as given), nodes.jsonl, events.jsonl
+//!   pins/<name>.json              artifacts that are never collected
+//!   checkpoints/ab/<node key>     state of a node that is being computed, replaced as a whole
+//!   leases/<key>                  locked while a process computes a node; leases/store while one uses the store
+//!   pending/, remote.json         in the cache of a shared store: pending uploads, and the store's identity
+//!   schedule/<name>/              state of the `schedule` daemon (see `schedules`)
+//!   tmp/                          unfinished work, named by its owner; <owner>.<machine>.lock is locked while it lives
+//!   sources.json                  digests of external files by (size, mtime, ctime, inode, device)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

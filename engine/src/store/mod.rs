@@ -1,7 +1,61 @@
-//! The store: artifacts, results, row memos, run records, leases. No other code of the engine writes files.
+//! The store: artifacts, results, row memos, run records, leases. No other code of the engine writes files. `layout`
+//! lists the files. `remote` describes shared stores.
 //!
-//! Everything becomes visible through one rename of flushed data. A killed process therefore leaves files under `tmp/`
-//! only, which the next run sweeps.
+//! **Artifacts.** An id is the digest of the type and of the files' digests. Rows alone decide where a table is cut:
+//! after a row that its first column selects (one in 4,096, after at least 2,048 rows), after 16,384 rows, or past 32
+//! MiB. Equal rows give equal bytes for any batches, and a changed row changes only its part. Several threads encode
+//! (Parquet, zstd), flush and hash parts.
+//!
+//! **Commit.** Write under `tmp/`, flush, rename to the path given by the content. Write the result record with its
+//! checksum, flush it, rename it, flush its folder. Only then is the node reported as done. If a power cut removes a
+//! renamed artifact, the result is a cache miss. A killed process leaves files under `tmp/`, and at most a torn last
+//! record of a memo, which readers ignore. The next run removes the files once the owner's lock is free (files of other
+//! machines after one day).
+//!
+//! **Looking up.** A result is a hit if the description of every artifact matches its id and all files have their
+//! sizes. A file newer than its description is read. A record whose type, rows or bytes differ from its artifact counts
+//! as damaged. After damage the node runs again, with the reason "damaged" or "gone". Before a kernel opens its inputs,
+//! their files are read and compared (`Store::intact`): once per run, and immediately before the kernel if it is
+//! external or uses a model. The same holds for outputs before they are delivered. The folder of an index, model or
+//! report contains only described, regular files; any other entry counts as damage. A damaged file is marked by its
+//! time, and its maker runs again without taking over stored parts.
+//!
+//! **Ids.** Documents, chunks, questions, trajectories and examples have unique ids per table. `unique` checks the
+//! finished parts before a commit, with 8-byte hashes of at most 8 M ids at a time, and exactly where hashes collide. A
+//! repeated id fails the node and reports both rows.
+//!
+//! **Memos** (`memo`, `segment`, `compact`, `call_cache`). Each process appends to its own locked segments. Readers
+//! index all segments and read single records. More than 16 abandoned segments of one size class are merged into one.
+//! The answers of a model have a memo of their own, shared by all nodes. A call in flight is waited for: in this
+//! process, and in others of this machine by a lock on one byte (`asking`). The process that gets the lock first reads
+//! what the others appended. Machines that share a store exclude each other by node, not by call. Cached answers cost
+//! the run nothing; the row still reports their cost.
+//!
+//! **Stamps and floors.** Of two records of a key, the newer stamp counts. `--force` raises a floor (`floor`): older
+//! rows and answers no longer count for that node. A result below the floor of its forced key is a miss, so the next
+//! run resumes an interrupted forced run. The run that finishes the node closes the floor.
+//!
+//! **Damage.** A damaged record affects only itself, and the loss is reported. Intact records are copied, and the
+//! damaged file remains as `*.damaged` (in a shared store it is fetched again). If more than 5 % of the answers of a
+//! model are damaged, the node fails before it pays; `run --rebuy` permits it to pay again. Checksums: result records
+//! (`results`), ledger lines (`seal`), artifacts and segments.
+//!
+//! **Leases** (`lease`). Concurrent runs wait for each other instead of computing twice. A file lock excludes processes
+//! of one machine. A claim file `<key>.held`, renewed every 2 seconds, excludes machines on one file system. A claim
+//! object excludes machines that share a store. A holder that has not renewed its claim for 15 seconds of the waiter's
+//! monotonic clock counts as dead. Clocks are never compared. If the holder was alive, work is done twice and results
+//! stay correct.
+//!
+//! **Checkpoints.** One file per node key, replaced by a rename after a flush, removed once the result is recorded. The
+//! writer holds the node's lease. Training stores weights, the optimiser's means and all figures there. Everything else
+//! is a function of seed and step, so a resumed training gives the same bits.
+//!
+//! **Collection** (`collect`, `keep`). One rename moves a result's record to `collected/`; its artifacts follow by a
+//! rename under `tmp/`. Files go only while no other process holds `leases/store`; runs, exports and imports share it.
+//! Beside a run, only records go, and files go with the next collection. What no record, kept run or pin names is an
+//! orphan, and goes once it is old.
+//!
+//! **Reading.** Calls that only read create no store. A folder with other contents does not become a store.
 
 mod artifact;
 mod asking;

@@ -1,5 +1,23 @@
-//! Agents: who answers (policies), in which grammar (protocols), with which tools, by which rules (episodes), and judging
-//! what a trajectory rests on.
+//! Agents: policies answer, protocols define the format, tools search, and episodes hold the rules. Also judges what a
+//! trajectory's answer rests on (`grounding`).
+//!
+//! [`episode::Episode`] holds the rules of a rollout. It does no I/O and nothing asynchronous: `step` takes an event
+//! and returns a command. It decides what the model is offered, which of its calls run, when the rollout ends, and why.
+//! Messages are only ever added. Only text that the model wrote is parsed.
+//!
+//! It has three drivers:
+//!
+//! - [`rollout::Agent`] carries out the commands with a policy and a tool.
+//! - [`recheck`] replays the recorded messages of the model and compares all others: the prompt, tool responses,
+//!   counts, the extracted answer.
+//! - Unit tests pass events in.
+//!
+//! A `Protocol` is the format in which a model calls tools, receives results and marks its answer. `protocol/name.rs`
+//! lists the protocols. A `Policy` answers: `endpoint` (a server), `model` (a decoder in this process), `evidence` (a
+//! teacher that knows the gold evidence). A `Tool` runs searches on blocking threads.
+//!
+//! A rollout is exact everywhere with the policy `evidence`, and exact on one kind of processor with `model` in f32.
+//! With an endpoint it is not repeatable.
 
 pub mod chance;
 pub mod episode;

@@ -1,4 +1,24 @@
 //! Models: encoders, decoders, generation, scoring, training.
+//!
+//! `place` is the one type for the location of a model: a folder, a `.gguf` file, or a repository of the Hub. A model's
+//! identity and its files come from it alone. An existing folder counts before a repository of the same name. A
+//! repository is identified by a commit; until a run has resolved it, the node waits.
+//!
+//! `device` is the only module that turns a node's lease into a device. `dtype` is a param and part of the key; the
+//! device is a resource and not part of it.
+//!
+//! In f32 on the CPU, the loops of `searchmill-kernels` compute. Everything else is composed of tensor operations,
+//! which the CPU also runs, so tests cover them. On a GPU, the last bits of a row's logits depend on the other rows of
+//! the batch. No run on a GPU is on record yet.
+//!
+//! - `decoder`: the network on tensors, for training and scoring.
+//! - `inference`: text generation with the same weights.
+//! - `training`: examples, objectives, the loop over steps.
+//! - `gguf`: llama.cpp's files, dequantised into the same network. The row order of queries and keys is restored, and
+//!   Llama 3's frequency factors become the scaling that they came from.
+//! - `encoder`, `bert`, `hashing`: text to vectors.
+//!
+//! `scripts/reference_models.py` creates the tiny models of `tests/models` and what transformers computes with them.
 
 mod bert;
 mod bert_network;

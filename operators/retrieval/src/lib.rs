@@ -3,6 +3,13 @@
 //! An index is a folder: `index.json` (its kind: [`descriptor`]), the chunks by row ([`chunk_store`]), and the files of
 //! its kind ([`bm25`], [`dense`]). [`Search`] queries any set of indexes and fuses the rankings ([`fuse`]). An opened
 //! index is never changed: searches take no locks on files and write nothing.
+//!
+//! Faiss does the training, the files, the graphs and the exact scores. Its matrix products go through `blas`, which
+//! defines BLAS's `sgemm_` with the library that the encoders use: a distribution's BLAS may not know the processor.
+//! `flat` scans flat vectors and the cells of `IVF…` indexes. Faiss then scores the few candidate rows, so the last
+//! bits do not depend on the batch, the threads or the vector unit.
+//!
+//! `postings` caches unpacked BM25 lists (at most 128 MB).
 
 mod blas;
 mod bm25;

@@ -2,7 +2,27 @@
 //!
 //! Local data is used without a query. Missing data is fetched, checked against its digest, and cached. New data is
 //! uploaded before its node counts as done: files first, then the record by a conditional put, so the first record
-//! wins. Every upload is noted under `pending/` beforehand, and later runs repeat failed uploads from those notes.
+//! wins, unless its outputs are damaged. Every upload is noted under `pending/` before the data is written locally, and
+//! later runs repeat failed uploads from those notes.
+//!
+//! The rest of the engine meets a shared store only in calls of `Store`:
+//!
+//! - `result`, `tombstone`: local, or fetched, checked and cached.
+//! - `check`: one description and one listing. Planning fetches no files.
+//! - `fetch`: all files of an input, before a kernel opens it, with their digests compared. If an input arrives
+//!   damaged, the driver recomputes it; the scheduler does not notice.
+//! - `record`: uploads files, description and record.
+//! - `Memo`: uploads its own segments after 0.2 seconds and then less often, at least every 3 seconds, and as one
+//!   object at the end of a run. Unknown segments of other machines are fetched when a memo is opened.
+//! - `try_lease`, runs, pins, floors.
+//! - `sound`: reports whether the store could be queried. It is asked before the answer "unknown" has consequences.
+//!
+//! Transfers run on two threads of their own, so that synchronous code can wait for them anywhere.
+//!
+//! `collect` removes objects in two steps. It uses the same rules (`keep`, `store::collect`) on listings of objects.
+//! One machine collects at a time, under a lease, and every step can be repeated. Other machines read the notes under
+//! `gc/` when they open the store. They remove those results from their caches, except results that they recomputed
+//! since or have not uploaded yet.
 
 mod artifacts;
 mod claims;

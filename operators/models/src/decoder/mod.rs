@@ -1,8 +1,16 @@
 //! Decoders on candle: Qwen2, Qwen2.5, Qwen3 and Llama, for training and for scoring, on any device.
 //!
-//! All families share one network and its blocks ([`block`]); a file per family describes the differences. All operations
-//! are differentiable ([`ops`], [`attention`]), rows may be padded or packed ([`layout`]), and logits cover all positions.
-//! [`crate::inference`] generates text with the same weights.
+//! All families share one network and its blocks ([`block`]); a file per family describes the differences. All
+//! operations are differentiable ([`ops`], [`attention`]), rows may be padded or packed ([`layout`]), and logits cover
+//! all positions. [`crate::inference`] generates text with the same weights.
+//!
+//! candle's fast softmax, norms and rope lose the gradient silently. Custom operations replace them where weights are
+//! learnt: with a backward pass in f32 on the CPU, and composed of tensor operations elsewhere. candle's fast kernels
+//! serve generation and encoders on devices, which learn nothing.
+//!
+//! A token sees a range of keys. One pair of numbers per token therefore describes padding on either side, packing and
+//! caches. Attention never holds all scores: on the CPU and elsewhere (`tensor_attention`, `made`) it works block by
+//! block and has its own backward pass.
 #![cfg_attr(
     not(test),
     allow(

@@ -1,4 +1,17 @@
-//! Text generation: a thread that serves many rows at once. Results do not depend on the other rows.
+//! Text generation: a thread that serves many rows at once. On the CPU in f32, results do not depend on the other rows.
+//!
+//! There, `network` computes without tensors. Every number of a product is one dot product, summed in a fixed order. A
+//! row's logits are therefore equal to the last bit: alone or in any batch, read at once or token by token, on any
+//! number of threads. `engine` can thus admit and release rows between steps, and copy what another row has already
+//! read, without changing any output. On another kind of processor, a rollout may differ, as with any model server.
+//!
+//! On other devices, `tensor_network` keeps the keys and values of all rows in one tensor per layer, with one place per
+//! row (`device_cache`). Masks and addresses of a step are computed once for all layers (`step_plan`), and rows that
+//! read one token each share all operations.
+//!
+//! Content is plain text. Documents, questions and tool results can contain the text of a control token. `control` cuts
+//! such a text before it is encoded, so that the model reads plain text and only the chat template writes control
+//! tokens. `training` cuts the `content_spans` of examples in the same places.
 
 mod chat;
 mod control;
