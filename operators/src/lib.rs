@@ -1,6 +1,6 @@
-//! The operators of searchmill: one file each, and the support modules that two or more of them share.
+//! The operators of searchmill, one file each, and support modules shared by two or more of them.
 
-// One operator each, in the order of a pipeline.
+// Operators in pipeline order.
 pub mod generate_world;
 pub mod read;
 pub mod chunk;
@@ -24,7 +24,7 @@ mod convert_to_verl;
 mod init_model;
 mod train;
 pub mod exec;
-// What two or more of them share.
+// Shared modules.
 mod conversion;
 mod evaluation;
 mod relation;
@@ -35,7 +35,7 @@ pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
-/// Every operator, for the registry. One line each, in the order of a pipeline.
+/// All operators for the registry, in pipeline order.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![
