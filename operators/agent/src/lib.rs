@@ -1,5 +1,5 @@
-//! Agents: who answers (policies), in which grammar (protocols), with which tools, by which rules (episodes), and judging
-//! what a trajectory rests on.
+//! Agents: policies (who answers), protocols (in which grammar), tools, episodes (by which rules), and the grounding
+//! of a trajectory's answer.
 
 pub mod chance;
 pub mod episode;
