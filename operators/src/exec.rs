@@ -89,7 +89,8 @@ impl Operator for Exec {
     ];
 
     fn declare(params: &Params) -> Declaration {
-        let ports = Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "rows that the program reads on stdin");
+        let ports =
+            Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "rows that the program reads on stdin");
         let ports = ports.rows_out("rows", RecordKind::from(params.output), "rows that the program writes to stdout");
         let read = params.clone();
         Declaration::seeded(ports)

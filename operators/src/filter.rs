@@ -43,8 +43,7 @@ impl Operator for Filter {
     ];
 
     fn declare(params: &FilterParams) -> Declaration {
-        let ports =
-            Ports::new().any_rows_in(ROWS, "rows to filter").same_out(ROWS, ROWS, "rows that match `where`");
+        let ports = Ports::new().any_rows_in(ROWS, "rows to filter").same_out(ROWS, ROWS, "rows that match `where`");
         Declaration::pure(ports).issues(check_expression("where", &params.predicate))
     }
 

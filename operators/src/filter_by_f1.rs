@@ -40,7 +40,8 @@ impl Operator for FilterByF1 {
     type Params = FilterByF1Params;
     const NAME: &'static str = "filter-by-f1";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Keeps the rollouts whose answer is right and, optionally, grounded in what was retrieved.";
+    const ABOUT: &'static str =
+        "Keeps the rollouts whose answer is right and, optionally, grounded in what was retrieved.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "The success criterion of DeepSearch-RL", yaml: "good: {op: filter-by-f1, from: rollouts}" },
         Example {

@@ -69,7 +69,12 @@ impl Operator for Retrieve {
     fn declare(params: &RetrieveParams) -> Declaration {
         let ports = Ports::new()
             .rows_in("questions", &[RecordKind::Question], "Questions to search for.")
-            .input_of("search", Accept::Tree(TreeKind::Index), Arity::Many, "Indexes to search; their order breaks ties.")
+            .input_of(
+                "search",
+                Accept::Tree(TreeKind::Index),
+                Arity::Many,
+                "Indexes to search; their order breaks ties.",
+            )
             .rows_out("hits", RecordKind::Hit, "Hits of each question, best first.");
         // The indexes' encoders run on the GPU, for queries.
         Declaration::pure(ports).issues(params.settings().check("")).uses_gpus(true)

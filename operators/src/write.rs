@@ -63,10 +63,7 @@ impl Operator for Write {
             title: "A compressed table in an object store",
             yaml: "file: {op: write, from: scores, with: {path: \"s3://bucket/runs/scores.csv.gz\"}}",
         },
-        Example {
-            title: "A report",
-            yaml: "page: {op: write, from: evaluate.report, with: {path: out/report}}",
-        },
+        Example { title: "A report", yaml: "page: {op: write, from: evaluate.report, with: {path: out/report}}" },
     ];
 
     fn declare(params: &WriteParams) -> Declaration {

@@ -8,9 +8,9 @@ use crate::record::RecordKind;
 /// One column of a record kind, or one field of a nested column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// Column name.
     pub name: String,
-    /// Its type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
+    /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
     pub kind: String,
     /// Whether every row must have a value.
     pub required: bool,

@@ -1,4 +1,4 @@
-//! `logs`: what a run told.
+//! `logs`: prints the events of a run.
 
 use searchmill_engine::lineage::rfc3339;
 use searchmill_engine::{Failure, Reason, Session};
@@ -19,7 +19,7 @@ pub(super) fn logs(terminal: &Terminal, session: &Session, args: &LogsArgs) -> R
     Ok(OK)
 }
 
-/// `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because it never ran`.
+/// Formats an event: `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because it never ran`.
 fn plain(event: &Value) -> String {
     let time = event["time"].as_f64().map(rfc3339).unwrap_or_default();
     let word = event["event"].as_str().unwrap_or("event").replace('_', " ");

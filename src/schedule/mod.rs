@@ -1,7 +1,7 @@
-//! The daemon of `schedule`: a thin driver around [`searchmill_engine::schedule::step`], which decides everything.
+//! Daemon of `schedule`: a thin driver around [`searchmill_engine::schedule::step`], which makes all decisions.
 //!
-//! Each run is a process of its own, in its own process group: a run that crashes, leaks or is killed leaves the daemon
-//! alone, and a daemon that is killed leaves its runs alone.
+//! Each run is a separate process in a separate process group. A run that crashes, leaks or is killed does not affect
+//! the daemon, and runs survive if the daemon is killed.
 
 mod child;
 mod daemon;
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use searchmill_engine::Time;
 
-/// The time, in whole milliseconds.
+/// The current time in whole milliseconds.
 pub(crate) fn now() -> Time {
     let now = Time::from(SystemTime::now());
     now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos() % 1_000_000))

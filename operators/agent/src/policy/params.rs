@@ -59,8 +59,8 @@ pub struct EndpointParams {
     /// Additional fields of the request body (`top_k`, `chat_template_kwargs`, `max_completion_tokens`, …).
     #[serde(default)]
     pub extra: BTreeMap<String, Value>,
-    /// Send the model's reasoning back with its earlier turns (`reasoning_content`). Models that think between tool
-    /// calls want it, most others refuse or ignore it.
+    /// Send the model's reasoning of earlier turns back (`reasoning_content`). Models that think between tool calls
+    /// need it; most others reject or ignore it.
     #[serde(default)]
     pub resend_reasoning: bool,
     /// Stream answers as server-sent events: some gateways drop long idle connections.
