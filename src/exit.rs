@@ -1,12 +1,12 @@
 //! Exit codes of commands.
 
-/// Everything went well.
+/// Success.
 pub(crate) const OK: u8 = 0;
 /// A node failed.
 pub(crate) const FAILED: u8 = 1;
-/// The command line or the pipeline is wrong.
+/// Invalid command line or pipeline.
 pub(crate) const USAGE: u8 = 2;
-/// `audit`: all that was looked at is as recorded, and something was not looked at.
+/// `audit`: no differences found, but not everything was checked.
 pub(crate) const NOT_CHECKED: u8 = 6;
 /// `plan --detailed-exitcode`: there is work to do.
 pub(crate) const WORK: u8 = 10;

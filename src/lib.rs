@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What this CPU lacks of the instructions that the vector index is compiled for (see `.cargo/config.toml`).
+/// Returns a CPU feature required by the vector index that this CPU lacks (see `.cargo/config.toml`).
 #[cfg(target_arch = "x86_64")]
 fn missing_cpu_feature() -> Option<&'static str> {
     let features = [
@@ -33,7 +33,7 @@ fn missing_cpu_feature() -> Option<&'static str> {
     None
 }
 
-/// Runs the command line and gives its exit code.
+/// Runs the command line and returns its exit code.
 #[must_use]
 pub fn cli() -> ExitCode {
     if let Some(missing) = missing_cpu_feature() {

@@ -1,7 +1,7 @@
-//! Limits of the system that would end the process.
+//! System limits that would end the process.
 
-/// A write beyond the limit on the size of files (`ulimit -f`) fails like one to a full disk, instead of ending the
-/// process without a word: the signal is caught, and the write returns an error.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, like a full disk, instead of killing
+/// the process: catches the signal.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 pub(crate) fn survive_file_size_limit() {
     use tokio::signal::unix::{SignalKind, signal};
@@ -14,6 +14,6 @@ pub(crate) fn survive_file_size_limit() {
     }
 }
 
-/// Other systems have no such signal, or number it otherwise.
+/// Other systems have no such signal, or use another number.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 pub(crate) fn survive_file_size_limit() {}

@@ -1,5 +1,5 @@
-//! Sends a run's OpenLineage events to a file or to an HTTP endpoint. What cannot be delivered never fails the run; it is
-//! said once, at the end.
+//! Sends a run's OpenLineage events to a file or to an HTTP endpoint. Failed deliveries never fail the run; they are
+//! reported once, at the end.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,18 +13,18 @@ use searchmill_engine::{Event, Failure, PreparedRun, Reporter, RunSummary, unix_
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Where receivers listen, below the address that OPENLINEAGE_URL gives: as in OpenLineage's own clients.
+/// Path of the API below OPENLINEAGE_URL, as in OpenLineage's own clients.
 const ENDPOINT: &str = "api/v1/lineage";
-/// Longest wait for an answer.
+/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Attempts for one event.
+/// Number of attempts per event.
 const ATTEMPTS: u32 = 3;
-/// After so many events in a row that could not be delivered, the others are not tried.
+/// Number of consecutive failed events after which sending stops.
 const GIVE_UP: usize = 3;
-/// Longest wait for the last deliveries once the run has ended.
+/// Maximum wait for the last deliveries after the end of the run.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// Where events go.
+/// Destination of the events.
 enum Target {
     File(PathBuf),
     Http(String),
@@ -48,7 +48,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Passes the events of a run on, and sends them as OpenLineage events.
+/// Forwards the events of a run, and sends them as OpenLineage events.
 struct Teller {
     inner: Arc<dyn Reporter>,
     state: Mutex<(Emitter, Sink)>,
@@ -59,7 +59,7 @@ enum Sink {
     Http { sender: UnboundedSender<Option<Value>>, sent: usize },
 }
 
-/// Events that did not arrive.
+/// Events that were not delivered.
 #[derive(Clone, Debug, Default)]
 struct Lost {
     events: usize,
@@ -67,22 +67,23 @@ struct Lost {
     reason: String,
 }
 
-/// How far the deliveries to a receiver are.
+/// Progress of the deliveries to a receiver.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     arrived: usize,
-    /// Why the last event that was lost did not arrive.
+    /// Reason for the last failed delivery.
     reason: String,
 }
 
-/// What is still to be delivered.
+/// Pending deliveries.
 pub(crate) struct Delivery {
     teller: Arc<Teller>,
     sending: Option<(tokio::task::JoinHandle<()>, Arc<Mutex<Progress>>)>,
     target: String,
 }
 
-/// Begins to tell a run as it was asked for by flag or environment; gives the reporter to use. Call it on a runtime.
+/// Starts sending a run's events, if requested by flag or environment; returns the reporter to use. Must be called on
+/// a runtime.
 pub(crate) fn begin(
     written: Option<&str>,
     run: &PreparedRun,
@@ -104,7 +105,7 @@ pub(crate) fn begin(
         }
         Target::Http(url) => {
             let unusable = |error| Failure::usage(format!("--openlineage: {url} cannot be used: {error}"));
-            // Events and the key go to the address that was given, to no other.
+            // Redirects are not followed: events and the key go only to the given address.
             let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
             let client = client.build().map_err(unusable)?;
             client.post(&url).build().map_err(unusable)?;
@@ -122,7 +123,7 @@ pub(crate) fn begin(
 }
 
 impl Delivery {
-    /// Waits for the last deliveries; gives what to say if something did not arrive.
+    /// Waits for the last deliveries; returns a warning if an event was not delivered.
     pub(crate) async fn finish(self) -> Option<String> {
         let lost = match self.sending {
             Some((sending, progress)) => {
@@ -130,7 +131,7 @@ impl Delivery {
                 if let Sink::Http { sender, sent: all } =
                     &self.teller.state.lock().unwrap_or_else(PoisonError::into_inner).1
                 {
-                    // A receiver that is gone has already said why.
+                    // A closed receiver has already reported its reason.
                     drop(sender.send(None));
                     sent = *all;
                 }
@@ -173,7 +174,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
         Event::NodeSkipped { node } => emitter.node_skipped(node, unix_time()),
         Event::RunFinished(summary) => emitter.run_finished(ending(summary), unix_time()),
         Event::Delivered { node, destination } => {
-            // What was there already is told with a remark.
+            // Removes the remark on an unchanged destination.
             emitter.delivered(node, destination.trim_end_matches(" (unchanged)"));
             Vec::new()
         }
@@ -190,7 +191,7 @@ fn tell(emitter: &mut Emitter, event: &Event) -> Vec<Value> {
 impl Reporter for Teller {
     fn event(&self, event: &Event) {
         self.inner.event(event);
-        // Progress comes often and says nothing here.
+        // Progress is frequent and not part of OpenLineage.
         if matches!(event, Event::NodeProgress { .. } | Event::NodeLog { .. }) {
             return;
         }
@@ -212,7 +213,7 @@ impl Sink {
                     lost.reason = error.to_string();
                 }
             }
-            // The receiver ends only when the run does.
+            // The receiver ends only with the run.
             Self::Http { sender, sent } => {
                 *sent += 1;
                 drop(sender.send(Some(event)));
@@ -221,7 +222,7 @@ impl Sink {
     }
 }
 
-/// Sends events one after the other, in their order.
+/// Sends events one by one, in order.
 async fn send_all(
     mut events: UnboundedReceiver<Option<Value>>,
     client: reqwest::Client,
@@ -249,7 +250,7 @@ async fn send_all(
     }
 }
 
-/// Sends one event, again after a while if that may help.
+/// Sends one event, with retries after transient failures.
 async fn send(
     client: &reqwest::Client,
     url: &str,
@@ -277,7 +278,7 @@ async fn send(
         if !again || attempt == ATTEMPTS {
             return Err(reason);
         }
-        // Known before the last attempt, should the run end meanwhile.
+        // Set before the last attempt, in case the run ends first.
         progress.lock().unwrap_or_else(PoisonError::into_inner).reason.clone_from(&reason);
         attempt += 1;
         tokio::time::sleep(wait).await;
@@ -285,7 +286,7 @@ async fn send(
     }
 }
 
-/// The last of the causes says what happened; the first ones repeat the address.
+/// Returns the innermost cause; the outer ones repeat the address.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {

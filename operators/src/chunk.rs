@@ -1,4 +1,4 @@
-//! `chunk`: cuts documents into the pieces that are indexed and retrieved.
+//! `chunk`: splits documents into chunks for indexing and retrieval.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,30 +16,31 @@ use searchmill_text::chunking::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A batch of chunks is handed on when its text reaches this size, whatever the size of the documents.
+/// Text size in bytes at which a batch of chunks is emitted, whatever the size of the documents.
 const FLUSH_BYTES: usize = 32 << 20;
 
-/// Where documents are cut.
+/// Where to split documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum By {
-    /// At line ends; what is still too large, at sentence ends, then at pauses, then at spaces, then at tokens, merging
-    /// small neighbours: the rules of chonkie 1.2.1's RecursiveChunker. A chunk of merged pieces stays below `size`.
+    /// At line ends; pieces that are still too large are split at sentence ends, then pauses, then spaces, then
+    /// tokens. Small neighbours are merged. Same rules as RecursiveChunker in chonkie 1.2.1. A chunk of merged pieces
+    /// stays below `size`.
     #[default]
     Recursive,
-    /// Windows of `size` tokens (words, characters) with `overlap`.
+    /// Windows of `size` units with `overlap`.
     Token,
-    /// Whole sentences, as many as fit into `size`.
+    /// Whole sentences, as many as fit in `size`.
     Sentence,
 }
 
-/// The path or address of a tokenizer; its content enters the key, where it lies does not.
+/// Path or address of a tokenizer. Its content is part of the cache key; its location is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("x-searchmill-key" = false))]
 pub(crate) struct TokenizerPath(pub(crate) String);
 
-/// The file of a model that tells its tokens.
+/// The tokenizer file of a model folder.
 const TOKENIZER: &str = "tokenizer.json";
 
 impl TokenizerPath {
@@ -56,7 +57,7 @@ impl TokenizerPath {
         }
     }
 
-    /// The file, fetched where it has to be.
+    /// Returns the local path of the file; downloads it first if it is on the Hub.
     fn file(&self, context: &Context) -> Result<PathBuf, OperatorError> {
         match HubModel::parse(&self.0) {
             Some(model) => {
@@ -73,47 +74,47 @@ impl TokenizerPath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Count {
-    /// What lies between single spaces, as chonkie's word tokenizer counts (line ends do not separate words).
+    /// Text between single spaces, as chonkie's word tokenizer counts (line ends do not separate words).
     #[default]
     Words,
     /// Unicode characters (scalar values).
     Characters,
-    /// Tokens of a Hugging Face tokenizer, special tokens not added: the path of a `tokenizer.json`, or of the folder
-    /// that holds one (a downloaded model), or a model of the Hub (`hf://ORG/NAME`, `hf://ORG/NAME@REVISION`), which a
-    /// run fetches once into the cache of the Hub's own tools.
+    /// Tokens of a Hugging Face tokenizer, without special tokens: the path of a `tokenizer.json`, of a folder that
+    /// contains one (a downloaded model), or a model on the Hub (`hf://ORG/NAME`, `hf://ORG/NAME@REVISION`). A run
+    /// downloads a Hub model once, into the Hub tools' cache.
     Tokenizer(TokenizerPath),
 }
 
-/// What becomes of a document without text.
+/// What to do with a document without text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Empty {
-    /// It is a failed row (kind `empty`): no search can find it, and the summary says so.
+    /// Reject the row (kind `empty`); the summary reports it.
     #[default]
     Reject,
-    /// It gives no chunk, and nothing is said.
+    /// Skip it silently.
     Skip,
 }
 
-/// Params of `chunk`.
+/// Parameters of `chunk`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case", default)]
 pub(crate) struct ChunkParams {
-    /// Where documents are cut.
+    /// Where to split documents.
     pub(crate) by: By,
-    /// Size of a chunk, in the unit of `count`; the title is not counted.
+    /// Chunk size in the unit of `count`; the title is not counted.
     #[schemars(range(min = 1))]
     pub(crate) size: u32,
-    /// What a chunk repeats of the one before: units for `by: token`, sentences for `by: sentence`.
+    /// What a chunk repeats from the previous one: units for `by: token`, sentences for `by: sentence`.
     pub(crate) overlap: u32,
-    /// The unit of `size`.
+    /// Unit of `size` and `overlap`.
     pub(crate) count: Count,
-    /// For `by: recursive`: pieces with fewer characters join the next piece before anything is counted. Half of
-    /// `size` unless given, as DeepSearch-RL does.
+    /// For `by: recursive`: pieces with fewer characters are joined with the next piece before counting (default:
+    /// half of `size`, as in DeepSearch-RL).
     pub(crate) min_characters: Option<u32>,
-    /// Put the title and a line end before the text in `contents`, which is what is indexed and shown to a model.
+    /// Put the title and a line end before the text in `contents`, the text that is indexed and shown to a model.
     pub(crate) title_prefix: bool,
-    /// What becomes of a document without text (nothing but whitespace).
+    /// What to do with a document without text (only whitespace).
     pub(crate) empty: Empty,
 }
 
@@ -138,15 +139,15 @@ impl Operator for Chunk {
     type Params = ChunkParams;
     const NAME: &'static str = "chunk";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Cuts documents into chunks: recursively, by token windows or by sentences. Each chunk \
-        knows its place in its document, and nothing of the text is lost.";
+    const ABOUT: &'static str = "Splits documents into chunks: recursively, by token windows or by sentences. Each chunk \
+        records its position in the document, and no text is lost.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "Recursive chunks of below 200 tokens, as DeepSearch-RL makes them",
+            title: "Recursive chunks of fewer than 200 tokens, as in DeepSearch-RL",
             yaml: "chunks: {op: chunk, from: corpus, with: {by: recursive, size: 200, count: {tokenizer: models/e5-base-v2}}}",
         },
         Example {
-            title: "Windows of 256 words, each repeating the last 32 of the one before",
+            title: "Windows of 256 words, each repeating the last 32 words of the previous window",
             yaml: "chunks: {op: chunk, from: corpus, with: {by: token, size: 256, overlap: 32, count: words}}",
         },
         Example {
@@ -156,10 +157,10 @@ impl Operator for Chunk {
     ];
 
     fn declare(params: &ChunkParams) -> Declaration {
-        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "The documents to cut.").rows_out(
+        let ports = Ports::new().rows_in("documents", &[RecordKind::Document], "Documents to split.").rows_out(
             "chunks",
             RecordKind::Chunk,
-            "The pieces, document by document, in the order of the text.",
+            "Chunks, document by document, in text order.",
         );
         let declaration = Declaration::pure(ports).issues(issues(params));
         let Count::Tokenizer(path) = &params.count else { return declaration };
@@ -256,7 +257,7 @@ struct Chunker {
     counter: Counter,
     title_prefix: bool,
     empty: Empty,
-    /// One for each batch that was ever in work at the same time; locked twice a batch.
+    /// One memo for each batch processed concurrently; locked twice a batch.
     memos: Mutex<Vec<Memo>>,
 }
 
@@ -282,7 +283,7 @@ impl MapKernel for Chunker {
 }
 
 impl Chunker {
-    /// The pieces of a document, or why there are none (nothing, where the user does not want to hear it).
+    /// Returns the pieces of a document, or the reject (`None` if empty documents are skipped).
     fn cut(&self, document: &Document<'_>, memo: &mut Memo) -> Result<Vec<Piece>, Option<Reject>> {
         let text = document.text;
         if text.trim().is_empty() {
@@ -303,7 +304,7 @@ impl Chunker {
     }
 }
 
-/// The columns of a batch of documents.
+/// Columns of a batch of documents.
 struct Documents<'a> {
     id: &'a StringArray,
     title: &'a StringArray,
@@ -346,7 +347,7 @@ impl Document<'_> {
     }
 }
 
-/// Chunk rows in the making, column by column.
+/// Column builders for chunk rows.
 #[derive(Default)]
 struct ChunkRows {
     id: StringBuilder,

@@ -1,4 +1,4 @@
-//! `convert-to-openai`: rollouts to OpenAI's chat fine-tuning layout.
+//! `convert-to-openai`: converts rollouts to OpenAI's chat fine-tuning layout.
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::conversion::kernel::{converter, ports};
 use crate::conversion::openai::convert;
 
-/// Makes a row `{"messages": […], "tools": […]}` of each rollout, as OpenAI's fine-tuning and most trainers read it: tool calls
-/// with ids and their arguments as JSON text. Reasoning, where kept, stands in `<think>` tags before the text.
+/// Converts each rollout to a row `{"messages": […], "tools": […]}` for OpenAI fine-tuning and most trainers: tool
+/// calls have ids, and arguments as JSON text. Reasoning, if kept, is in `<think>` tags before the text.
 pub(crate) struct ConvertToOpenai;
 
 /// Parameters of `convert-to-openai`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ConvertToOpenaiParams {
-    /// Keep the model's reasoning. Without it the reasoning is left out.
+    /// Keep the model's reasoning (default: drop it).
     #[serde(default)]
     pub(crate) thinking: bool,
 }
@@ -24,7 +24,7 @@ impl Operator for ConvertToOpenai {
     type Params = ConvertToOpenaiParams;
     const NAME: &'static str = "convert-to-openai";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Makes training rows of rollouts in OpenAI's chat fine-tuning layout.";
+    const ABOUT: &'static str = "Converts rollouts to training rows in OpenAI's chat fine-tuning layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "openai: {op: convert-to-openai, from: balanced}" },
         Example {

@@ -1,4 +1,4 @@
-//! `convert-to-sharegpt`: rollouts to the ShareGPT layout.
+//! `convert-to-sharegpt`: converts rollouts to the ShareGPT layout.
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::conversion::kernel::{converter, ports};
 use crate::conversion::sharegpt::convert;
 
-/// Makes a row `{"conversations": […], "system": "…", "tools": "[…]"}` of each rollout, as LLaMA-Factory reads it: human or
-/// observation and gpt or function_call take turns. The layout has no place for text before a tool call, which is left
-/// out; reasoning, where kept, stands in `<think>` tags. Rollouts whose turns do not alternate go to `rejects`.
+/// Converts each rollout to a row `{"conversations": […], "system": "…", "tools": "[…]"}` for LLaMA-Factory: human or
+/// observation alternates with gpt or function_call. The layout cannot hold text before a tool call; such text is
+/// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts whose turns do not alternate are rejected.
 pub(crate) struct ConvertToSharegpt;
 
 /// Parameters of `convert-to-sharegpt`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ConvertToSharegptParams {
-    /// Keep the model's reasoning. Without it the reasoning is left out.
+    /// Keep the model's reasoning (default: drop it).
     #[serde(default)]
     pub(crate) thinking: bool,
 }
@@ -25,7 +25,7 @@ impl Operator for ConvertToSharegpt {
     type Params = ConvertToSharegptParams;
     const NAME: &'static str = "convert-to-sharegpt";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Makes training rows of rollouts in the ShareGPT layout.";
+    const ABOUT: &'static str = "Converts rollouts to training rows in the ShareGPT layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "sharegpt: {op: convert-to-sharegpt, from: balanced}" },
         Example {

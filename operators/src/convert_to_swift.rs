@@ -1,4 +1,4 @@
-//! `convert-to-swift`: rollouts to ms-swift's agent layout.
+//! `convert-to-swift`: converts rollouts to ms-swift's agent layout.
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
@@ -8,22 +8,23 @@ use crate::conversion::hermes::Template;
 use crate::conversion::kernel::{converter, ports};
 use crate::conversion::swift::convert;
 
-/// Makes a row `{"tools": "[…]", "messages": […]}` of each rollout, as ms-swift 3.8 reads it (`swift sft
-/// --agent_template hermes`), and renders it as that trainer will: the column `text` is what it tokenises, the column
-/// `loss_spans` says which bytes of it carry loss, `content_spans` which are content, in which `<|im_end|>` and its like are
-/// plain text. Text of the model before a tool call ends with the newline that the
-/// served model sees there. Rollouts whose calls have arguments that are no JSON object, or that do not end with the
-/// model, go to `rejects`.
+/// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
+/// hermes`) and renders it as that trainer does. The column `text` is the text to tokenise, `loss_spans` its byte
+/// ranges that carry loss, and `content_spans` the byte ranges of content, where `<
+/// im_end
+/// >` and other control tokens are plain text. Model text before a tool call ends with the newline that the served
+/// model sees there. Rollouts are rejected if the arguments of a call are not a JSON object, or if the last message
+/// is not the model's.
 pub(crate) struct ConvertToSwift;
 
 /// Parameters of `convert-to-swift`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ConvertToSwiftParams {
-    /// Put the model's reasoning before its text, in `<think>` tags. Without it the reasoning is left out.
+    /// Put the model's reasoning before its text, in `<think>` tags (default: drop it).
     #[serde(default)]
     pub(crate) thinking: bool,
-    /// Chat template of the model that will be trained: it fixes the column `text`, not the row.
+    /// Chat template of the model to train; it affects the column `text`, not the row.
     #[serde(default)]
     pub(crate) template: Template,
 }
@@ -32,7 +33,7 @@ impl Operator for ConvertToSwift {
     type Params = ConvertToSwiftParams;
     const NAME: &'static str = "convert-to-swift";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Makes ms-swift training rows of rollouts.";
+    const ABOUT: &'static str = "Converts rollouts to training rows in ms-swift's agent layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "For Qwen3-4B-Instruct-2507", yaml: "swift: {op: convert-to-swift, from: balanced}" },
         Example {

@@ -1,4 +1,4 @@
-//! `convert-to-trl`: rollouts to TRL's conversational layout.
+//! `convert-to-trl`: converts rollouts to TRL's conversational layout.
 
 use schemars::JsonSchema;
 use searchmill_engine::operator::{Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError};
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::conversion::kernel::{converter, ports};
 use crate::conversion::trl::convert;
 
-/// Makes a row `{"messages": […], "tools": […]}` of each rollout, as TRL's trainers and chat templates read it: tool calls
-/// with their arguments as objects, tools as a list. Reasoning, where kept, is `reasoning_content`. The text is left to
-/// the model's chat template.
+/// Converts each rollout to a row `{"messages": […], "tools": […]}` for TRL's trainers and chat templates: tool-call
+/// arguments are objects, tools are a list. Reasoning, if kept, is in `reasoning_content`. The model's chat template
+/// renders the text.
 pub(crate) struct ConvertToTrl;
 
 /// Parameters of `convert-to-trl`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ConvertToTrlParams {
-    /// Keep the model's reasoning. Without it the reasoning is left out.
+    /// Keep the model's reasoning (default: drop it).
     #[serde(default)]
     pub(crate) thinking: bool,
 }
@@ -25,7 +25,7 @@ impl Operator for ConvertToTrl {
     type Params = ConvertToTrlParams;
     const NAME: &'static str = "convert-to-trl";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Makes training rows of rollouts in TRL's conversational layout.";
+    const ABOUT: &'static str = "Converts rollouts to training rows in TRL's conversational layout.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Without reasoning", yaml: "trl: {op: convert-to-trl, from: balanced}" },
         Example { title: "With reasoning", yaml: "trl: {op: convert-to-trl, from: balanced, with: {thinking: true}}" },

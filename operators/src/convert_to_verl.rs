@@ -1,4 +1,4 @@
-//! `convert-to-verl`: questions to the parquet rows that search-agent RL trainers read.
+//! `convert-to-verl`: converts questions to the parquet rows of search-agent RL trainers.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,26 +17,26 @@ use crate::conversion::verl::{Labels, Layout};
 const QUESTIONS: &str = "questions";
 const ROWS: &str = "rows";
 
-/// Makes a row of each question in the layout of an RL trainer of the verl family; `write` puts them into a parquet
-/// file. `extra_info.index` is the question's place in the whole table, so that no two questions share one (trainers
-/// group rollouts by it). Blank questions go to `rejects`.
+/// Converts each question to a row in the layout of an RL trainer of the verl family; `write` stores the rows as a
+/// parquet file. `extra_info.index` is the question's position in the whole table: trainers group rollouts by it, so
+/// it must be unique. Blank questions are rejected.
 pub(crate) struct ConvertToVerl;
 
 /// Parameters of `convert-to-verl`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ConvertToVerlParams {
-    /// Whose rows.
+    /// Trainer that reads the rows.
     pub(crate) layout: Layout,
-    /// Name of the data set: trainers choose the reward by it. Search-R1 and verl know nq, triviaqa, popqa, hotpotqa,
-    /// 2wikimultihopqa, musique and bamboogle (verl with `searchR1_` before it, which is added here); ReSearch knows
-    /// musique alone, its default.
+    /// Name of the data set, by which trainers choose the reward. Search-R1 and verl support nq, triviaqa, popqa,
+    /// hotpotqa, 2wikimultihopqa, musique and bamboogle (for verl, the prefix `searchR1_` is added). ReSearch
+    /// supports only musique, its default.
     #[serde(default)]
     pub(crate) data_source: Option<String>,
-    /// Name of the part, in `extra_info` (ReSearch has none).
+    /// Name of the split, written to `extra_info` (not used by ReSearch).
     #[serde(default = "train")]
     pub(crate) split: String,
-    /// Adds a column `agent_name`. verl's agent loop calls no tools unless rows (or its configuration) say
+    /// Adds a column `agent_name`. verl's agent loop calls tools only if the rows (or its configuration) say
     /// `tool_agent`.
     #[serde(default)]
     pub(crate) agent_name: Option<String>,
@@ -50,7 +50,7 @@ impl Operator for ConvertToVerl {
     type Params = ConvertToVerlParams;
     const NAME: &'static str = "convert-to-verl";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Makes rows of questions for RL trainers of the verl family.";
+    const ABOUT: &'static str = "Converts questions to rows for RL trainers of the verl family.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Training questions for Search-R1",
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// The first `count` questions of a FlashRAG file.
+    /// Returns the first `count` questions of a FlashRAG file.
     fn questions_of(data_set: &str, count: usize) -> Option<Vec<Question>> {
         let text = searchmill_fixtures::shared_text(&format!("data/{data_set}/dev_200.jsonl"))?;
         let rows = text.lines().take(count).map(|line| {

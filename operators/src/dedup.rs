@@ -1,4 +1,4 @@
-//! `dedup`: one row for each key.
+//! `dedup`: keeps one row per key.
 
 use std::future::Future;
 
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered};
 
-/// Keeps one row for each key, in input order, with all its columns. NULL keys are equal to each other.
+/// Keeps one row per key, in input order, with all its columns. NULL keys are equal to each other.
 pub(crate) struct Dedup;
 
-/// Which of the rows of one key stays.
+/// Which row of a key to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stays {
@@ -36,13 +36,13 @@ pub(crate) enum Stays {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct DedupParams {
-    /// What makes rows the same: columns' names or SQL expressions.
+    /// Key: column names or SQL expressions.
     pub(crate) by: Vec<String>,
-    /// Which of the same rows stays.
+    /// Which row of a key to keep.
     #[serde(default)]
     pub(crate) keep: Stays,
-    /// Compare keys as text without case, punctuation and repeated space: every run of characters that are neither
-    /// letters nor digits counts as one space.
+    /// Compare keys as text, ignoring case, punctuation and repeated spaces: each run of characters other than
+    /// letters and digits counts as one space.
     #[serde(default)]
     pub(crate) normalized: bool,
 }
@@ -51,10 +51,10 @@ impl Operator for Dedup {
     type Params = DedupParams;
     const NAME: &'static str = "dedup";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Keeps one row for each key.";
+    const ABOUT: &'static str = "Keeps one row per key.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "One question for each text, whatever its case and punctuation",
+            title: "One row per question text, ignoring case and punctuation",
             yaml: "unique: {op: dedup, from: train, with: {by: [question], normalized: true}}",
         },
         Example {
@@ -64,7 +64,7 @@ impl Operator for Dedup {
     ];
 
     fn declare(params: &DedupParams) -> Declaration {
-        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row for each key");
+        let ports = Ports::new().any_rows_in(ROWS, "rows with repeats").same_out(ROWS, ROWS, "one row per key");
         Declaration::pure(ports).issues(issues(params))
     }
 
@@ -124,7 +124,7 @@ impl DedupKernel {
     }
 }
 
-/// The text of an expression without case, punctuation and repeated space.
+/// The text of an expression, lower case, with punctuation and repeated spaces replaced by one space.
 fn normalized(expression: Expr) -> Expr {
     let text = datafusion::logical_expr::cast(expression, arrow::datatypes::DataType::Utf8);
     trim(vec![regexp_replace(lower(text), lit(r"[^\p{L}\p{M}\p{N}]+"), lit(" "), Some(lit("g")))])

@@ -34,20 +34,21 @@ const METRICS: &str = "Every figure with its interval. Groups: `all`, `<column>=
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case", default)]
 pub struct EvaluateParams {
-    /// A trajectory succeeds when its F1 is this or more (0 to 1).
+    /// F1 from which a trajectory counts as a success (0 to 1).
     pub success_threshold: f64,
-    /// Columns to break the scores down by, each on its own.
+    /// Columns to break the scores down by, each separately.
     pub group_by: Vec<GroupBy>,
-    /// Bootstrap resamples for the intervals; 0 for no intervals. Whole questions are drawn, with all their samples.
+    /// Bootstrap resamples for the intervals (0 = no intervals). Each resample draws whole questions with all their
+    /// samples.
     pub resamples: u32,
     /// Coverage of the intervals, between 0 and 1.
     pub confidence: f64,
-    /// Depths k for recall of supporting documents over `hits`.
+    /// Depths k for recall of supporting documents in `hits`.
     pub ks: Vec<u32>,
-    /// The k of pass@k. Empty: 1, 2, 4, … up to the samples of the most-sampled question. A question with fewer
-    /// samples than k is left out of pass@k.
+    /// Values of k for pass@k. Empty: 1, 2, 4, … up to the highest number of samples of any question. A question with
+    /// fewer than k samples is excluded from pass@k.
     pub pass_at: Vec<u32>,
-    /// Trajectories of each sort (best, lucky, near miss, failure) shown in full in the report.
+    /// Trajectories per category (best, lucky, near miss, failure) shown in full in the report.
     pub examples: u32,
     /// Heading of the report.
     pub title: String,
@@ -87,7 +88,7 @@ impl Operator for Evaluate {
     const EXAMPLES: &'static [Example] = &[
         Example { title: "Score rollouts by question type", yaml: "scores: {op: evaluate, from: rollouts}" },
         Example {
-            title: "Count outages apart and break down by tool calls",
+            title: "Report failed rollouts separately and break down by tool calls",
             yaml: "scores:\n  op: evaluate\n  from: {trajectories: rollouts, rejects: rollouts.rejects}\n  with: {group_by: [question_type, tool_calls], success_threshold: 0.8}",
         },
         Example {
@@ -121,12 +122,12 @@ impl Operator for Evaluate {
 fn ports() -> Ports {
     let rows = |kind| Accept::Rows(vec![kind]);
     Ports::new()
-        .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Rollouts to score.")
+        .input_of("trajectories", rows(RecordKind::Trajectory), Arity::Optional, "Trajectories to score.")
         .input_of(
             "questions",
             rows(RecordKind::Question),
             Arity::Optional,
-            "The questions: needed for `hits` without trajectories; also tells which questions were never answered.",
+            "Questions: required for `hits` without trajectories; also used to report unanswered questions.",
         )
         .input_of("hits", rows(RecordKind::Hit), Arity::Optional, "Ranked lists, for the retrieval metrics.")
         .input_of(
@@ -137,9 +138,9 @@ fn ports() -> Ports {
              rollouts behind `trajectories`.",
         )
         .or_rejects_of("trajectories")
-        .rows_out("scores", RecordKind::Score, "One row a trajectory with golden answers, in the order of the input.")
+        .rows_out("scores", RecordKind::Score, "One row per trajectory with golden answers, in input order.")
         .rows_out("metrics", RecordKind::Metric, METRICS)
-        .tree_out("report", TreeKind::Report, "`report.html` (one page, no scripts) and `report.json`.")
+        .tree_out("report", TreeKind::Report, "`report.html` (a single page without scripts) and `report.json`.")
 }
 
 fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
@@ -164,7 +165,7 @@ struct EvaluateKernel {
     params: EvaluateParams,
 }
 
-/// What was collected while the inputs streamed by.
+/// Data collected while the inputs stream.
 #[derive(Default)]
 struct Collected {
     scored: Vec<Scored>,
@@ -177,7 +178,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// Notes the question of a trajectory; false when it has no golden answers and cannot be scored.
+    /// Records the question of a trajectory; returns false if it has no golden answers and cannot be scored.
     fn note_trajectory(&mut self, trajectory: &Trajectory) -> bool {
         let kind = trajectory.question_type.as_deref();
         if self.answered.insert(trajectory.question_id.clone()) {
@@ -237,7 +238,7 @@ impl EvaluateKernel {
             context.progress().set(collected.scored.len() as u64, input.rows, "trajectories");
         }
         collected.shown = showcase.into_shown();
-        // One order for every sum and draw, whatever the order of the input.
+        // A fixed order makes sums and draws independent of the input order.
         let key = |row: &Scored| (row.question_id.clone(), row.sample_index, row.id.clone());
         collected.scored.sort_by_cached_key(key);
         Ok(())
@@ -307,7 +308,8 @@ impl EvaluateKernel {
     }
 }
 
-/// The question table: evidence for the hits, golden answers where there are no trajectories, and who is missing.
+/// Reads the question table: evidence for the hits, golden answers if there are no trajectories, and unanswered
+/// questions.
 fn read_questions(collected: &mut Collected, inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
     let Some(input) = inputs.rows_optional("questions") else { return Ok(()) };
     let has_trajectories = inputs.rows_optional("trajectories").is_some();

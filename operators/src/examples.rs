@@ -1,4 +1,4 @@
-//! Every operator's examples bind: their YAML is one node whose params the operator takes.
+//! Tests that every operator's examples are valid: the YAML is one node, and the operator accepts its params.
 
 use serde_json::Value;
 

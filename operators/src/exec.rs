@@ -1,7 +1,7 @@
-//! `exec`: any program as an operator. It reads an Arrow IPC stream on stdin and writes one to stdout.
+//! `exec`: runs any program as an operator. The program reads an Arrow IPC stream on stdin and writes one to stdout.
 //!
-//! Operators do not start programs; this one and `train` with a trainer of others are the documented exceptions, and all of it
-//! happens in `program.rs`.
+//! Operators do not start programs. The exceptions are this one and `train` with an external trainer; both start them
+//! in `program.rs`.
 
 mod conversation;
 
@@ -25,55 +25,56 @@ use searchmill_schemas::{RecordKind, conform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Longest `params` as JSON: systems limit one environment variable to 128 KiB.
+/// Maximum length of `params` as JSON, in bytes: systems limit one environment variable to 128 KiB.
 const LONGEST_PARAMS: usize = 100_000;
 
 /// Parameters of `exec`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct Params {
-    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Files and folders that its words name
-    /// (also behind a `=`, inside the script of `sh -c`, and behind `-m`) are sources: when their content or their paths
-    /// change, the node runs again. Scripts and programs of your own are known by their content, those of the system by what
-    /// they answer to `--version`.
+    /// Program and arguments, for example `[python3, filter.py]`; no shell is involved. Files and folders named in
+    /// the arguments (also after a `=`, inside the script of `sh -c`, and after `-m`) are sources: the node runs
+    /// again if their content or their paths change. Your own scripts and programs are identified by content, system
+    /// programs by their `--version` output.
     pub command: Vec<String>,
-    /// Which version of the program that is, in place of asking it by `--version`. Part of the key; otherwise unused.
+    /// Version of the program, instead of its `--version` output. Part of the cache key; otherwise unused.
     #[serde(default)]
     pub version: Option<String>,
-    /// Further files whose content decides the output (modules that the script imports, word lists); a folder stands
-    /// for all files below it.
+    /// More files whose content determines the output (imported modules, word lists). A folder stands for all files
+    /// below it.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches): words that name them are no sources.
+    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not
+    /// sources.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// Handed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
+    /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     #[serde(default)]
     pub params: Map<String, Value>,
-    /// Record kind of the output; its columns are checked. `table` allows any columns.
+    /// Record kind of the output, whose columns are checked. `table` allows any columns.
     #[serde(default, rename = "as")]
     pub output: RowKind,
-    /// Environment variables that the program may see besides `PATH` and `HOME` (`LANG` is always `C.UTF-8`, unless it is
-    /// named here). Their values are not part of the node's key: use them for credentials and caches, never for anything
-    /// that changes the output.
+    /// Environment variables passed to the program besides `PATH` and `HOME` (`LANG` is always `C.UTF-8`, unless
+    /// named here). Their values are not part of the cache key: use them for credentials and caches, never for
+    /// anything that changes the output.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// Seconds after which the program is stopped; 0: never.
+    /// Timeout in seconds (0 = none).
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub timeout_seconds: u64,
 }
 
-/// `exec`.
+/// The operator `exec`.
 pub struct Exec;
 
 impl Operator for Exec {
     type Params = Params;
     const NAME: &'static str = "exec";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Runs any program on rows: it gets its input as an Arrow IPC stream on stdin and writes \
-        its output as one to stdout. Params arrive as JSON in SEARCHMILL_PARAMS, the node's seed in SEARCHMILL_SEED. What \
-        it prints to stderr is logged; an exit code other than 0 fails the node. The program must be deterministic.";
+    const ABOUT: &'static str = "Runs any program on rows: the program reads an Arrow IPC stream on stdin and writes \
+        one to stdout. SEARCHMILL_PARAMS holds the params as JSON, SEARCHMILL_SEED the node's seed. Its \
+        stderr is logged; a non-zero exit code fails the node. The program must be deterministic.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "A Python script that keeps the longer documents",
@@ -81,19 +82,20 @@ impl Operator for Exec {
                    params: {min_words: 50}}}",
         },
         Example {
-            title: "A program without input, with a module and a variable of the environment",
+            title: "A program without input, with a module and an environment variable",
             yaml: "made: {op: exec, with: {command: [python3, make.py], files: [my_package], \
                    environment: [HF_HOME], as: question, timeout_seconds: 600}}",
         },
     ];
 
     fn declare(params: &Params) -> Declaration {
-        let ports = Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "what the program reads on stdin");
-        let ports = ports.rows_out("rows", RecordKind::from(params.output), "what the program writes to stdout");
+        let ports =
+            Ports::new().input_of("input", Accept::AnyRows, Arity::Optional, "rows that the program reads on stdin");
+        let ports = ports.rows_out("rows", RecordKind::from(params.output), "rows that the program writes to stdout");
         let read = params.clone();
         Declaration::seeded(ports)
             .issues(issues(params))
-            // As the program must be.
+            // The program must be deterministic.
             .repeatability(Repeatability::Processor)
             .runs_programs(true)
             .reads(move |directory| sources(&read, directory))
@@ -154,7 +156,7 @@ impl BlockingKernel for Runner {
     }
 }
 
-/// Reads the stream to its end and passes the rows on.
+/// Reads the stream to its end and emits the rows.
 fn receive(
     stdout: &mut BufReader<ChildStdout>,
     kind: RecordKind,
@@ -165,7 +167,8 @@ fn receive(
     if start.is_empty() {
         return Err(malformed("it wrote nothing"));
     }
-    // Every message begins with this marker; without it four bytes of text would be taken for a length of gigabytes.
+    // Every message starts with this marker. Without the check, four bytes of text would be read as a length of
+    // gigabytes.
     if !start.starts_with(&[0xff; 4][..start.len().min(4)]) {
         return Err(malformed(&format!("it begins with {:?}", String::from_utf8_lossy(&start[..start.len().min(40)]))));
     }
@@ -192,7 +195,7 @@ fn malformed(reason: &str) -> OperatorError {
         .with_help("write with `pyarrow.ipc.new_stream(sys.stdout.buffer, schema)` and print messages to stderr")
 }
 
-/// The kind's columns first, cast to its types, then the others as they are.
+/// Casts the kind's columns to its types and puts them first; other columns follow unchanged.
 fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let own = conform(kind, batch).map_err(|error| {
         OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
@@ -372,7 +375,7 @@ mod tests {
         assert!(sources.contains(&Source::Program("/bin/sh".into())), "{sources:?}");
     }
 
-    /// The example in `examples/python-operator`, run by a real interpreter.
+    /// Runs the example in `examples/python-operator` with a real interpreter.
     #[test]
     fn the_python_example_filters_by_length() {
         let python = python();

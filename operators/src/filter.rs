@@ -1,4 +1,4 @@
-//! `filter`: keep the rows for which an SQL predicate holds.
+//! `filter`: keeps the rows that match an SQL predicate.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use crate::relation::{ROWS, check_expression, explain, require_repeatable};
 use datafusion::prelude::SessionContext;
 
-/// Keeps the rows for which `where` holds, in their order, with all their columns. Rows for which it is NULL are dropped,
-/// as in SQL.
+/// Keeps the rows for which `where` is true, in their order, with all their columns. Rows for which it is NULL are
+/// dropped, as in SQL.
 pub(crate) struct Filter;
 
 /// Parameters of `filter`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct FilterParams {
-    /// An SQL predicate over the columns: `tool_calls > 1 AND question_type <> 'null'`. Columns of other letters than
-    /// a-z, 0-9 and _ stand in double quotes; text stands in single quotes.
+    /// An SQL predicate over the columns: `tool_calls > 1 AND question_type <> 'null'`. Put column names with
+    /// characters other than a-z, 0-9 and _ in double quotes, text in single quotes.
     #[serde(rename = "where")]
     pub(crate) predicate: String,
 }
@@ -30,7 +30,7 @@ impl Operator for Filter {
     type Params = FilterParams;
     const NAME: &'static str = "filter";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Keeps the rows for which an SQL predicate holds.";
+    const ABOUT: &'static str = "Keeps the rows that match an SQL predicate.";
     const EXAMPLES: &'static [Example] = &[
         Example {
             title: "Successful scores that needed more than one search",
@@ -43,8 +43,7 @@ impl Operator for Filter {
     ];
 
     fn declare(params: &FilterParams) -> Declaration {
-        let ports =
-            Ports::new().any_rows_in(ROWS, "rows to choose from").same_out(ROWS, ROWS, "rows for which `where` holds");
+        let ports = Ports::new().any_rows_in(ROWS, "rows to filter").same_out(ROWS, ROWS, "rows that match `where`");
         Declaration::pure(ports).issues(check_expression("where", &params.predicate))
     }
 

@@ -1,4 +1,4 @@
-//! `filter-by-f1`: keep the rollouts whose answer is right, and, where asked for, rests on what was found.
+//! `filter-by-f1`: keeps the rollouts whose answer is right and, optionally, grounded in what was retrieved.
 
 use std::sync::Arc;
 
@@ -13,24 +13,25 @@ use searchmill_schemas::{RecordKind, Trajectory, from_batch};
 use searchmill_text::answer_metrics::answer_scores;
 use serde::{Deserialize, Serialize};
 
-/// Keeps the rollouts whose prediction reaches a token F1 against their golden answers (the best over these, as FlashRAG
-/// scores). With `grounded: true` gold evidence or the answer must also have stood in a tool's result: an F1 filter alone
-/// keeps lucky guesses of yes/no questions. All columns pass, in order; the others come out at the port `dropped`.
+/// Keeps the rollouts whose prediction reaches a token F1 against the golden answers (the best over all of them, as
+/// in FlashRAG). With `grounded: true`, a tool result must also contain gold evidence or the answer: F1 alone keeps
+/// lucky guesses on yes/no questions. All columns pass unchanged, in order; the other rollouts go to the port
+/// `dropped`.
 pub(crate) struct FilterByF1;
 
 /// Parameters of `filter-by-f1`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct FilterByF1Params {
-    /// Least F1 that is kept, from 0 to 1.
+    /// Minimum F1 to keep a rollout, from 0 to 1.
     #[serde(default = "success")]
     pub(crate) threshold: f64,
-    /// Also demand that gold evidence or the answer stood in a tool's result.
+    /// Also require that a tool result contains gold evidence or the answer.
     #[serde(default)]
     pub(crate) grounded: bool,
 }
 
-/// The success threshold of DeepSearch-RL (ninehills/deepsearch-rl).
+/// Success threshold of DeepSearch-RL (ninehills/deepsearch-rl).
 fn success() -> f64 {
     0.8
 }
@@ -39,11 +40,12 @@ impl Operator for FilterByF1 {
     type Params = FilterByF1Params;
     const NAME: &'static str = "filter-by-f1";
     const VERSION: u32 = 1;
-    const ABOUT: &'static str = "Keeps the rollouts whose answer is right, and grounded where asked for.";
+    const ABOUT: &'static str =
+        "Keeps the rollouts whose answer is right and, optionally, grounded in what was retrieved.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "The success criterion of DeepSearch-RL", yaml: "good: {op: filter-by-f1, from: rollouts}" },
         Example {
-            title: "Only exact answers that rest on what was found",
+            title: "Only exact answers that are grounded in what was retrieved",
             yaml: "good: {op: filter-by-f1, from: rollouts, with: {threshold: 1.0, grounded: true}}",
         },
     ];
@@ -107,7 +109,7 @@ mod tests {
         harness.run(&entry::<FilterByF1>(), params, &inputs([("trajectories", rows_input(rows))]))
     }
 
-    /// Answers of F1 1, 0.8, 2/3 and 0, and an empty one.
+    /// Answers with F1 1, 0.8, 2/3 and 0, and an empty answer.
     fn rows() -> Vec<Trajectory> {
         let mut rows = trajectories(5);
         let predictions = ["the ANSWER, 0!", "Answer 1 it", "answer 2 or so", "東", ""];

@@ -1,4 +1,4 @@
-//! `generate-world`: a fictional world as news, and questions about it that need several documents.
+//! `generate-world`: news about a fictional world, and questions about it that need several documents.
 
 mod unread;
 
@@ -18,32 +18,32 @@ use searchmill_world::{Draft, QuestionType, World, draft};
 use serde::{Deserialize, Serialize};
 use unread::Unread;
 
-/// Documents made by one thread at a time: one batch.
+/// Documents per batch; one thread generates a batch.
 const BLOCK: u64 = 1024;
-/// Rows of questions written at once.
+/// Rows per batch of questions.
 const QUESTION_ROWS: usize = 4096;
-/// Attempts at a question before the world counts as exhausted.
+/// Attempts per question before the world counts as exhausted.
 const ATTEMPTS: u64 = 512;
 
 /// Parameters of `generate-world`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct Params {
-    /// How many documents, 100 to 1,000,000. Another number makes another world, not a longer one.
+    /// Number of documents, 100 to 1,000,000. A different number gives a different world, not a longer one.
     #[schemars(range(min = 100, max = 1_000_000))]
     pub documents: u64,
-    /// How many questions, 0 to 1,000,000. More questions leave the earlier ones as they are.
+    /// Number of questions, 0 to 1,000,000. A larger number does not change the earlier questions.
     #[schemars(range(max = 1_000_000))]
     pub questions: u64,
-    /// Shares of the question types; they need not add up to one.
+    /// Shares of the question types; they need not sum to 1.
     pub question_types: TypeShares,
-    /// Fewest facts that an answer needs, 1 to 4. Comparison and temporal questions need at least two.
+    /// Minimum number of facts needed for an answer, 1 to 4. Comparison and temporal questions need at least two.
     #[schemars(range(min = 1, max = 4))]
     pub min_hops: u64,
-    /// Most facts that an answer needs, 1 to 4.
+    /// Maximum number of facts needed for an answer, 1 to 4.
     #[schemars(range(min = 1, max = 4))]
     pub max_hops: u64,
-    /// Misleading sentences in each document, 0 to 8: asides about the subject and others that look like answers.
+    /// Misleading sentences per document, 0 to 8: asides about the subject, and others that look like answers.
     #[schemars(range(max = 8))]
     pub distractors: u64,
 }
@@ -61,11 +61,11 @@ impl Default for Params {
 pub struct TypeShares {
     /// Chains of relations: "In which city was the founder of … born?"
     pub inference: f64,
-    /// Two numbers compared: which is greater, or by how much.
+    /// Comparisons of two numbers: which is greater, or by how much.
     pub comparison: f64,
-    /// Dated events: which came first, how many years lie between, who employed somebody at the time.
+    /// Dated events: which came first, how many years apart, who employed a person at the time.
     pub temporal: f64,
-    /// Questions that the documents do not answer: golden "Insufficient Information", no evidence.
+    /// Questions that the documents do not answer: the golden answer is "Insufficient Information", without evidence.
     pub null: f64,
 }
 
@@ -89,7 +89,7 @@ impl TypeShares {
         QuestionType::ALL.into_iter().map(|kind| self.of(kind)).sum()
     }
 
-    /// The type of question `number`: after any number of questions each type is within one of its share.
+    /// Type of each question in order: at any point, the count of each type is within one of its share.
     fn sequence(&self, questions: u64) -> Vec<QuestionType> {
         let total = self.sum();
         let mut given = [0_u64; QuestionType::ALL.len()];
@@ -107,7 +107,7 @@ impl TypeShares {
     }
 }
 
-/// `generate-world`.
+/// The operator `generate-world`.
 pub struct GenerateWorld;
 
 impl Operator for GenerateWorld {
@@ -123,7 +123,7 @@ impl Operator for GenerateWorld {
             yaml: "world: {op: generate-world, with: {documents: 300, questions: 200}}",
         },
         Example {
-            title: "A hard one: chains of three and four facts, many misleading sentences, no comparison",
+            title: "A hard world: chains of three and four facts, many misleading sentences, no comparison",
             yaml: "world: {op: generate-world, with: {documents: 20000, questions: 1000, min_hops: 3, max_hops: 4, \
                    distractors: 6, question_types: {inference: 0.6, comparison: 0, temporal: 0.3, \"null\": 0.1}}}",
         },
@@ -211,7 +211,7 @@ impl Generator {
     }
 }
 
-/// Questions accepted so far: no two alike, no answer too frequent.
+/// Accepted questions: no duplicates, no answer too frequent.
 #[derive(Default)]
 struct Exam {
     drafts: Vec<Draft>,
@@ -231,7 +231,8 @@ impl Exam {
         false
     }
 
-    /// Not asked before, and its answer is that of no more than 1 % of the questions so far, or two (but for null).
+    /// Whether the question is new and its answer not too frequent: at most two uses plus 1 % of the questions so
+    /// far. Null questions have no such limit.
     fn is_welcome(&self, draft: &Draft) -> bool {
         let most = 2 + self.drafts.len() / 100;
         let given = self.answered.get(&(draft.kind, draft.answers[0].clone())).copied().unwrap_or(0);
@@ -258,7 +259,7 @@ fn write_documents(
     Ok(())
 }
 
-/// One batch of documents.
+/// Builds one batch of documents.
 fn block_of(world: &World, start: u64) -> Result<RecordBatch, OperatorError> {
     let end = world.documents.min(start + BLOCK);
     let documents: Vec<Document> = (start..end).map(|position| world.document(position)).collect();
@@ -280,7 +281,7 @@ fn write_questions(drafts: Vec<Draft>, world: &World, outputs: &mut Outputs) -> 
     Ok(())
 }
 
-/// How much can be scored without retrieval, in figures and words.
+/// Reports the scores that are possible without retrieval, as figures and text.
 fn report(drafts: &[Draft], params: &Params, outputs: &mut Outputs) {
     if drafts.is_empty() {
         return;
@@ -319,7 +320,7 @@ mod tests {
         failure.unwrap_err().message
     }
 
-    /// Every evidence sentence stands in its document, and the chain of facts is told by it.
+    /// Asserts that its documents contain every evidence sentence, and that the sentences state the chain of facts.
     fn assert_supported(documents: &BTreeMap<String, Document>, question: &Question) {
         let metadata: Value = serde_json::from_str(question.metadata.as_deref().unwrap()).unwrap();
         let chain = metadata["chain"].as_array().unwrap();

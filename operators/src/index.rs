@@ -1,4 +1,4 @@
-//! `index`: makes a search index of chunks.
+//! `index`: builds a search index of chunks.
 
 #[cfg(test)]
 mod tests;
@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct IndexParams {
-    /// The kind of index, by name (`bm25`) or with its options (`bm25: {language: german}`):
-    /// `bm25` searches by words, `dense` by vectors.
+    /// Kind of index, by name (`bm25`) or with options (`bm25: {language: german}`): `bm25` searches by words,
+    /// `dense` by vectors.
     #[serde(deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub kind: IndexKind,
 }
 
-/// Makes a search index of chunks.
+/// Builds a search index of chunks.
 pub struct Index;
 
 impl Operator for Index {
     type Params = IndexParams;
     const NAME: &'static str = "index";
     const VERSION: u32 = 4;
-    const ABOUT: &'static str = "Makes a search index of chunks: by words (BM25) or by vectors (dense).";
+    const ABOUT: &'static str = "Builds a search index of chunks: by words (BM25) or by vectors (dense).";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "BM25 over English text", yaml: "bm25: {op: index, from: chunks, with: {kind: bm25}}" },
         Example {
@@ -48,9 +48,9 @@ impl Operator for Index {
     ];
 
     fn declare(params: &IndexParams) -> Declaration {
-        let about = "The index, complete in itself: `retrieve` and `rollout` need nothing else.";
+        let about = "The index. It is self-contained: `retrieve` and `rollout` need no other input.";
         let ports = Ports::new()
-            .rows_in("chunks", &[RecordKind::Chunk], "What is made searchable: each chunk's `contents`.")
+            .rows_in("chunks", &[RecordKind::Chunk], "Chunks to index, by their `contents`.")
             .tree_out("index", TreeKind::Index, about);
         let (read, fetched) = (params.kind.clone(), params.kind.clone());
         Declaration::pure(ports)

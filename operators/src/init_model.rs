@@ -1,4 +1,4 @@
-//! `init-model`: a small decoder that has learnt nothing, and a tokenizer trained on a corpus.
+//! `init-model`: creates a small untrained decoder, and a tokenizer trained on a corpus.
 
 #[cfg(test)]
 mod gguf_tests;
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ModelFamily {
-    /// Biases of queries, keys and values.
+    /// Biases in the query, key and value projections.
     Qwen2,
-    /// Norms of each head's queries and keys, no biases.
+    /// Norms of each head's queries and keys; no biases.
     #[default]
     Qwen3,
-    /// Neither.
+    /// No biases, no such norms.
     Llama,
 }
 
@@ -34,40 +34,40 @@ pub(crate) enum ModelFamily {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct InitModelParams {
-    /// The family of the network: what transformers calls `model_type`.
+    /// Model family: the `model_type` of transformers.
     pub(crate) family: ModelFamily,
-    /// Layers.
+    /// Number of layers.
     #[schemars(range(min = 1))]
     pub(crate) layers: usize,
-    /// Dimensions of a token's vector.
+    /// Hidden size: dimensions of a token's vector.
     #[schemars(range(min = 2))]
     pub(crate) hidden: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     #[schemars(range(min = 1))]
     pub(crate) heads: usize,
-    /// Heads of keys and values; must divide `heads`.
+    /// Number of key/value heads; must divide `heads`.
     #[schemars(range(min = 1))]
     pub(crate) kv_heads: usize,
-    /// Dimensions of a head; even. `null`: `hidden` / `heads`.
+    /// Dimensions of a head; must be even (`null`: `hidden` / `heads`).
     pub(crate) head_dim: Option<usize>,
     /// Width of the feed-forward layers.
     #[schemars(range(min = 1))]
     pub(crate) intermediate: usize,
-    /// Most tokens of the vocabulary, the 265 special and single-byte ones included. A small corpus gives fewer.
+    /// Maximum vocabulary size, including the 265 special and single-byte tokens. A small corpus yields fewer tokens.
     #[schemars(range(min = 265))]
     pub(crate) vocab: usize,
-    /// Phrases that stand in at least this share of the texts become one token each, and so does the beginning that all
-    /// texts share: the fixed parts of prompts and tool calls then take next to no room, which makes small students
-    /// several times faster. `null`: none do.
+    /// Phrases found in at least this share of the texts become single tokens, and so does the beginning shared by
+    /// all texts (`null`: no phrases). The fixed parts of prompts and tool calls then need few tokens, which makes
+    /// small students several times faster.
     pub(crate) whole_phrases: Option<f64>,
-    /// Longest text in tokens that the model is made for.
+    /// Maximum text length in tokens that the model supports.
     #[schemars(range(min = 1))]
     pub(crate) context: usize,
-    /// Base of the rotary positions' frequencies.
+    /// Base of the rotary position frequencies.
     pub(crate) rope_theta: f64,
-    /// Use the embedding's weights for the logits too.
+    /// Share the embedding weights with the output layer.
     pub(crate) tie_embeddings: bool,
-    /// Standard deviation of the weights.
+    /// Standard deviation of the initial weights.
     pub(crate) deviation: f64,
 }
 
@@ -91,10 +91,10 @@ impl Default for InitModelParams {
     }
 }
 
-/// Makes a decoder from scratch as a Hugging Face folder: `config.json`, `generation_config.json`, seeded weights
-/// (`model.safetensors`, f32), and a byte-level BPE tokenizer trained on the corpus, with the special tokens of ChatML and
-/// Hermes and a chat template that renders as `convert-to-swift` does. So pipelines that train need no download. The
-/// folder is one that transformers, PEFT and vLLM load.
+/// Creates an untrained decoder as a Hugging Face folder: `config.json`, `generation_config.json`, seeded weights
+/// (`model.safetensors`, f32), and a byte-level BPE tokenizer trained on the corpus. The tokenizer has the special
+/// tokens of ChatML and Hermes and a chat template that renders as `convert-to-swift` does. Training pipelines then
+/// need no download. transformers, PEFT and vLLM can load the folder.
 pub(crate) struct InitModel;
 
 impl Operator for InitModel {
@@ -102,14 +102,14 @@ impl Operator for InitModel {
     const NAME: &'static str = "init-model";
     const VERSION: u32 = 2;
     const ABOUT: &'static str =
-        "Makes a small language model from scratch: seeded weights and a tokenizer trained on a corpus.";
+        "Creates a small untrained language model: seeded weights, and a tokenizer trained on a corpus.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "A student for training rows made here",
+            title: "A student for the training rows of this pipeline",
             yaml: "blank: {op: init-model, from: swift, with: {layers: 3, hidden: 128, intermediate: 384, vocab: 2048, whole_phrases: 0.9}, seed: 1}",
         },
         Example {
-            title: "A Llama whose tokenizer knows the documents too",
+            title: "A Llama whose tokenizer is also trained on the documents",
             yaml: "blank: {op: init-model, from: {corpus: [chunks, swift]}, with: {family: llama, heads: 8, head_dim: 64, vocab: 16384}, seed: 1}",
         },
     ];
@@ -130,7 +130,7 @@ fn ports() -> Ports {
             "corpus",
             Accept::Rows(kinds),
             Arity::Many,
-            "Text that the tokenizer is trained on: rendered examples, chunks, documents, questions.",
+            "Text to train the tokenizer on: rendered examples, chunks, documents, questions.",
         )
         .tree_out("model", TreeKind::Model, "A Hugging Face model folder.")
 }
@@ -156,7 +156,7 @@ fn issues(params: &InitModelParams) -> Vec<ParamIssue> {
     issues
 }
 
-/// `config.json`.
+/// Builds `config.json`.
 fn config(params: &InitModelParams, vocab: usize, end: u32, pad: u32) -> Value {
     let (model_type, architecture) = match params.family {
         ModelFamily::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
@@ -222,7 +222,7 @@ fn write_json(path: &Path, value: &Value) -> Result<(), OperatorError> {
     Ok(std::fs::write(path, text + "\n")?)
 }
 
-/// All texts of the inputs, in their order.
+/// Collects all texts of the inputs, in order.
 fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
     let mut texts = Vec::new();
     for artifact in inputs.many("corpus") {

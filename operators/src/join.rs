@@ -1,4 +1,4 @@
-//! `join`: the rows of two inputs side by side.
+//! `join`: joins the rows of two inputs on key columns.
 
 use datafusion::common::DFSchema;
 use datafusion::error::DataFusionError;
@@ -21,23 +21,23 @@ const LEFT: &str = "left";
 const RIGHT: &str = "right";
 const RIGHT_ROW: &str = "__right_row";
 
-/// Joins the rows of `left` and `right` that agree in their key columns. Rows come in the order of `left`, and for one
-/// row of `left` in the order of `right`. NULL keys agree with nothing, as in SQL. When rows of `left` agree with several
-/// rows of `right`, the run reports how many rows more came out (figure `rows_times`).
+/// Joins the rows of `left` and `right` with equal key columns. Rows are in the order of `left`; the matches of one
+/// row of `left` are in the order of `right`. NULL keys match nothing, as in SQL. If rows of `left` match several
+/// rows of `right`, the run reports the growth in rows (figure `rows_times`).
 pub(crate) struct Join;
 
-/// Which rows come out.
+/// Which rows to output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum How {
-    /// Each pair that agrees.
+    /// Each matching pair.
     #[default]
     Inner,
-    /// Each pair that agrees, and rows of `left` without a partner (their columns of `right` are NULL).
+    /// Each matching pair, and rows of `left` without a match (their columns of `right` are NULL).
     Left,
-    /// Rows of `left` that have a partner, once each, without columns of `right`.
+    /// Rows of `left` with a match, once each, without columns of `right`.
     Semi,
-    /// Rows of `left` that have no partner.
+    /// Rows of `left` without a match.
     Anti,
 }
 
@@ -45,19 +45,19 @@ pub(crate) enum How {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct JoinParams {
-    /// Key columns of `left`, and of `right` where `right_on` does not say otherwise.
+    /// Key columns of `left`, and of `right` unless `right_on` is set.
     pub(crate) on: Vec<String>,
-    /// Key columns of `right`, in the order of `on`, where they have other names.
+    /// Key columns of `right`, in the order of `on`, if they have other names.
     #[serde(default)]
     pub(crate) right_on: Vec<String>,
-    /// Which rows come out.
+    /// Which rows to output.
     #[serde(default)]
     pub(crate) how: How,
-    /// Put after the names of columns of `right` that `left` also has. The key columns of `right` are left out.
+    /// Suffix for columns of `right` whose names `left` also has. The key columns of `right` are dropped.
     #[serde(default = "suffix")]
     pub(crate) suffix: String,
-    /// Kind of the rows that come out, where it is not that of `left`. All columns of `left` come out under their own
-    /// names, so the rows stay of its kind.
+    /// Record kind of the output (default: that of `left`). All columns of `left` keep their names, so the rows
+    /// remain valid for its kind.
     #[serde(rename = "as", default)]
     pub(crate) kind: Option<RowKind>,
 }
@@ -76,10 +76,10 @@ impl Operator for Join {
     type Params = JoinParams;
     const NAME: &'static str = "join";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Joins the rows of two inputs that agree in key columns.";
+    const ABOUT: &'static str = "Joins the rows of two inputs on key columns.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "Rollouts with their scores beside them (still trajectories)",
+            title: "Rollouts with their scores as columns (still trajectories)",
             yaml: "scored: {op: join, from: {left: rollouts, right: scores}, with: {on: [id], right_on: [trajectory_id]}}",
         },
         Example {
@@ -98,7 +98,7 @@ impl Operator for Join {
 }
 
 fn ports(params: &JoinParams) -> Ports {
-    let ports = Ports::new().any_rows_in(LEFT, "rows whose order is kept").any_rows_in(RIGHT, "rows to look up");
+    let ports = Ports::new().any_rows_in(LEFT, "rows that determine the order").any_rows_in(RIGHT, "rows to look up");
     match params.kind {
         Some(kind) => ports.rows_out("rows", kind.into(), "joined rows"),
         None => ports.same_out("rows", LEFT, "joined rows"),
@@ -153,7 +153,7 @@ impl QueryKernel for JoinKernel {
 }
 
 impl JoinKernel {
-    /// The columns of `right` under the names they get, after its keys as `__key0`, ….
+    /// Renames the columns of `right` for the output; its keys become `__key0`, `__key1`, ….
     fn renamed(&self, left: &DFSchema, right: DataFrame) -> Result<DataFrame, OperatorError> {
         let keys = self.params.right_keys();
         let mut columns: Vec<Expr> =
@@ -172,7 +172,7 @@ impl JoinKernel {
         Ok(right.select(columns)?)
     }
 
-    /// `right` is the side that the join holds in memory; the rows of `left` stream past it.
+    /// Joins both sides: `right` is held in memory, and the rows of `left` stream.
     fn joined(&self, left: DataFrame, right: DataFrame) -> Result<DataFrame, DataFusionError> {
         let pairs = matches!(self.params.how, How::Inner | How::Left);
         let kind = match self.params.how {

@@ -4,7 +4,7 @@
 //! `conversion` renders training examples, `evaluation` computes metrics, `relation` holds what relational operators
 //! share. Algorithms are in the crates below this one.
 
-// One operator each, in the order of a pipeline.
+// Operators in pipeline order.
 pub mod generate_world;
 pub mod read;
 pub mod chunk;
@@ -28,7 +28,7 @@ mod convert_to_verl;
 mod init_model;
 mod train;
 pub mod exec;
-// What two or more of them share.
+// Shared modules.
 mod conversion;
 mod evaluation;
 mod relation;
@@ -39,7 +39,7 @@ pub mod write;
 
 use searchmill_engine::operator::{OperatorEntry, entry};
 
-/// Every operator, for the registry. One line each, in the order of a pipeline.
+/// All operators for the registry, in pipeline order.
 #[must_use]
 pub fn all() -> Vec<OperatorEntry> {
     vec![

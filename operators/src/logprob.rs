@@ -1,4 +1,4 @@
-//! `logprob`: log-probabilities of given texts after rollouts, under a model.
+//! `logprob`: computes the log-probability of a text after each rollout, under a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use searchmill_models::inference::{Message as ChatMessage, ModelSource, Said, Sc
 use searchmill_schemas::{Message, RecordKind, Reject, Trajectory, from_batch};
 use serde::{Deserialize, Serialize};
 
-/// Computes the log-probability of a text after a rollout's conversation. By default the text is the gold answer instead of the
-/// model's last turn; likelihood-trained search models use it to rate what was retrieved. Adds the columns `logprob` (natural
-/// logarithm, sum over the text's tokens), `logprob_mean` (mean per token), `logprob_tokens` (one per token) and
-/// `logprob_text` (the scored text).
+/// Computes the log-probability of a text after a rollout's conversation. By default, the gold answer replaces the
+/// model's last turn; likelihood-trained search models use this to rate what was retrieved. Adds the columns
+/// `logprob` (natural logarithm, sum over the text's tokens), `logprob_mean` (mean per token), `logprob_tokens` (one
+/// per token) and `logprob_text` (the scored text).
 pub(crate) struct Logprob;
 
 /// Parameters of `logprob`.
@@ -38,9 +38,10 @@ pub(crate) struct LogprobParams {
     pub(crate) span: ScoredSpan,
     /// Additional variables of the chat template (`enable_thinking`).
     pub(crate) template_options: BTreeMap<String, serde_json::Value>,
-    /// Maximum length of a conversation in tokens; longer ones are rejected (`null`: the number of the model's positions).
+    /// Maximum length of a conversation in tokens; longer ones are rejected (`null`: the model's maximum number of
+    /// positions).
     pub(crate) context: Option<usize>,
-    /// Precision of the computation: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`).
+    /// Computation precision: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`).
     pub(crate) dtype: Precision,
 }
 
@@ -52,11 +53,11 @@ fn main_branch() -> String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScoredSpan {
-    /// The gold answer, between `<answer>` and `</answer>`, instead of the model's last turn. Of several answers, the one with
-    /// the highest mean.
+    /// The gold answer, between `<answer>` and `</answer>`, instead of the model's last turn. If there are several
+    /// answers, the one with the highest mean.
     #[default]
     GoldAnswer,
-    /// The rollout's prediction, in the same place.
+    /// The rollout's prediction, at the same position.
     Prediction,
     /// The text of the model's last turn, unchanged.
     LastTurn,
@@ -79,7 +80,7 @@ impl Operator for Logprob {
             yaml: "scored: {op: logprob, from: {trajectories: rollouts, model: student}}",
         },
         Example {
-            title: "Log-probability of the rollouts' predictions, under a model of the Hub",
+            title: "Log-probability of the rollouts' predictions, under a model from the Hub",
             yaml: "scored: {op: logprob, from: rollouts, with: {model: Qwen/Qwen3-0.6B, span: prediction}}",
         },
     ];
@@ -113,7 +114,7 @@ fn ports(params: &LogprobParams) -> Ports {
             arity,
             "The model and optionally an adapter for it, in any order.",
         )
-        .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with the columns of the log-probabilities.")
+        .rows_out("trajectories", RecordKind::Trajectory, "The rollouts with log-probability columns.")
 }
 
 fn issues(params: &LogprobParams) -> Vec<ParamIssue> {
@@ -204,7 +205,7 @@ impl MapKernel for LogprobKernel {
     }
 }
 
-/// Adds the columns of the scores to the rows.
+/// Adds the score columns to the rows.
 fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<RecordBatch, OperatorError> {
     let item = Arc::new(Field::new("item", DataType::Float32, false));
     let mut tokens = ListBuilder::new(Float32Builder::new()).with_field(Arc::clone(&item));
@@ -224,7 +225,7 @@ fn with_columns(batch: &RecordBatch, found: &[(String, Scored)]) -> Result<Recor
     let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
     let mut arrays = batch.columns().to_vec();
     for (name, kind, array) in columns {
-        // Replace the columns of an earlier scoring.
+        // Replaces columns of an earlier scoring.
         if let Some(old) = fields.iter().position(|field| field.name() == name) {
             fields.remove(old);
             arrays.remove(old);

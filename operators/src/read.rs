@@ -1,4 +1,4 @@
-//! `read`: rows from files, object stores, HTTP servers and the Hugging Face Hub.
+//! `read`: reads rows from files, object stores, HTTP servers and the Hugging Face Hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Rows from outside the pipeline.
+/// Reads rows from outside the pipeline.
 pub struct Read;
 
 /// Parameters of `read`.
@@ -38,37 +38,37 @@ pub struct Read;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct ReadParams {
     /// A path, a glob pattern, a folder or a URL (`s3://`, `gs://`, `az://`, `http(s)://`,
-    /// `hf://datasets/ORG/NAME/path@revision`), or a list of them. Files come in the order written; those of a pattern
-    /// or folder by path.
+    /// `hf://datasets/ORG/NAME/path@revision`), or a list of them. Files are read in the listed order; files of a
+    /// pattern or folder are sorted by path.
     pub path: Paths,
-    /// What the records are: the kind of the rows.
+    /// Record kind of the rows.
     #[serde(rename = "as", default)]
     pub kind: RowKind,
-    /// Format of the files; by their extension unless given.
+    /// Format of the files (default: by extension).
     #[serde(default)]
     pub format: Format,
-    /// Compression of the files; by their first bytes unless given.
+    /// Compression of the files (default: by the first bytes).
     #[serde(default)]
     pub compression: Compression,
-    /// The layout of a published data set. Without it, fields go to the columns of the same name, other fields into
-    /// `metadata`, and rows without an id are numbered from 0 (rejected where `columns` names a field for the id).
+    /// Layout of a published data set. Without it, fields go to the columns of the same name and other fields to
+    /// `metadata`. Rows without an id are numbered from 0 (rejected if `columns` maps the id).
     #[serde(default)]
     pub layout: Option<Layout>,
-    /// Where columns come from when the source names them otherwise: column to source field, JSON pointer
-    /// (`/metadata/type`) or template (`"{title}\n{body}"`). Columns left out come from fields of their own name. For
-    /// `as: table` only the columns named here are kept. A record that lacks a field of a template is rejected; write
-    /// `{title?}` for an optional one. A template that is JSON (it begins with `[` or `{{`) inserts values as JSON.
+    /// Source of each column whose field has another name: a field, a JSON pointer (`/metadata/type`) or a template
+    /// (`"{title}\n{body}"`). Other columns come from the fields of the same name; with `as: table`, only the columns
+    /// listed here are read. A record that lacks a field of a template is rejected; write `{title?}` for an optional
+    /// field. A template that is JSON (it starts with `[` or `{{`) inserts values as JSON.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
-    /// Put before the id of every row, so that rows of several sources can stand in one table (`hotpot-` makes `dev_0` to
-    /// `hotpot-dev_0`). Ids of other rows (`document_id`, the evidence of questions) stay as the source has them.
+    /// Prefix for the id of every row, so that one table can hold rows of several sources (`hotpot-` turns `dev_0`
+    /// into `hotpot-dev_0`). References to other rows (`document_id`, evidence of questions) are unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_prefix: Option<String>,
-    /// Stop after so many rows.
+    /// Maximum number of rows to read.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// For `as: table`: rows looked at to find columns and types (spread over the files); 0 looks at all of them, which
-    /// reads the files twice. Later rows that do not fit are rejected.
+    /// For `as: table`: number of rows to infer columns and types from, spread over the files. 0 means all rows,
+    /// which reads the files twice. Later rows that do not fit are rejected.
     #[serde(default = "default_infer_rows")]
     pub infer_rows: u64,
 }
@@ -77,13 +77,13 @@ fn default_infer_rows() -> u64 {
     10_000
 }
 
-/// One location or several.
+/// One or several locations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Paths {
-    /// One.
+    /// A single location.
     One(String),
-    /// Several, in this order.
+    /// Several locations, in this order.
     Many(Vec<String>),
 }
 
@@ -107,15 +107,15 @@ impl Operator for Read {
             yaml: "corpus: {op: read, with: {path: data/*.jsonl.gz, as: document, columns: {id: doc_id, text: \"{lead}\\n{body}\"}}}",
         },
         Example {
-            title: "A CSV file of questions, with one document as evidence and perhaps the sentence in it",
+            title: "A CSV file of questions, with one document as evidence and optionally a sentence in it",
             yaml: r#"questions: {op: read, with: {path: questions.csv, as: question, columns: {id: nr, golden_answers: answer, evidence: '[{{"document_id": "{doc}", "fact": "{sentence?}"}}]'}}}"#,
         },
         Example {
-            title: "HotpotQA's questions, and the corpus made from their contexts",
+            title: "HotpotQA's questions, and the corpus of their contexts",
             yaml: "questions: {op: read, with: {path: hotpot_dev.json, as: question, layout: hotpotqa}}",
         },
         Example {
-            title: "A file of the Hugging Face Hub, as a plain table",
+            title: "A file on the Hugging Face Hub, as a table",
             yaml: "rows: {op: read, with: {path: \"hf://datasets/org/name/data/train.parquet@main\", as: table, limit: 1000}}",
         },
     ];
@@ -124,7 +124,7 @@ impl Operator for Read {
         let ports = Ports::new().rows_out("rows", RecordKind::from(params.kind), "the rows, in the order of the files");
         let paths = params.path.list();
         let sources: Vec<Source> = paths.iter().map(|path| location::source(path)).collect();
-        // What stands behind an address may change.
+        // The content behind a URL may change.
         let remote = sources.iter().any(Source::is_remote);
         Declaration::pure(ports)
             .issues(issues(params))
@@ -242,10 +242,10 @@ impl BlockingKernel for ReadKernel {
     }
 }
 
-/// Fields that an error lists.
+/// Maximum number of fields listed in an error.
 const FIELDS_TOLD: usize = 40;
 
-/// The fields of a record, empty cells included; none of one that cannot be read.
+/// Returns the field names of a record, including empty cells; empty for an unreadable record.
 fn field_names(record: Raw<'_>) -> BTreeSet<String> {
     match record {
         Raw::Cells(cells) => cells.into_iter().flatten().map(|(name, _)| name.to_owned()).collect(),
@@ -300,7 +300,7 @@ impl ReadKernel {
         }
     }
 
-    /// The rows with `id_prefix` before their ids.
+    /// Prepends `id_prefix` to the ids of the rows.
     fn prefixed(&self, batch: RecordBatch) -> Result<RecordBatch, OperatorError> {
         let Some(prefix) = &self.params.id_prefix else { return Ok(batch) };
         let ids = text_column(&batch, "id")?.iter();
@@ -330,7 +330,7 @@ impl ReadKernel {
         let plain = origins.iter().all(|origin| matches!(origin, Origin::Field(_)));
         let cells = self.formats().any(|format| matches!(format, Some(Format::Csv | Format::Tsv)));
         let ids = if columns.contains_key("id") { Ids::Required } else { Ids::Numbered };
-        // A template is no name to show: its column's own name stands in messages.
+        // Messages show the column name instead of a template.
         let is_template = |name: &str| Origin::parse(&source(name)).is_ok_and(|origin| origin.is_template());
         let shown = |name: &str| if is_template(name) { name.to_owned() } else { source(name) };
         let target = Direct::kind(kind, shown, schema.fields(), ids);
@@ -354,7 +354,7 @@ impl ReadKernel {
         Ok(Decoder::Mapped(Mapped { origins, target: Direct::table(object.columns()) }))
     }
 
-    /// Fails when a field that `columns:` names stands in no record. Looks at as many as it needs to find all.
+    /// Fails if no record has a field that `columns:` names. Stops reading when all fields have been found.
     fn check_fields(&self, context: &Context) -> Result<(), OperatorError> {
         let mut missing = Vec::new();
         for (column, text) in &self.params.columns {
@@ -380,13 +380,13 @@ impl ReadKernel {
             context.check_cancelled()?;
         }
         match missing.first() {
-            // Without any record there is nothing to be missed.
+            // An empty input lacks no field.
             Some((column, field)) if !seen.is_empty() => Err(no_field(column, field, &seen)),
             _ => Ok(()),
         }
     }
 
-    /// Shows the first rows of every file.
+    /// Passes the first rows of every file to `look`.
     fn sample(
         &self,
         context: &Context,
@@ -400,7 +400,7 @@ impl ReadKernel {
             let mut left = most;
             table::blocks(std::slice::from_ref(file), self.splitting(), context, &mut |block: Block| {
                 for (_, _, record) in block.raw().into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
-                    // What cannot be parsed says nothing about the columns; it is rejected when it is read.
+                    // A record that cannot be parsed is ignored here and rejected when it is read.
                     drop(look(record));
                 }
                 left = left.saturating_sub(block.count() as u64);
@@ -411,7 +411,8 @@ impl ReadKernel {
         Ok(())
     }
 
-    /// Parquet tables keep their own columns and types; files after the first are brought into its columns by name.
+    /// Copies Parquet tables with their columns and types. Later files must have the columns of the first; they are
+    /// matched by name.
     fn copy_parquet(&self, outputs: &mut Outputs, context: &Context) -> Result<(), OperatorError> {
         let mut sink = Sink::new(outputs, &self.params, Identity::new(Rule::None));
         let mut schema: Option<SchemaRef> = None;
@@ -457,10 +458,10 @@ fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Re
     let value = record.value()?;
     for (shape, origin) in shapes.iter_mut().zip(origins) {
         match origin.find(&value) {
-            // Tables keep what a template gives as text.
+            // Template results are text columns in a table.
             Ok(found) if origin.is_template() && !found.is_null() => Widen(shape).deserialize(&Value::from(""))?,
             Ok(found) => Widen(shape).deserialize(found.as_ref())?,
-            // The record will be rejected.
+            // The record will be rejected when it is read.
             Err(_) => {}
         }
     }
@@ -486,7 +487,7 @@ fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-/// Good and bad rows on their way out.
+/// Writes accepted rows and rejects.
 struct Sink<'a, 'b> {
     outputs: &'a mut Outputs<'b>,
     limit: Option<u64>,

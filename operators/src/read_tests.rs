@@ -1,4 +1,4 @@
-//! Tests of `read`: every layout on its real file, every way a file can be broken, every place a file can lie.
+//! Tests of `read`: every layout with its real file, every kind of broken file, every type of location.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn read_text(name: &str, text: impl AsRef<[u8]>, params: Value) -> Result<Outcom
     run(&harness, params)
 }
 
-/// The real file, or `None` where the shared data are not there.
+/// Path of the real file, or `None` if the shared data is missing.
 fn shared(name: &str) -> Option<PathBuf> {
     searchmill_fixtures::shared(&format!("data/{name}"))
 }
@@ -45,7 +45,7 @@ fn title_and_fact(question: &Question, place: usize) -> (&str, Option<&str>) {
     (evidence.title.as_deref().unwrap(), evidence.fact.as_deref())
 }
 
-/// Every fact stands in a document of its title.
+/// Asserts that a document with its title contains every fact.
 fn assert_linked(questions: &[Question], documents: &[Document]) -> usize {
     let mut facts = 0;
     for evidence in questions.iter().flat_map(|question| &question.evidence) {

@@ -1,4 +1,4 @@
-//! `rebalance`: as many rows of each group as asked for, by leaving some out and repeating others.
+//! `rebalance`: balances rows by group, dropping some rows and repeating others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -17,27 +17,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::relation::{Grouping, ROWS, allot, below, check_key};
 
-/// Balances rows by group: leaves rows out where a group has too many and, where allowed, repeats rows where it has too
-/// few. Rows keep their order and columns; a repeat follows its row, with `~1`, `~2`, … after its text id. Which rows are
-/// left out or repeated once more than others is drawn with the node's seed. The table of groups before and after is
-/// part of the node's summary.
+/// Balances rows by group: drops rows from groups that have too many and, if allowed, repeats rows in groups that
+/// have too few. Rows keep their order and columns. A repeat follows its row and has `~1`, `~2`, … appended to its
+/// text id. The node's seed decides which rows are dropped or repeated once more. The node's summary shows the groups
+/// before and after.
 pub(crate) struct Rebalance;
 
 /// Parameters of `rebalance`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct RebalanceParams {
-    /// What makes a group: columns' names or SQL expressions, for example
-    /// `[tool_calls, turns, question_type]` or `["least(tool_calls, 4)"]`. NULL is a group.
+    /// Group key: column names or SQL expressions, for example `[tool_calls, turns, question_type]` or
+    /// `["least(tool_calls, 4)"]`. NULL is a group.
     pub(crate) by: Vec<String>,
-    /// What each group gets.
+    /// How to size the groups.
     #[serde(default)]
     pub(crate) mode: Mode,
-    /// Rows in all. Groups that cannot fill their share give what they have, and the others fill up in proportion.
-    /// Without it: the largest table in which the proportions hold.
+    /// Total number of rows. If a group cannot fill its share, the other groups fill it in proportion. Default: the
+    /// largest table with exact proportions.
     #[serde(default)]
     pub(crate) rows: Option<u64>,
-    /// How often one row may stand in the result. 1: rows are never repeated, only left out.
+    /// Maximum number of times a row appears in the result (1 = rows are only dropped, never repeated).
     #[serde(default = "once")]
     pub(crate) max_repeats: u32,
 }
@@ -46,20 +46,20 @@ fn once() -> u32 {
     1
 }
 
-/// What each group gets.
+/// How to size the groups.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Mode {
-    /// As many rows as every other group.
+    /// The same number of rows for each group.
     #[default]
     Uniform,
-    /// Rows in proportion to its number here. A group is named by its keys' values joined with `/`, NULL as `null`:
-    /// `{comparison: 2, inference: 1}` or `{2/comparison: 1}`. Groups not named are left out.
+    /// Rows in proportion to the given ratios. The name of a group is its key values joined with `/`, NULL as `null`:
+    /// `{comparison: 2, inference: 1}` or `{2/comparison: 1}`. Unnamed groups are dropped.
     Ratios(BTreeMap<String, f64>),
-    /// Rows in proportion to its count to the power of 1/temperature: 1 leaves the proportions as they are, larger
-    /// temperatures even them out (as in sampling for multilingual training: Devlin et al. 2018, Conneau et al. 2020).
+    /// Rows in proportion to the group's count to the power of 1/temperature: 1 preserves the proportions, higher
+    /// temperatures flatten them (as in sampling for multilingual training: Devlin et al. 2018, Conneau et al. 2020).
     Tempered {
-        /// 1 or more.
+        /// Temperature, at least 1.
         temperature: f64,
     },
 }
@@ -68,18 +68,18 @@ impl Operator for Rebalance {
     type Params = RebalanceParams;
     const NAME: &'static str = "rebalance";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Balances rows by group: leaves some out, repeats others.";
+    const ABOUT: &'static str = "Balances rows by group: drops some rows, repeats others.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "As many rollouts of each combination of tool calls, turns and type; each row at most three times",
+            title: "Equally many rollouts of each combination of tool calls, turns and type; each row at most three times",
             yaml: "balanced: {op: rebalance, from: good, with: {by: [tool_calls, turns, question_type], rows: 2000, max_repeats: 3}}",
         },
         Example {
-            title: "Two comparison questions for each inference question, all others left out",
+            title: "Two comparison questions for each inference question, all others dropped",
             yaml: "mixed: {op: rebalance, from: good, with: {by: [question_type], mode: {ratios: {comparison: 2, inference: 1}}}}",
         },
         Example {
-            title: "Gentler: proportions between the natural ones and uniform",
+            title: "Proportions between the natural ones and uniform",
             yaml: "gentle: {op: rebalance, from: good, with: {by: [tool_calls], mode: {tempered: {temperature: 2}}, rows: 1000}}",
         },
     ];
@@ -135,7 +135,7 @@ struct RebalanceKernel {
     seed: u64,
 }
 
-/// A group before and after.
+/// A group with its row counts before and after.
 struct Group {
     label: String,
     before: u64,
@@ -199,7 +199,7 @@ impl RebalanceKernel {
         }
     }
 
-    /// How often each row is written.
+    /// Number of times to write each row.
     fn draw(&self, groups: &[Group], members: &[u32]) -> Vec<u32> {
         let mut rows_of: Vec<Vec<u32>> = groups.iter().map(|group| Vec::with_capacity(group.before as usize)).collect();
         for (row, &group) in members.iter().enumerate() {
@@ -215,7 +215,8 @@ impl RebalanceKernel {
     }
 }
 
-/// Each row `total / n` times, and `total % n` rows drawn without repeats once more (a partial Fisher-Yates shuffle).
+/// Writes each row `total / n` times, and once more for `total % n` rows drawn without repeats (a partial
+/// Fisher-Yates shuffle).
 fn draw_group(total: u64, rows: &mut [u32], random: &mut ChaCha8Rng, copies: &mut [u32]) {
     let count = rows.len() as u64;
     if count == 0 {
@@ -231,7 +232,7 @@ fn draw_group(total: u64, rows: &mut [u32], random: &mut ChaCha8Rng, copies: &mu
     }
 }
 
-/// A ratio for two groups of one name, or for a group that is not there, while a group that is there has none: most likely a misspelt name.
+/// Fails if a ratio names two groups, or no group while some group has no ratio: most likely a misspelt name.
 fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(), OperatorError> {
     let times = |name: &String| labels.iter().filter(|label| *label == name).count();
     if let Some(name) = ratios.keys().find(|name| times(name) > 1) {
@@ -250,7 +251,7 @@ fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(
     }
 }
 
-/// Ids that a repeat may not get because an earlier rebalancing has given them.
+/// Ids with `~` in the input, from an earlier `rebalance`; repeats must not reuse them.
 #[derive(Default)]
 struct TakenIds(HashSet<String>);
 
@@ -261,7 +262,7 @@ impl TakenIds {
         }
     }
 
-    /// `id~1`, or the next number that is free.
+    /// Returns `id~1`, or the next free number.
     fn next(&mut self, id: &str, number: &mut u32) -> String {
         loop {
             *number += 1;
@@ -273,7 +274,7 @@ impl TakenIds {
     }
 }
 
-/// The ids, where there is a text column of that name.
+/// Returns the column `id` if it is text.
 fn id_column(batch: &RecordBatch) -> Option<StringArray> {
     let ids = batch.column_by_name("id")?;
     let text = matches!(ids.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
@@ -301,7 +302,7 @@ fn write_copies(
     Ok(())
 }
 
-/// The rows of a batch, each as often as wanted.
+/// Repeats each row of a batch as often as requested.
 fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<RecordBatch, OperatorError> {
     let places = copies.iter().enumerate().flat_map(|(row, &times)| std::iter::repeat_n(row as u32, times as usize));
     let result = take_record_batch(batch, &UInt32Array::from_iter_values(places))?;
@@ -320,7 +321,7 @@ fn repeat(batch: &RecordBatch, copies: &[u32], taken: &mut TakenIds) -> Result<R
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-/// The table of groups before and after, largest first, and the figures.
+/// Reports the groups before and after as a table (largest first), and the figures.
 fn report(groups: &[Group], copies: &[u32], outputs: &mut Outputs) {
     let sum = |part: fn(&Group) -> u64| groups.iter().map(part).sum::<u64>();
     let (before, after) = (sum(|group| group.before), sum(|group| group.after));

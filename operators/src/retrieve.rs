@@ -17,18 +17,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct RetrieveParams {
-    /// Hits for a question, at most.
+    /// Maximum number of hits per question.
     #[serde(default = "default_top_k")]
     pub top_k: usize,
-    /// Chunks taken from each index before fusion (never fewer than `top_k`). With one index it has no effect.
+    /// Number of chunks to take from each index before fusion (at least `top_k`). No effect with a single index.
     #[serde(default = "default_pool")]
     pub pool: usize,
-    /// How the indexes' rankings become one: `rrf` (reciprocal ranks, k = 60), `weighted` or `none` (one index only).
-    /// Ties go to the chunk that the earlier index returned, then to the better rank there.
+    /// How to fuse the rankings of several indexes: `rrf` (reciprocal ranks, k = 60), `weighted` or `none` (one index
+    /// only). Ties go to the chunk from the earlier index, then to the better rank in it.
     #[serde(default, deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub fusion: Fusion,
-    /// The text column that is searched for.
+    /// Text column to search for.
     #[serde(default = "default_query")]
     pub query: String,
 }
@@ -68,10 +68,15 @@ impl Operator for Retrieve {
 
     fn declare(params: &RetrieveParams) -> Declaration {
         let ports = Ports::new()
-            .rows_in("questions", &[RecordKind::Question], "What is searched for.")
-            .input_of("search", Accept::Tree(TreeKind::Index), Arity::Many, "The indexes; their order breaks ties.")
-            .rows_out("hits", RecordKind::Hit, "The hits of each question, best first.");
-        // The encoders of its indexes, for the queries.
+            .rows_in("questions", &[RecordKind::Question], "Questions to search for.")
+            .input_of(
+                "search",
+                Accept::Tree(TreeKind::Index),
+                Arity::Many,
+                "Indexes to search; their order breaks ties.",
+            )
+            .rows_out("hits", RecordKind::Hit, "Hits of each question, best first.");
+        // The indexes' encoders run on the GPU, for queries.
         Declaration::pure(ports).issues(params.settings().check("")).uses_gpus(true)
     }
 

@@ -1,4 +1,4 @@
-//! `rollout`: lets a policy answer questions with a search tool, and records everything that was said.
+//! `rollout`: a policy answers questions with a search tool; the whole conversation is recorded.
 
 use std::sync::Arc;
 
@@ -28,37 +28,37 @@ mod label;
 /// Lets a policy answer questions with a search tool.
 pub struct Rollout;
 
-/// Params of `rollout`.
+/// Parameters of `rollout`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct RolloutParams {
-    /// Who answers: `{endpoint: {base_url: …, model: …}}`, `{model: {…}}`, `{evidence: {…}}`, or just `model` or
+    /// The policy: `{endpoint: {base_url: …, model: …}}`, `{model: {…}}`, `{evidence: {…}}`, or just `model` or
     /// `evidence`.
     pub policy: PolicyParams,
-    /// How searches are asked for and the answer is marked.
+    /// Format of search calls and of the answer.
     #[serde(default)]
     pub protocol: ProtocolName,
-    /// Rollouts of each question.
+    /// Number of rollouts per question.
     #[serde(default = "one")]
     #[schemars(extend("x-searchmill-row-key" = false))]
     pub samples: u32,
-    /// Most model calls in one rollout.
+    /// Maximum number of model calls per rollout.
     #[serde(default = "ten")]
     pub max_turns: u32,
-    /// Most searches in one rollout; a search beyond it is answered with an error that says so.
+    /// Maximum number of searches per rollout; further searches return an error that names the limit.
     #[serde(default)]
     pub max_searches: Option<u32>,
-    /// Before the last call that a limit allows, tell the model in a message to answer now, and offer it no tools. Without
-    /// it the rollout just ends there.
+    /// Before the last call that a limit allows, send a message that asks the model to answer now, and offer it no
+    /// tools. Otherwise the rollout ends at the limit.
     #[serde(default = "yes")]
     pub ask_for_answer: bool,
-    /// First message of every conversation, in place of searchmill's own.
+    /// First message of every conversation, instead of searchmill's system prompt.
     #[serde(default)]
     pub system_prompt: Option<String>,
-    /// Name of the search tool, as the model sees it.
+    /// Name of the search tool in the model's prompt.
     #[serde(default = "search")]
     pub tool_name: String,
-    /// How the indexes are searched: `{top_k: …, pool: …, fusion: …}`.
+    /// Search settings: `{top_k: …, pool: …, fusion: …}`.
     #[serde(default)]
     pub search: SearchSettings,
 }
@@ -86,7 +86,7 @@ impl Operator for Rollout {
     const ABOUT: &'static str = "Lets a policy (a model behind an endpoint, a model run in this process, or a teacher that knows the evidence) answer questions with a search tool.";
     const EXAMPLES: &'static [Example] = &[
         Example {
-            title: "Four rollouts a question with a served model, over two indexes",
+            title: "Four rollouts per question with a served model, over two indexes",
             yaml: "rollouts:\n  op: rollout\n  from: {questions: train, search: [bm25, dense]}\n  with:\n    policy: {endpoint: {base_url: \"http://127.0.0.1:8000/v1\", model: qwen3-30b-a3b-instruct-2507, api_key: \"${secret:OPENAI_API_KEY}\", prices: {prompt: 0.2, completion: 0.6}, limits: {requests_per_minute: 500}}}\n    samples: 4\n    max_turns: 10\n    max_searches: 6\n  resources: {concurrency: 64}\n",
         },
         Example {
@@ -108,7 +108,7 @@ impl Operator for Rollout {
         let declaration = Declaration::external(ports(params))
             .issues(issues(params))
             .repeatability(params.policy.repeatability())
-            // The model, or the encoders of the indexes that it searches.
+            // For the model, or for the encoders of the indexes.
             .uses_gpus(true)
             .rows(RowShape { columns: columns(&params.policy), samples: params.samples })
             .rechecks(move |inputs, context| recheck(&rechecked, inputs, context));
@@ -139,7 +139,7 @@ impl Operator for Rollout {
     }
 }
 
-/// Opens the check of recorded rollouts: searches are run again, and prompts and rewards derived again.
+/// Opens the check of recorded rollouts: repeats searches, and recomputes prompts and rewards.
 fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Box<dyn Recheck>, OperatorError> {
     let trees = inputs.trees("search");
     let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };
@@ -153,11 +153,11 @@ fn ports(params: &RolloutParams) -> Ports {
         "search",
         Accept::Tree(TreeKind::Index),
         Arity::AnyNumber,
-        "Indexes behind the search tool; without any there is no tool (closed book).",
+        "Indexes of the search tool; without an index, the policy has no tool (closed book).",
     );
     if let PolicyParams::Model(model) = &params.policy {
         let arity = if model.model.is_some() { Arity::AnyNumber } else { Arity::Many };
-        let about = "Policy `model` only: the model, and an adapter for it if there is one, in any order.";
+        let about = "Policy `model` only: the model and optionally an adapter for it, in any order.";
         ports = ports.input_of("model", Accept::Tree(TreeKind::Model), arity, about);
     }
     ports.rows_out("trajectories", RecordKind::Trajectory, "One row per question and sample.")
@@ -181,7 +181,7 @@ fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
 
-/// The rules that the params lay down; `searching`: with the search tool.
+/// Builds the rules from the params; `searching`: with the search tool.
 fn rules(params: &RolloutParams, searching: bool) -> Arc<Rules> {
     let protocol = params.protocol.open(&ProtocolSettings {
         tool: searching.then_some(params.tool_name.as_str()),
@@ -219,7 +219,8 @@ fn agent(
     Ok(Agent { rules, policy, tool })
 }
 
-/// A teacher of evidence can only give up where no question has any: most likely a column was not mapped.
+/// Warns if no question has evidence, so that the evidence teacher can only give up. Most likely a column was not
+/// mapped.
 fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), OperatorError> {
     let questions = inputs.rows("questions")?;
     for batch in questions.batches() {
@@ -238,8 +239,8 @@ fn tell_if_nothing_is_known(inputs: &Inputs, context: &Context) -> Result<(), Op
     Ok(())
 }
 
-/// The columns of a question that decide its rollout; the others are copied into it. An endpoint is sent the question's
-/// text, a model in this process draws by the id, the teacher reads answers and evidence.
+/// Question columns that affect a rollout; the others are copied into it. An endpoint receives the question's text, a
+/// local model seeds its sampling by id, and the teacher reads answers and evidence.
 fn columns(policy: &PolicyParams) -> Vec<String> {
     let names: &[&str] = match policy {
         PolicyParams::Endpoint(_) => &["question"],

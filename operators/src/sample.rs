@@ -1,4 +1,4 @@
-//! `sample`: a seeded random part of the rows, in input order.
+//! `sample`: keeps a seeded random part of the rows, in input order.
 
 use datafusion::error::DataFusionError;
 use datafusion::functions_aggregate::count::count_udaf;
@@ -17,22 +17,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::relation::{KEPT, ROW, ROWS, check_key, keep, key, numbered, row_random};
 
-/// Keeps a random part of the rows, without repeats, in input order. The draw depends on the node's seed and the rows'
-/// places alone: a larger sample of the same rows contains the smaller one.
+/// Keeps a random part of the rows, without repeats, in input order. The draw depends only on the node's seed and the
+/// rows' positions: a larger sample of the same rows contains the smaller one.
 pub(crate) struct Sample;
 
 /// Parameters of `sample`. One of `n` and `fraction` must be given.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct SampleParams {
-    /// How many rows to keep (of each group, where `by` is given); all of them where there are fewer.
+    /// Number of rows to keep (per group, if `by` is set); all rows if there are fewer.
     #[serde(default)]
     pub(crate) n: Option<u64>,
-    /// Which part of the rows to keep (of each group, where `by` is given), from 0 to 1; the count is rounded to the
-    /// nearest whole number, a half upwards.
+    /// Share of the rows to keep (per group, if `by` is set), from 0 to 1. The count is rounded to the nearest whole
+    /// number, halves up.
     #[serde(default)]
     pub(crate) fraction: Option<f64>,
-    /// Draw from each group apart: columns' names or SQL expressions. NULL is a group.
+    /// Sample each group separately: column names or SQL expressions. NULL is a group.
     #[serde(default)]
     pub(crate) by: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl Operator for Sample {
 
     fn declare(params: &SampleParams) -> Declaration {
         let ports =
-            Ports::new().any_rows_in(ROWS, "rows to draw from").same_out(ROWS, ROWS, "rows drawn, in input order");
+            Ports::new().any_rows_in(ROWS, "rows to sample").same_out(ROWS, ROWS, "sampled rows, in input order");
         Declaration::seeded(ports).issues(issues(params))
     }
 
@@ -106,7 +106,7 @@ const PLACE: &str = "__place";
 const SIZE: &str = "__size";
 
 impl SampleKernel {
-    /// The numbers of the rows drawn: within each group those with the smallest random numbers.
+    /// Numbers of the sampled rows: in each group, those with the smallest random numbers.
     fn drawn(&self, rows: DataFrame, keys: Vec<Expr>) -> Result<DataFrame, DataFusionError> {
         let names: Vec<String> = (0..keys.len()).map(|place| format!("__key{place}")).collect();
         let mut columns: Vec<Expr> = keys.into_iter().zip(&names).map(|(key, name)| key.alias(name)).collect();
@@ -121,7 +121,7 @@ impl SampleKernel {
         placed.filter(self.within())?.select(vec![ident(KEPT)])
     }
 
-    /// Is a row's place among its group's (from 1) within the sample?
+    /// Whether a row's rank in its group (from 1) is within the sample.
     fn within(&self) -> Expr {
         match (self.params.n, self.params.fraction) {
             (Some(n), _) => ident(PLACE).lt_eq(lit(n)),

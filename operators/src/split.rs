@@ -1,4 +1,4 @@
-//! `split`: rows to disjoint parts (train, dev, test).
+//! `split`: splits rows into disjoint parts (train, dev, test).
 
 mod assignment;
 mod components;
@@ -18,7 +18,7 @@ use assignment::{Unit, balanced, by_position};
 use components::Components;
 use params::{By, PartSize, SplitParams, share_of};
 
-/// Rows to disjoint parts.
+/// Splits rows into disjoint parts.
 pub struct Split;
 
 impl Operator for Split {
@@ -36,7 +36,7 @@ impl Operator for Split {
             yaml: "parts: {op: split, from: questions, with: {parts: {test: 200, train: rest}, by: document}}",
         },
         Example {
-            title: "Question types kept together",
+            title: "Each question type in a single part",
             yaml: "parts: {op: split, from: questions, with: {parts: {seen: 0.8, unseen: 0.2}, by: {group: question_type}}}",
         },
     ];
@@ -132,7 +132,7 @@ impl BlockingKernel for SplitKernel {
 }
 
 impl SplitKernel {
-    /// What stays together, and which row belongs to which unit.
+    /// The units that must stay together, and the unit of each row.
     fn units(&self, rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
         let column = match &self.params.by {
             By::Row => "id",
@@ -214,14 +214,14 @@ impl SplitKernel {
     }
 }
 
-/// A column as text.
+/// Returns a column as text.
 fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray, OperatorError> {
     let column = batch.column_by_name(name);
     let column = column.ok_or_else(|| OperatorError::data(format!("there is no column `{name}`")))?;
     Ok(cast(column, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
-/// Rows that share a document, directly or through others.
+/// Units of rows that share a document, directly or through other rows.
 fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u32>), OperatorError> {
     let mut components = Components::default();
     let (mut ids, mut unnamed) = (Vec::new(), 0);
@@ -242,7 +242,7 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     let (component_of_row, linked) = components.finish();
     let mut units: Vec<Unit> = Vec::with_capacity(linked.len());
     for (row, component) in component_of_row.iter().enumerate() {
-        // Components are numbered by their first row, whose id gives the unit its place in the order.
+        // Components are numbered by their first row; the id of that row ranks the unit.
         if *component as usize == units.len() {
             units.push(Unit::new(context.seed(), &ids[row], linked[units.len()]));
         }
@@ -251,7 +251,7 @@ fn linked_units(rows: &RowsInput, context: &Context) -> Result<(Vec<Unit>, Vec<u
     Ok((units, component_of_row))
 }
 
-/// Rows that name no document can be in any part.
+/// Reports rows that name no document: they can go to any part.
 fn tell_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), OperatorError> {
     if unnamed == rows {
         let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
@@ -259,14 +259,14 @@ fn tell_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), Op
                     (questions); mend where the rows are read, or write `by: row`";
         return Err(OperatorError::data(message).with_help(help));
     }
-    // A few questions without evidence are usual: unanswerable ones.
+    // A few questions without evidence are normal: unanswerable ones.
     let severity = if 2 * unnamed >= rows { "warning: " } else { "" };
     let told = format!("{severity}{unnamed} of {rows} rows name no document: `by: document` puts them into any part");
     context.progress().log(&told);
     Ok(())
 }
 
-/// The documents that each row stands on: `d` and an id, or `t` and a title.
+/// Returns the documents that each row refers to: `d` plus an id, or `t` plus a title.
 fn document_keys(batch: &RecordBatch) -> Result<Vec<Vec<String>>, OperatorError> {
     let Some(evidence) = batch.column_by_name("evidence").and_then(|column| column.as_list_opt::<i32>()) else {
         let ids = texts(batch, "document_id")?;

@@ -1,4 +1,4 @@
-//! Tests of `split`: what is disjoint, what is exact, what stays where it was.
+//! Tests of `split`: disjoint parts, exact sizes, and stable assignments.
 
 use std::collections::{BTreeMap, BTreeSet};
 

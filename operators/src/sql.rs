@@ -1,4 +1,4 @@
-//! `sql`: a DataFusion query over any number of named inputs.
+//! `sql`: runs a DataFusion query over any number of named inputs.
 
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionContext};
@@ -14,12 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::relation::{check_query, check_tables, explain, require_columns, require_repeatable_plan};
 
-/// Port of the result.
+/// Output port of the result.
 const ROWS: &str = "rows";
 
-/// Runs one SQL query over its inputs, which are tables named as in `from:`. The dialect is DataFusion's. Rows come in
-/// the order that the query asks for with `ORDER BY`; without one, in an order that follows the inputs' but is nobody's
-/// promise for joins and aggregates.
+/// Runs one SQL query over its inputs, which are tables named as in `from:`. The dialect is DataFusion's. Without
+/// `ORDER BY`, rows follow the inputs' order, but joins and aggregates guarantee no order.
 pub(crate) struct Sql;
 
 /// Parameters of `sql`.
@@ -28,7 +27,7 @@ pub(crate) struct Sql;
 pub(crate) struct SqlParams {
     /// One query (`SELECT …` or `WITH … SELECT …`) over the inputs named in `from:`.
     pub(crate) query: String,
-    /// Kind of the rows that come out. Any kind but `table` must have that kind's columns.
+    /// Record kind of the output. A kind other than `table` must have that kind's columns.
     #[serde(rename = "as", default)]
     pub(crate) kind: RowKind,
 }
@@ -51,7 +50,7 @@ impl Operator for Sql {
 
     fn declare(params: &SqlParams) -> Declaration {
         let ports = Ports::new().named_inputs(Accept::AnyRows);
-        let ports = ports.rows_out(ROWS, params.kind.into(), "rows of the query's result");
+        let ports = ports.rows_out(ROWS, params.kind.into(), "rows of the result");
         let query = params.query.clone();
         Declaration::pure(ports)
             .issues(check_query("query", &params.query))
@@ -84,7 +83,7 @@ impl QueryKernel for SqlKernel {
     }
 }
 
-/// Plans a query that may neither define, change nor write anything.
+/// Plans a query that must not define, change or write anything.
 async fn read_only(session: &SessionContext, query: &str) -> Result<DataFrame, DataFusionError> {
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     session.sql_with_options(query, options).await

@@ -1,4 +1,4 @@
-//! `write`: an artifact to a path or URL, with a manifest beside it.
+//! `write`: writes an artifact to a path or URL, with a manifest next to it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,31 +17,32 @@ use searchmill_engine::operator::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The store's description of an artifact, which is no part of its content.
+/// The store's description of an artifact; not part of its content.
 const DESCRIPTION: &str = "artifact.json";
 
-/// An artifact to a path or URL.
+/// Writes an artifact to a path or URL.
 pub struct Write;
 
 /// Parameters of `write`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct WriteParams {
-    /// Where to: a path, or a URL (`s3://`, `gs://`, `az://`, `http(s)://` by PUT). Rows are written to one file, a
-    /// folder artifact (index, model, report) to a folder. `<path>.manifest.json` beside it says what was written. A
-    /// folder is replaced as a whole. Where it holds files that `write` did not put there, these stay: new files are put
-    /// beside them, and only files of the last delivery are removed.
+    /// Destination: a path, or a URL (`s3://`, `gs://`, `az://`, `http(s)://` by PUT). Rows are written to a file, a
+    /// folder artifact (index, model, report) to a folder. A manifest, `<path>.manifest.json`, lists what was
+    /// written. A folder is replaced as a whole. If it contains files not written by `write`, they are kept: new
+    /// files are added, and only files of the last delivery are removed.
     pub path: String,
-    /// Format of rows; by the extension unless given. Example rows are written as the lines they hold; in Parquet their
-    /// fields become (nested) columns. CSV and TSV hold lists and objects as JSON text.
+    /// Format of rows (default: by extension). Example rows are written as their JSON lines; in Parquet, their fields
+    /// become (nested) columns. CSV and TSV store lists and objects as JSON text.
     #[serde(default)]
     pub format: Format,
-    /// Compression of the file; by the extension unless given. Parquet is compressed inside: snappy, or `zst`, or `none`.
+    /// Compression of the file (default: by extension). Parquet compresses internally: snappy (default), `zst` or
+    /// `none`.
     #[serde(default)]
     pub compression: Compression,
-    /// Share of the rows that nodes before this one may have lost (rejects, rows passed over by `on_error: drop`). Beyond
-    /// it, or when no rows are left, nothing is written: what lies at `path` stays, and the run ends with exit code 3.
-    /// `searchmill run … --deliver-anyway` writes all the same.
+    /// Maximum share of rows lost in upstream nodes (rejects, rows skipped by `on_error: drop`). If it is exceeded,
+    /// or no rows are left, nothing is written: `path` is unchanged, and the run ends with exit code 3. `searchmill
+    /// run … --deliver-anyway` overrides this limit.
     #[serde(default = "default_max_reject_share")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub max_reject_share: f64,
@@ -55,22 +56,19 @@ impl Operator for Write {
     type Params = WriteParams;
     const NAME: &'static str = "write";
     const VERSION: u32 = 2;
-    const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest beside it.";
+    const ABOUT: &'static str = "Writes rows or a folder artifact to a path or URL, with a manifest next to it.";
     const EXAMPLES: &'static [Example] = &[
         Example { title: "A training file", yaml: "file: {op: write, from: examples, with: {path: out/train.jsonl}}" },
         Example {
             title: "A compressed table in an object store",
             yaml: "file: {op: write, from: scores, with: {path: \"s3://bucket/runs/scores.csv.gz\"}}",
         },
-        Example {
-            title: "A report for people",
-            yaml: "page: {op: write, from: evaluate.report, with: {path: out/report}}",
-        },
+        Example { title: "A report", yaml: "page: {op: write, from: evaluate.report, with: {path: out/report}}" },
     ];
 
     fn declare(params: &WriteParams) -> Declaration {
-        let ports = Ports::new().input_of("input", Accept::Any, Arity::One, "the rows or the folder to write");
-        let ports = ports.tree_out("files", TreeKind::Files, "what was written, and `manifest.json`");
+        let ports = Ports::new().input_of("input", Accept::Any, Arity::One, "rows or folder to write");
+        let ports = ports.tree_out("files", TreeKind::Files, "the files written, and `manifest.json`");
         Declaration::pure(ports).issues(issues(params)).delivers(params.clone())
     }
 
@@ -88,7 +86,7 @@ impl Deliver for WriteParams {
         self.max_reject_share
     }
 
-    /// Also when the node was cached and someone has moved or changed what was written.
+    /// Delivers also if the node was cached and the written files were moved or changed.
     fn deliver(&self, folders: &BTreeMap<String, PathBuf>, context: &Context) -> Result<Vec<String>, OperatorError> {
         let tree = folders.get("files").ok_or_else(|| OperatorError::engine("`write` has no folder `files`"))?;
         let exported = export(tree, &self.path, context)?;
@@ -164,7 +162,7 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
         None => files_below(&input.path, Path::new(""))?,
     };
     for path in content {
-        // A link could lead out of the artifact.
+        // A link could point outside the artifact.
         if !std::fs::symlink_metadata(input.path.join(&path))?.is_file() {
             let message = format!("`{}` of the folder is not a regular file", path.display());
             let help = "links and pipes are not written: let the node before it make a file";
@@ -180,7 +178,7 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
     Ok(Manifest::of_tree(input, files))
 }
 
-/// The files of an artifact, as the store describes it.
+/// Lists the files of an artifact according to the store's description.
 fn described(folder: &Path) -> Option<Vec<PathBuf>> {
     let description: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join(DESCRIPTION)).ok()?).ok()?;
     let names = description["parts"].as_array()?.iter().map(|part| part["name"].as_str().map(PathBuf::from));
@@ -188,7 +186,7 @@ fn described(folder: &Path) -> Option<Vec<PathBuf>> {
     names.map(|name| name.filter(below)).collect()
 }
 
-/// Files below a folder, as relative paths in order; links are not followed.
+/// Lists the files below a folder as sorted relative paths, without following links.
 fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, OperatorError> {
     let mut names = std::fs::read_dir(root.join(folder))?
         .map(|entry| Ok(entry?.file_name()))

@@ -1,4 +1,4 @@
-//! Tests of `write`: every format comes back as it went out, and destinations are whole or untouched.
+//! Tests of `write`: every format round-trips, and destinations are complete or unchanged.
 
 use std::path::PathBuf;
 
@@ -171,7 +171,7 @@ fn folder(harness: &Harness, files: &[(&str, &str)]) -> InputArtifact {
     tree_input(TreeKind::Index, &source)
 }
 
-/// All files of a folder and of the folder that it lies in, with their content.
+/// Returns all files in a folder and in its parent folder, with their content.
 fn delivered(harness: &Harness, path: &str) -> BTreeMap<String, String> {
     let root = harness.path().join(path);
     let beside = std::fs::read_dir(root.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -309,7 +309,7 @@ fn pipes_and_folders_in_the_way_are_refused_without_waiting() {
     assert!(refused(rows_input(&examples()), "x.jsonl").contains("it is a pipe, socket or device"));
     assert!(refused(rows_input(&examples()), "folder.jsonl").contains("it is a folder"));
     assert!(refused(folder(&harness, &[("a", "1")]), "file").contains("it is a file"));
-    // Within a folder of others too.
+    // Also in a folder with other files.
     std::fs::create_dir_all(path("shared")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(path("shared/a")).status().unwrap().success());
     assert!(refused(folder(&harness, &[("a", "1")]), "shared").contains("is no regular file"));

@@ -4,10 +4,10 @@ use arrow::array::RecordBatch;
 
 use crate::record::{Record, SchemaError};
 
-/// Rows to one record batch with exactly the kind's columns.
+/// Converts rows to one record batch with exactly the kind's columns.
 ///
 /// # Errors
-/// When a value does not fit its column (never for rows made by this crate's structs).
+/// If a value does not fit its column (impossible for the row structs of this crate).
 pub fn to_batch<R: Record>(rows: &[R]) -> Result<RecordBatch, SchemaError> {
     let schema = R::KIND.schema();
     let batch = serde_arrow::to_record_batch(schema.fields(), &rows)
@@ -16,10 +16,10 @@ pub fn to_batch<R: Record>(rows: &[R]) -> Result<RecordBatch, SchemaError> {
         .map_err(|error| SchemaError(format!("cannot make {} rows: {error}", R::KIND)))
 }
 
-/// One record batch to rows; columns that the kind does not know are ignored.
+/// Converts one record batch to rows; ignores columns that the kind does not define.
 ///
 /// # Errors
-/// When a required column is missing or of another type.
+/// If a required column is missing or has another type.
 pub fn from_batch<R: Record>(batch: &RecordBatch) -> Result<Vec<R>, SchemaError> {
     let known = crate::compat::conform(R::KIND, batch)?;
     serde_arrow::from_record_batch(&known)

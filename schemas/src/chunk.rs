@@ -12,23 +12,23 @@ described! {
     pub struct Chunk {
         /// Unique in its table: `<document_id>#<position>`.
         pub id: String,
-        /// The document it was cut from.
+        /// Document that contains it.
         pub document_id: String,
-        /// Place among the document's chunks, from 0.
+        /// Position among the document's chunks, from 0.
         pub position: i32,
-        /// How many chunks the document has.
+        /// Number of chunks of the document.
         pub document_chunks: i32,
         /// The document's title.
         pub title: Option<String>,
-        /// The piece itself.
+        /// Text of the chunk.
         pub text: String,
-        /// What is indexed and shown to a model: `title + "\n" + text`, or `text` where there is no title.
+        /// Text that is indexed and shown to a model: `title + "\n" + text`, or `text` without a title.
         pub contents: String,
-        /// Byte offset of the piece in the document's text.
+        /// Byte offset of the start in the document's text.
         pub start: i64,
-        /// Byte offset of its end.
+        /// Byte offset of the end.
         pub end: i64,
-        /// Length in the chunker's unit (tokens, words or characters), title not counted.
+        /// Length in the chunker's unit (tokens, words or characters), without the title.
         pub tokens: i32,
         /// The document's metadata (JSON object).
         pub metadata: Option<String>,

@@ -13,34 +13,34 @@ fn wrong(name: &str, wanted: &str, array: &dyn Array) -> SchemaError {
     SchemaError(format!("column `{name}` must be {wanted}, found {}", array.data_type()))
 }
 
-/// A text column (Utf8).
+/// Returns a text column (Utf8).
 ///
 /// # Errors
-/// When it is missing or of another type.
+/// If it is missing or has another type.
 pub fn text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray, SchemaError> {
     let array = column(batch, name)?;
     array.as_string_opt::<i32>().ok_or_else(|| wrong(name, "text", array))
 }
 
-/// A column of 64-bit floats.
+/// Returns a column of 64-bit floats.
 ///
 /// # Errors
-/// When it is missing or of another type.
+/// If it is missing or has another type.
 pub fn f64_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float64Array, SchemaError> {
     let array = column(batch, name)?;
     array.as_primitive_opt::<Float64Type>().ok_or_else(|| wrong(name, "a number", array))
 }
 
-/// A column of text lists.
+/// Returns a column of text lists.
 ///
 /// # Errors
-/// When it is missing or of another type.
+/// If it is missing or has another type.
 pub fn list_text_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ListArray, SchemaError> {
     let array = column(batch, name)?;
     array.as_list_opt::<i32>().ok_or_else(|| wrong(name, "a list of text", array))
 }
 
-/// The text at `row`, or `None` for null.
+/// Returns the text at `row`, or `None` for null.
 #[must_use]
 pub fn text_value(array: &StringArray, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.value(row))

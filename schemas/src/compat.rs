@@ -1,4 +1,4 @@
-//! Does a batch fit a kind? Columns are matched by name; string encodings and list field names are cast.
+//! Checks that a batch fits a kind. Columns are matched by name; string encodings and list field names are cast.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use arrow::datatypes::{FieldRef, Schema};
 
 use crate::record::{RecordKind, SchemaError};
 
-/// The kind's own columns of `batch`, in the kind's order, cast to its types (`Utf8View` to `Utf8`, list item names, …).
-/// For `Table` the batch comes back unchanged.
+/// Returns the kind's columns of `batch`, in the kind's order, cast to its types (`Utf8View` to `Utf8`, list item
+/// names, …). For `Table`, returns the batch unchanged.
 ///
 /// # Errors
-/// Names all columns that are missing, else the first one that has nulls where none may be, or cannot be cast.
+/// Names all missing columns, otherwise the first column that has invalid nulls or cannot be cast.
 pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, SchemaError> {
     if kind == RecordKind::Table {
         return Ok(batch.clone());

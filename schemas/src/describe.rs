@@ -1,4 +1,4 @@
-//! Record kinds in words: columns with their types, and what the doc comments of the row structs say about them.
+//! Descriptions of record kinds: columns with their types, and the doc comments of the row structs.
 
 use arrow::datatypes::{DataType, Field};
 
@@ -8,27 +8,27 @@ use crate::record::RecordKind;
 /// One column of a record kind, or one field of a nested column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// Column name.
     pub name: String,
-    /// Its type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
+    /// Type in words: `text`, `whole number`, `number`, `yes or no`, `list of text`, `list of objects`.
     pub kind: String,
-    /// Must every row have a value?
+    /// Whether every row must have a value.
     pub required: bool,
-    /// What it holds.
+    /// Description of the content.
     pub about: String,
-    /// Fields of a column of objects.
+    /// Fields, for a column of objects.
     pub fields: Vec<Column>,
 }
 
 impl RecordKind {
-    /// What a row of it is, in a sentence.
+    /// Describes a row of this kind in one sentence.
     #[must_use]
     pub fn about(self) -> String {
         let about = self.described().map(|described| described.about.trim());
         about.unwrap_or("Rows with any columns, as `sql` and `join` make them.").to_owned()
     }
 
-    /// The columns that a table of it has, in order; none for `Table`.
+    /// Returns the columns of this kind in order; empty for `Table`.
     #[must_use]
     pub fn columns(self) -> Vec<Column> {
         let Some(described) = self.described() else { return Vec::new() };
@@ -51,7 +51,7 @@ impl RecordKind {
     }
 }
 
-/// The objects in a nested column of that name.
+/// Returns the description of the objects in a nested column.
 fn nested(column: &str) -> Described {
     match column {
         "evidence" => crate::Evidence::DESCRIBED,
@@ -75,7 +75,7 @@ fn column(field: &Field, owner: &Described) -> Column {
     }
 }
 
-/// A type in words, and the fields of the objects in it.
+/// Returns a type in words, and the fields of its objects.
 fn kind(data_type: &DataType) -> (String, &[std::sync::Arc<Field>]) {
     match data_type {
         DataType::Utf8 => ("text".to_owned(), &[]),

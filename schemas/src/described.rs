@@ -1,6 +1,6 @@
-//! Row structs that can say what their fields hold: their doc comments, kept for people who never see the code.
+//! Row structs with descriptions: keeps their doc comments for the command line and the reference pages.
 
-/// What a row struct is, and what each of its fields holds.
+/// Description of a row struct and its fields.
 pub(crate) struct Described {
     pub(crate) about: &'static str,
     /// Name and description.
@@ -8,14 +8,14 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// What a field holds.
+    /// Returns the description of a field.
     pub(crate) fn field(&self, name: &str) -> String {
         let found = self.fields.iter().find(|(field, _)| *field == name);
         found.map_or_else(String::new, |(_, about)| about.trim().to_owned())
     }
 }
 
-/// Declares a row struct as it stands, and keeps its doc comments in `DESCRIBED`.
+/// Declares a row struct unchanged, and stores its doc comments in `DESCRIBED`.
 macro_rules! described {
     (
         #[derive($($derive:path),+)]

@@ -16,7 +16,7 @@ described! {
         pub title: Option<String>,
         /// Body, without the title.
         pub text: String,
-        /// Everything else the source said, as a JSON object.
+        /// All other fields of the source, as a JSON object.
         pub metadata: Option<String>,
     }
 }

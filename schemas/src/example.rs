@@ -10,17 +10,17 @@ described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// One training example.
     pub struct Example {
-        /// The trajectory's id (with the repeat's number after `~` where rebalancing repeated it).
+        /// Id of the trajectory (a repeat by `rebalance` has its number after `~`).
         pub id: String,
-        /// The trajectory it was made from.
+        /// Trajectory it was converted from.
         pub trajectory_id: Option<String>,
-        /// The question.
+        /// Id of the question.
         pub question_id: String,
         /// Layout of the row: `swift`, `trl`, `openai`, `sharegpt`, `verl`.
         pub format: String,
-        /// The row as the trainer reads it: one JSON object, exactly as it is written to JSONL.
+        /// Row for the trainer: one JSON object, exactly as written to JSONL.
         pub row: String,
-        /// Rendered text as the trainer will tokenise it, where the format fixes it.
+        /// Rendered text as the trainer tokenises it, if the format defines it.
         pub text: Option<String>,
     }
 }

@@ -12,23 +12,23 @@ described! {
     pub struct Hit {
         /// `<question_id>@<rank>`.
         pub id: String,
-        /// The question that was asked.
+        /// Id of the question.
         pub question_id: String,
-        /// The text that was searched for.
+        /// Text that was searched for.
         pub query: String,
-        /// Place in the fused list, from 1.
+        /// Rank in the fused list, from 1.
         pub rank: i32,
-        /// Fused score; the index's own score where nothing was fused.
+        /// Fused score; the index's own score without fusion.
         pub score: f64,
-        /// The chunk found.
+        /// Id of the chunk.
         pub chunk_id: String,
-        /// Its document.
+        /// Id of its document.
         pub document_id: String,
-        /// Its document's title.
+        /// Title of its document.
         pub title: Option<String>,
-        /// Its contents, as indexed.
+        /// Contents of the chunk, as indexed.
         pub contents: String,
-        /// Where it was found: one entry per index that returned it.
+        /// Indexes that returned it: one entry per index.
         pub sources: Vec<HitSource>,
     }
 }
@@ -37,7 +37,7 @@ described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// How one index ranked a hit.
     pub struct HitSource {
-        /// `<kind>:<place among the indexes, from 0>`, for example `bm25:0`.
+        /// `<kind>:<position among the indexes, from 0>`, for example `bm25:0`.
         pub index: String,
         /// Rank in that index, from 1.
         pub rank: i32,

@@ -1,8 +1,9 @@
-//! Record kinds: the versioned Arrow schemas of everything that flows between nodes.
+//! Record kinds: the versioned Arrow schemas of all rows that flow between nodes.
 //!
-//! A [`RecordKind`] fixes the columns that a table of that kind must have; further columns may ride along. Each kind
-//! has a row struct here (`Document`, `Chunk`, …) that converts to and from Arrow with [`to_batch`] and [`from_batch`].
-//! Rows name their parents by id (`chunk.document_id`, `trajectory.question_id`, …), so lineage can be walked by row.
+//! A [`RecordKind`] defines the columns that a table of this kind must have; additional columns are allowed. Each
+//! kind has a row struct (`Document`, `Chunk`, …) that converts to and from Arrow with [`to_batch`] and
+//! [`from_batch`]. Rows name their parents by id (`chunk.document_id`, `trajectory.question_id`, …), so lineage can
+//! be traced by row.
 //!
 //! This crate uses serde and serde_arrow beside arrow. Conversions of nested rows written by hand would be more code than
 //! all schemas together.

@@ -12,17 +12,17 @@ described! {
     pub struct Metric {
         /// `<group>/<name>`.
         pub id: String,
-        /// What was measured (`f1`, `recall@5`, …).
+        /// Name of the measure (`f1`, `recall@5`, …).
         pub name: String,
-        /// Over which rows (`all`, a question type, `baseline:…`).
+        /// Group of rows (`all`, a question type, `baseline:…`).
         pub group: String,
-        /// The mean.
+        /// Mean.
         pub value: f64,
         /// Lower end of the 95 % interval.
         pub low: Option<f64>,
         /// Upper end of the 95 % interval.
         pub high: Option<f64>,
-        /// Over how many rows.
+        /// Number of rows.
         pub count: i64,
     }
 }

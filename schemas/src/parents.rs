@@ -1,13 +1,13 @@
-//! Which columns of a kind hold the ids of the rows that a row was made from.
+//! Columns of a kind that hold the ids of parent rows.
 
 use crate::record::RecordKind;
 
-/// A column that names parents.
+/// A column with ids of parents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParentColumn {
-    /// The column, and the fields below it where it is nested (lists are passed through).
+    /// Column name, and field names below it if it is nested (lists are traversed).
     pub path: &'static [&'static str],
-    /// The kind of the parents; `None`: of whatever kind stands at the main input.
+    /// Kind of the parents; `None`: the kind of the main input.
     pub kind: Option<RecordKind>,
 }
 
@@ -22,8 +22,8 @@ const TRAJECTORY: ParentColumn = of(&["trajectory_id"], RecordKind::Trajectory);
 const SHOWN: ParentColumn = of(&["messages", "observations", "chunk_id"], RecordKind::Chunk);
 
 impl RecordKind {
-    /// The columns that name the rows from which a row of this kind was made. Open tables have them by their names. A
-    /// `metric` row rests on all rows of its node's inputs and names none.
+    /// Columns with the ids of the rows that a row of this kind was derived from. Open tables are matched by column
+    /// names. A `metric` row depends on all rows of its node's inputs and names none.
     #[must_use]
     pub fn parents(self) -> &'static [ParentColumn] {
         match self {
@@ -39,7 +39,7 @@ impl RecordKind {
     }
 }
 
-/// The id that a repeated row had before it was repeated: `q1@0` of `q1@0~2`.
+/// Returns the original id of a repeated row: `q1@0` for `q1@0~2`.
 #[must_use]
 pub fn repeated_id(id: &str) -> Option<&str> {
     let (first, number) = id.rsplit_once('~')?;
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// The type at a path, lists passed through.
+    /// Returns the type at a path, traversing lists.
     fn at(mut data_type: DataType, path: &[&str]) -> Option<DataType> {
         let mut path = path.iter();
         loop {

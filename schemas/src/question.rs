@@ -14,26 +14,26 @@ described! {
         pub id: String,
         /// The question's text.
         pub question: String,
-        /// Accepted answers; metrics take the best over them. May be empty: answers to such a question are not scored.
+        /// Accepted answers; metrics use the best match. May be empty: such a question is not scored.
         pub golden_answers: Vec<String>,
-        /// The data set's own type (`comparison`, `bridge`, …).
+        /// Question type of the data set (`comparison`, `bridge`, …).
         pub question_type: Option<String>,
-        /// What supports the answer; empty where nothing does (null questions) or nothing is known.
+        /// Evidence for the answer; empty if none exists (null questions) or none is known.
         pub evidence: Vec<Evidence>,
-        /// Everything else the source said, as a JSON object.
+        /// All other fields of the source, as a JSON object.
         pub metadata: Option<String>,
     }
 }
 
 described! {
     #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-    /// One piece of gold evidence. At least one of the three is known.
+    /// One piece of gold evidence. At least one of the three fields is set.
     pub struct Evidence {
-        /// Id of the supporting document, where the data set has ids.
+        /// Id of the supporting document, if the data set has ids.
         pub document_id: Option<String>,
         /// Title of the supporting document.
         pub title: Option<String>,
-        /// The supporting sentence, as it stands in the document.
+        /// Supporting sentence, as it appears in the document.
         pub fact: Option<String>,
     }
 }

@@ -1,4 +1,4 @@
-//! Record kinds, what a row struct of a kind is, and the Arrow fields that their columns are put together from.
+//! Record kinds, the trait of their row structs, and the Arrow fields that compose their columns.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A kind of row. `Table` is the open kind: any columns, as `sql` and `join` make them.
+/// A kind of row. `Table` is the open kind, with any columns, as output by `sql` and `join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RecordKind {
     /// A text with an id and a title.
@@ -31,7 +31,7 @@ pub enum RecordKind {
     Table,
 }
 
-/// What is wrong with a batch, in words for the user.
+/// A schema mismatch of a batch, described for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaError(pub String);
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for SchemaError {
 impl std::error::Error for SchemaError {}
 
 impl RecordKind {
-    /// Every kind, in the order of the pipeline that makes them.
+    /// All kinds, in pipeline order.
     pub const ALL: [Self; 10] = [
         Self::Document,
         Self::Chunk,
@@ -58,7 +58,7 @@ impl RecordKind {
         Self::Table,
     ];
 
-    /// The singular name used in YAML (`as: document`) and messages.
+    /// Singular name used in YAML (`as: document`) and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,13 +75,13 @@ impl RecordKind {
         }
     }
 
-    /// The kind of that name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Version of the schema: part of every node key, so a changed schema is never read as the old one.
+    /// Version of the schema. Part of every node key, so that a changed schema is never read as the old one.
     #[must_use]
     pub fn version(self) -> u32 {
         match self {
@@ -90,8 +90,8 @@ impl RecordKind {
         }
     }
 
-    /// The column whose values are unique in a table of this kind, if there is one. The other kinds repeat the ids of
-    /// what they are about.
+    /// Column with unique values in a table of this kind, if any. Rows of the other kinds repeat the ids of the rows
+    /// they describe.
     #[must_use]
     pub fn id_column(self) -> Option<&'static str> {
         match self {
@@ -107,7 +107,7 @@ impl std::fmt::Display for RecordKind {
     }
 }
 
-/// The present name of a column (or of a field of a nested one) that an earlier version of its kind had.
+/// Returns the current name of a column (or nested field) that was renamed since an earlier version.
 #[must_use]
 pub fn renamed(former: &str) -> Option<&'static str> {
     match former {
@@ -119,7 +119,7 @@ pub fn renamed(former: &str) -> Option<&'static str> {
 
 /// A row struct of a fixed kind.
 pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
-    /// Its kind.
+    /// Kind of the row struct.
     const KIND: RecordKind;
 }
 

@@ -10,15 +10,15 @@ described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// A row that failed.
     pub struct Reject {
-        /// Id of the failed row, or `<source>:<line>` where it never became a row.
+        /// Id of the failed row, or `<source>:<line>` if it was never parsed.
         pub id: String,
-        /// What failed: `timeout`, `rate_limited`, `server_error`, `bad_response`, `bad_line`, …
+        /// Kind of failure: `timeout`, `rate_limited`, `server_error`, `bad_response`, `bad_line`, …
         pub kind: String,
-        /// In words, for a person.
+        /// Error message.
         pub message: String,
-        /// How often it was tried.
+        /// Number of attempts.
         pub attempts: i32,
-        /// The row, the line or the last response, as far as it is known.
+        /// The row, the line or the last response, if known.
         pub detail: Option<String>,
     }
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use crate::record::RecordKind;
 
 impl RecordKind {
-    /// The columns that a table of this kind must have (none for `Table`).
+    /// Returns the columns that a table of this kind must have (empty for `Table`).
     #[must_use]
     pub fn schema(self) -> SchemaRef {
         let fields = match self {

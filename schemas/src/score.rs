@@ -10,33 +10,33 @@ described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// The answer metrics of one trajectory, each from 0 to 1.
     pub struct Score {
-        /// The trajectory's id.
+        /// Id of the trajectory.
         pub id: String,
-        /// The trajectory.
+        /// Id of the trajectory.
         pub trajectory_id: String,
-        /// The question.
+        /// Id of the question.
         pub question_id: String,
-        /// Which sample of the question.
+        /// Number of the sample.
         pub sample_index: i32,
         /// The question's type.
         pub question_type: Option<String>,
-        /// What was predicted.
+        /// Predicted answer.
         pub prediction: String,
-        /// What was accepted.
+        /// Accepted answers.
         pub golden_answers: Vec<String>,
         /// Exact match.
         pub em: f64,
         /// Token F1.
         pub f1: f64,
-        /// A golden answer is a substring of the prediction.
+        /// Whether a golden answer is a substring of the prediction, as 0 or 1.
         pub acc: f64,
         /// Token precision.
         pub precision: f64,
         /// Token recall.
         pub recall: f64,
-        /// F1 reached the success threshold.
+        /// Whether F1 reached the success threshold.
         pub success: bool,
-        /// Gold evidence or the answer stood in an observation.
+        /// Whether an observation contained gold evidence or the answer.
         pub grounded: bool,
     }
 }

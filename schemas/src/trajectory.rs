@@ -9,13 +9,13 @@ use crate::record::{Record, RecordKind, list_of, optional, required, struct_of};
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-    /// One rollout: a question, the messages that followed, and what came of it.
+    /// One rollout: a question, the conversation, and its outcome.
     pub struct Trajectory {
         /// `<question_id>@<sample_index>`.
         pub id: String,
-        /// The question.
+        /// Id of the question.
         pub question_id: String,
-        /// Which of the samples of this question, from 0.
+        /// Number of the sample of this question, from 0.
         pub sample_index: i32,
         /// The question's text.
         pub question: String,
@@ -25,23 +25,23 @@ described! {
         pub question_type: Option<String>,
         /// The question's gold evidence.
         pub evidence: Vec<Evidence>,
-        /// Who answered: `endpoint`, `evidence`, `model`, `none`.
+        /// Policy that answered: `endpoint`, `evidence`, `model`, `none`.
         pub policy: String,
-        /// The model as the endpoint reported it.
+        /// Model name reported by the endpoint.
         pub model: Option<String>,
         /// Tool-call or tag grammar (`tool_call`, …).
         pub protocol: String,
         /// Tool definitions offered to the model, as a JSON list.
         pub tools: String,
-        /// Everything said, in order, the system prompt included.
+        /// All messages in order, including the system prompt.
         pub messages: Vec<Message>,
-        /// The last model-authored text.
+        /// Last text written by the model.
         pub answer: String,
-        /// The answer extracted from it; empty when there is none.
+        /// Answer extracted from it; empty if there is none.
         pub prediction: String,
-        /// Turns: model calls made, what `max_turns` counts.
+        /// Number of turns: model calls, as limited by `max_turns`.
         pub turns: i32,
-        /// Tool calls made.
+        /// Number of tool calls.
         pub tool_calls: i32,
         /// Prompt tokens over all turns.
         pub prompt_tokens: i64,
@@ -51,14 +51,14 @@ described! {
         pub last_prompt_tokens: i64,
         /// Completion tokens of the last turn.
         pub last_completion_tokens: i64,
-        /// Why it ended: `answered`, `no_answer`, `max_turns`, `max_searches`, `length`.
+        /// Reason for the end: `answered`, `no_answer`, `max_turns`, `max_searches`, `length`.
         pub finish_reason: String,
         /// The question's metadata (JSON object).
         pub metadata: Option<String>,
     }
 }
 
-/// Who wrote a message. Text of `Tool` messages comes from the environment and is never parsed as the model's.
+/// Author of a message. Text of `Tool` messages comes from the environment and is never parsed as the model's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -78,29 +78,29 @@ described! {
     pub struct Message {
         /// `system`, `user`, `assistant` or `tool`.
         pub role: String,
-        /// Its text.
+        /// Text of the message.
         pub content: String,
-        /// The model's reasoning, where the endpoint returns it apart.
+        /// The model's reasoning, if the endpoint returns it separately.
         pub reasoning: Option<String>,
-        /// Tool calls asked for in this message.
+        /// Tool calls requested in this message.
         pub tool_calls: Vec<ToolCall>,
-        /// For tool messages: the call answered.
+        /// For tool messages: id of the call.
         pub tool_call_id: Option<String>,
-        /// For tool messages: the chunks that were shown.
+        /// For tool messages: the chunks shown.
         pub observations: Vec<Observation>,
-        /// For tool messages: the error that was told to the model.
+        /// For tool messages: the error shown to the model.
         pub error: Option<String>,
-        /// Usage of this model call.
+        /// Prompt tokens of this model call.
         pub prompt_tokens: Option<i64>,
-        /// Usage of this model call.
+        /// Completion tokens of this model call.
         pub completion_tokens: Option<i64>,
-        /// The endpoint's finish reason for this call.
+        /// Finish reason of this call, as reported by the endpoint.
         pub finish_reason: Option<String>,
     }
 }
 
 impl Message {
-    /// A message of that role with that text and nothing else.
+    /// Creates a message with this role and text; all other fields are empty.
     #[must_use]
     pub fn text(role: Role, content: impl Into<String>) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Message {
         }
     }
 
-    /// Was it written by the model?
+    /// Whether the model wrote the message.
     #[must_use]
     pub fn is_model(&self) -> bool {
         self.role == Role::Assistant.name()
@@ -139,13 +139,13 @@ impl Role {
 
 described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-    /// A tool call asked for by the model.
+    /// A tool call requested by the model.
     pub struct ToolCall {
-        /// Id that the tool's answer refers to.
+        /// Id that the tool's response refers to.
         pub id: String,
         /// Tool name.
         pub name: String,
-        /// Arguments, as the JSON text that the model wrote.
+        /// Arguments: the JSON text written by the model.
         pub arguments: String,
     }
 }
@@ -154,13 +154,13 @@ described! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     /// A chunk that a tool showed to the model.
     pub struct Observation {
-        /// The chunk.
+        /// Id of the chunk.
         pub chunk_id: String,
-        /// Its document.
+        /// Id of its document.
         pub document_id: String,
-        /// Its document's title.
+        /// Title of its document.
         pub title: Option<String>,
-        /// Its fused score.
+        /// Fused score of the chunk.
         pub score: f64,
     }
 }

@@ -1,10 +1,10 @@
-//! The worker for nodes that want GPUs: the same program, linked with CUDA. It does not start without a driver, which is
-//! why it is not `searchmill` itself.
+//! Worker for nodes that use GPUs: the same program, linked with CUDA. It is separate from `searchmill` because it
+//! does not start without a CUDA driver.
 
 use std::process::ExitCode;
 
-/// Training and Arrow take and give back large buffers all the time: with the system's allocator each of them is a page
-/// fault per 4 KiB.
+/// Training and Arrow allocate and free large buffers frequently. The system allocator would cause a page fault per 4
+/// KiB.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! `attest`: says what an artifact is and what made it, signed; makes keys; checks what others said.
+//! `attest`: writes signed statements about artifacts and their provenance, creates keys, and verifies statements.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -61,7 +61,7 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     let public_path = PathBuf::from(format!("{}.pub", path.display()));
     let key = SecretKey::generate().map_err(|error| Failure::Other(error.to_string()))?;
     let (secret, public) = (key.to_pem().map_err(wrong)?, key.public().to_pem().map_err(wrong)?);
-    // Neither is ever written over: a lost key cannot be made again.
+    // Existing files are never overwritten: a lost key cannot be recovered.
     let mut public_file = File::create_new(&public_path).map_err(unwritable(&public_path))?;
     let written = private(&path).and_then(|mut file| file.write_all(secret.as_bytes()));
     if let Err(error) = written {
@@ -78,7 +78,7 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     Ok(OK)
 }
 
-/// A new file that only its owner can read.
+/// Creates a file that only its owner can read.
 fn private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -87,7 +87,7 @@ fn private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Checks a signed statement and compares it with the store.
+/// Verifies a signed statement and compares it with the store.
 pub(super) fn verify(terminal: &Terminal, session: &Session, file: &Path, key: &Path) -> Result<u8, Failure> {
     let public = PublicKey::from_pem(&read(session, key)?).map_err(wrong)?;
     let statement = match public.verify(read(session, file)?.as_bytes()) {

@@ -1,4 +1,4 @@
-//! `audit`: checks that what is recorded is what is there, and that it can be made again.
+//! `audit`: verifies that the store matches its records, and that results can be recomputed.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `diff`: what differs between two runs.
+//! `diff`: shows the differences between two runs.
 
 use searchmill_engine::{Failure, Session};
 

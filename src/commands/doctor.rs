@@ -1,4 +1,4 @@
-//! `doctor`: what this machine has for searchmill, and what is missing.
+//! `doctor`: checks this machine for searchmill's requirements.
 
 use std::process::Command;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::display::{Terminal, bytes};
 use crate::exit::{FAILED, OK};
 
-/// One thing that was looked at.
+/// Result of one check.
 struct Finding {
     what: &'static str,
-    /// `ok`, `absent` (not needed by everybody) or `wrong`.
+    /// `ok`, `absent` (optional) or `wrong`.
     state: &'static str,
     detail: String,
 }
@@ -80,7 +80,7 @@ fn memory() -> Finding {
     }
 }
 
-/// Is there a store, and can it be written? Nothing is made where there is none.
+/// Checks that the store exists and is writable. Does not create one.
 fn store(session: &Session) -> Finding {
     let wrong = |failure: Failure| {
         let why = match failure {
@@ -133,7 +133,7 @@ fn device_json(device: &Device) -> Value {
     })
 }
 
-/// The worker for CUDA, and whether it starts here: without a driver it does not.
+/// Checks the CUDA worker, and that it starts: without a driver it does not.
 fn worker() -> Finding {
     let Some(program) = cuda_worker() else {
         let detail = "no searchmill-worker-cuda beside this program or on PATH: needed by nodes with `gpus`".to_owned();

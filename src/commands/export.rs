@@ -1,4 +1,4 @@
-//! `export`: an artifact with all that made it as one file.
+//! `export`: writes an artifact and its lineage to one file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -38,7 +38,7 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
     Ok(OK)
 }
 
-/// Either the whole file is there, or none.
+/// Writes the file completely or not at all.
 fn write(path: &Path, export: Export) -> Result<(), Failure> {
     let unwritable = |error: std::io::Error| Failure::Other(format!("cannot write {}: {error}", path.display()));
     let partial = partial(path);

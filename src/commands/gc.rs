@@ -1,4 +1,4 @@
-//! `gc`: what is no longer needed, and its removal.
+//! `gc`: lists or removes results that are no longer needed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::args::GcArgs;
 use crate::display::{self, Terminal};
 use crate::exit::OK;
 
-/// What is this young stays, unless it is said otherwise.
+/// Default minimum age: younger results are kept.
 const DEFAULT_AGE: Duration = Duration::from_hours(24);
 
 pub(super) fn gc(terminal: &Terminal, session: &Session, args: &GcArgs) -> Result<u8, Failure> {

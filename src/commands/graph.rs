@@ -1,4 +1,4 @@
-//! `graph`: the DAG, for people and for tools.
+//! `graph`: prints the DAG as a drawing or as data.
 
 use std::fmt::Write;
 

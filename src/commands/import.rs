@@ -1,4 +1,4 @@
-//! `import`: takes what `export` wrote into a store.
+//! `import`: adds an archive of `export` to a store.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use crate::args::ImportArgs;
 use crate::display::Terminal;
 use crate::exit::OK;
 
-/// Exports are compressed with zstd: its frames begin with these bytes (RFC 8878, 3.1.1).
+/// Exports are compressed with zstd, whose frames start with these bytes (RFC 8878, 3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 pub(super) fn import(terminal: &Terminal, session: &Session, args: &ImportArgs) -> Result<u8, Failure> {

@@ -1,4 +1,4 @@
-//! `kinds`: the kinds of rows, and the columns of one.
+//! `kinds`: lists the kinds of rows, or the columns of one kind.
 
 use searchmill_engine::{Failure, suggest};
 use searchmill_schemas::{Column, RecordKind};

@@ -1,4 +1,4 @@
-//! `logs`: what a run told.
+//! `logs`: prints the events of a run.
 
 use searchmill_engine::lineage::rfc3339;
 use searchmill_engine::{Failure, Reason, Session};
@@ -19,7 +19,7 @@ pub(super) fn logs(terminal: &Terminal, session: &Session, args: &LogsArgs) -> R
     Ok(OK)
 }
 
-/// `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because it never ran`.
+/// Formats an event: `2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk (no cached result)`.
 fn plain(event: &Value) -> String {
     let time = event["time"].as_f64().map(rfc3339).unwrap_or_default();
     let word = event["event"].as_str().unwrap_or("event").replace('_', " ");
@@ -33,7 +33,7 @@ fn plain(event: &Value) -> String {
             (key, Value::Number(value)) if key != "rows" && value.as_u64() == Some(0) => {}
             ("summary", Value::String(value)) => text.push_str(&format!("\n{}", value.trim_end())),
             ("line" | "message", Value::String(value)) => text.push_str(&format!(" {value}")),
-            ("reasons", value) => text.push_str(&because(value)),
+            ("reasons", value) => text.push_str(&in_words(value)),
             ("seconds", Value::Number(value)) => {
                 text.push_str(&format!(" seconds={:.3}", value.as_f64().unwrap_or_default()));
             }
@@ -44,10 +44,10 @@ fn plain(event: &Value) -> String {
     text
 }
 
-fn because(reasons: &Value) -> String {
+fn in_words(reasons: &Value) -> String {
     let reasons: Vec<Reason> = serde_json::from_value(reasons.clone()).unwrap_or_default();
     let words: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-    if words.is_empty() { String::new() } else { format!(" because {}", words.join("; ")) }
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
             "event": "node_started", "node": "chunks", "operator": "chunk", "time": 1_795_191_023.092_369,
             "reasons": [{"reason": "param_changed", "path": "size", "from": 6, "to": 7}],
         });
-        let wanted = "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk because param `size` changed from 6 to 7";
+        let wanted = "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk (param `size` changed from 6 to 7)";
         assert_eq!(plain(&started), wanted);
         let finished = json!({"event": "node_finished", "output": "chunk rows", "calls": 0, "seconds": 0.046_124, "summary": "a\nb\n"});
         assert_eq!(plain(&finished), format!("{:24}  node finished  output=\"chunk rows\" seconds=0.046\na\nb", ""));

@@ -1,4 +1,4 @@
-//! One file per subcommand.
+//! Subcommands, one file each.
 
 mod attest;
 mod audit;

@@ -1,4 +1,4 @@
-//! `ops`: the list of operators, and the reference page of one.
+//! `ops`: lists the operators, or prints the reference page of one.
 
 use searchmill_engine::{Failure, Session, nearest};
 use serde_json::json;
@@ -42,7 +42,7 @@ pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Res
     Ok(OK)
 }
 
-/// The reference page has the rest.
+/// Returns the first sentence, for the list; the reference page shows the whole text.
 fn first_sentence(about: &str) -> &str {
     about.find(". ").map_or(about, |end| &about[..=end])
 }

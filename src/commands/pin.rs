@@ -1,4 +1,4 @@
-//! `pin` and `unpin`: artifacts that are kept whatever happens.
+//! `pin` and `unpin`: protect artifacts from `gc`.
 
 use searchmill_engine::{Failure, Pin, Session};
 

@@ -1,4 +1,4 @@
-//! The pipeline that a command line names, and the nodes of it.
+//! Pipeline and node selection from the command line.
 
 use searchmill_engine::{Failure, Overrides, Pipeline, Selection, Session};
 
@@ -9,7 +9,7 @@ pub(super) fn check(session: &Session, args: &PipelineArgs) -> Result<Pipeline, 
     session.check(&args.file, &Overrides { set: args.set.clone(), params_files: args.params.clone() })
 }
 
-/// The nodes that are meant.
+/// Returns the selected nodes.
 pub(super) fn selection(chosen: &ChosenArgs) -> Selection {
     let targets = chosen.targets.iter().chain(&chosen.to).cloned().collect();
     Selection { targets, from: chosen.from.clone(), only: chosen.only.clone() }

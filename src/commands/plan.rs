@@ -1,4 +1,4 @@
-//! `plan`: what a run would do, why, and what it would cost.
+//! `plan`: shows what a run would do, why, and the estimated cost.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn plan(terminal: &Terminal, session: &Session, args: &PlanArgs) -> R
     Ok(if work && args.detailed_exitcode { WORK } else { OK })
 }
 
-/// Prints the plan; is there work to do?
+/// Prints the plan; returns whether there is work to do.
 pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: &Survey) -> bool {
     let told = || survey.nodes.iter().filter_map(|(place, status)| Some((*place, plan.nodes().get(*place)?, status)));
     let cached = survey.nodes.values().filter(|status| status.is_known()).count();
@@ -51,7 +51,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     to_run > 0
 }
 
-/// What the nodes that ask an endpoint will ask, and what that will cost.
+/// Prints the expected calls of nodes that use an endpoint, and their cost.
 fn show_work(terminal: &Terminal, plan: &Plan, survey: &Survey) {
     if survey.work.is_empty() {
         return;
@@ -93,7 +93,7 @@ fn basis(work: &Work) -> &'static str {
     }
 }
 
-/// `in all ~340 calls, ~1.2 M tokens, ~0.41 USD`, and whether that is all.
+/// Formats `in all ~340 calls, ~1.2 M tokens, ~0.41 USD`, and whether parts are unknown.
 fn total(work: &BTreeMap<usize, Work>) -> String {
     let mut sum = Usage::default();
     work.values().filter_map(|work| work.estimate).for_each(|usage| sum += usage);
@@ -138,7 +138,7 @@ pub(super) fn words(status: &NodeStatus) -> (&'static str, String) {
     }
 }
 
-/// Names separated by commas, each once: a node may need several outputs of another.
+/// Joins names with commas, without duplicates: a node may need several outputs of another.
 pub(super) fn listed(names: &[String]) -> String {
     let first = names.iter().enumerate().filter(|(place, name)| !names[..*place].contains(name));
     first.map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(", ")

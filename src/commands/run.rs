@@ -41,7 +41,7 @@ pub(super) fn run(terminal: &Terminal, session: &Session, args: RunArgs) -> Resu
         };
         Ok::<_, Failure>((outcome, undelivered))
     })?;
-    // Threads that still compute after a second Ctrl-C are not waited for.
+    // Does not wait for threads that still compute after a second Ctrl-C.
     runtime.shutdown_background();
     let summary = outcome?;
     reporter.finish(&summary, &store_root);
@@ -71,7 +71,7 @@ fn options(args: &RunArgs) -> Result<RunOptions, Failure> {
     })
 }
 
-/// The limits that the command line sets.
+/// Parses the limits of the command line.
 fn budget(given: &[String]) -> Result<BudgetLimits, Failure> {
     let mut budget = BudgetLimits::default();
     for limit in given {
@@ -85,7 +85,7 @@ fn budget(given: &[String]) -> Result<BudgetLimits, Failure> {
     Ok(budget)
 }
 
-/// First Ctrl-C: finish what is in flight. Second: stop now.
+/// First Ctrl-C: finish work in flight. Second: stop immediately.
 async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
     if wait().await {
         let line = "interrupted: finishing what is in flight; once more to stop at once".to_owned();

@@ -1,4 +1,4 @@
-//! `runs`: the runs in the store.
+//! `runs`: lists the runs in the store.
 
 use searchmill_engine::{Failure, NodeOutcome, PastRun, Session};
 

@@ -1,4 +1,4 @@
-//! `schedule`: the daemon, and what steers it.
+//! `schedule`: runs the daemon, and controls it.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
     Ok(OK)
 }
 
-/// The pipeline of a file, checked as a whole, with its schedule.
+/// Checks the pipeline in a file and returns its schedule.
 fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
     let plan = session.check(file, overrides)?.plan;
     let name = plan.name().to_owned();
@@ -55,7 +55,7 @@ fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Sc
     Ok(Scheduled { name, file: file.to_owned(), schedule })
 }
 
-/// The pipelines of a folder that have a schedule.
+/// Returns the pipelines in a folder that have a schedule.
 fn in_folder(folder: &Path, read: &impl Fn(&Path) -> Result<Scheduled, Failure>) -> Result<Vec<Scheduled>, Failure> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml"));
@@ -71,7 +71,7 @@ fn has_schedule(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("schedule:") || line.starts_with("\"schedule\":"))
 }
 
-/// A schedule that is known by name: from the store, from a file, or both.
+/// A schedule known from the store, from a file, or both.
 struct Known {
     name: String,
     scheduled: Option<Scheduled>,
@@ -79,7 +79,7 @@ struct Known {
 }
 
 impl Known {
-    /// Its ticks: as the file says now, else as the last daemon had read them.
+    /// Its cadence: from the file, otherwise as the last daemon read it.
     fn cadence(&self) -> Option<Cadence> {
         let written = self.scheduled.as_ref().map(|scheduled| scheduled.schedule.cadence.clone());
         written.or_else(|| self.state.as_ref().and_then(|state| Cadence::recall(&state.cron, &state.timezone)))

@@ -1,4 +1,4 @@
-//! `schema`: the JSON Schema of pipelines, generated from the operators' types.
+//! `schema`: prints the JSON Schema of pipelines, generated from the operators' types.
 
 use searchmill_engine::Session;
 

@@ -1,4 +1,4 @@
-//! `serve`: a model behind an OpenAI-compatible API.
+//! `serve`: serves a model over an OpenAI-compatible API.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl DtypeArg {
     }
 }
 
-/// A folder or a `.gguf` file as it stands, or the artifact of that name in the store.
+/// Returns a folder or `.gguf` file as given, or the folder of an artifact in the store.
 fn folder(session: &Session, what: &str) -> Result<PathBuf, Failure> {
     let path = session.directory().join(what);
     let is_gguf = path.is_file() && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));

@@ -73,7 +73,7 @@ fn show_rows(terminal: &Terminal, rows: &RowsInput, args: &ShowArgs) -> Result<(
                 }
             }
         }
-        // A table would cut the reasons.
+        // A table would truncate the reasons.
         ShowFormat::Table if rows.kind == RecordKind::Reject && args.format.is_none() => {
             for batch in &chosen {
                 let rejects: Vec<Reject> = from_batch(batch).map_err(|error| Failure::Other(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `status`: which nodes are up to date, and what they hold.
+//! `status`: lists which nodes are up to date, and their outputs.
 
 use searchmill_engine::{Failure, NodeStatus, RunOptions, Session};
 use serde_json::json;

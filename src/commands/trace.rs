@@ -1,4 +1,4 @@
-//! `trace`: from an artifact or a row to its sources, and from a source to all that was made of it.
+//! `trace`: follows an artifact or a row to its sources, or a source to its results.
 
 use searchmill_engine::{Direction, Failure, Session, Trace};
 use serde_json::json;

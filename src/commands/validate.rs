@@ -1,4 +1,4 @@
-//! `validate`: all errors of a pipeline, offline.
+//! `validate`: reports all errors of a pipeline, offline.
 
 use searchmill_engine::{Overrides, Session};
 

@@ -1,4 +1,4 @@
-//! `why`: why a node would run, or why it would not.
+//! `why`: explains why a node would or would not run.
 
 use std::path::PathBuf;
 
@@ -39,14 +39,14 @@ fn waiting(node: &str, status: &NodeStatus) -> String {
     if reasons.is_empty() { format!("{waits}; it runs only if they give other bytes than before") } else { waits }
 }
 
-/// The run that is asked about.
+/// The pipeline and overrides to explain.
 struct Asked {
     file: PathBuf,
     overrides: Overrides,
     limit: Option<u64>,
 }
 
-/// What was written, or without a file what the last run was given, what was written on top of it.
+/// Returns the given pipeline or, without a file, that of the last run with its overrides; given params come on top.
 fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked, Failure> {
     let (set, params) = (args.set.clone(), args.params.clone());
     if let Some(file) = &args.file {
@@ -60,7 +60,7 @@ fn asked(terminal: &Terminal, session: &Session, args: &WhyArgs) -> Result<Asked
     Ok(Asked { file: PathBuf::from(last.file), overrides, limit: last.limit })
 }
 
-/// The pipeline of a run and what changed it, as on the command line.
+/// Formats a run's pipeline and overrides as on the command line.
 fn written(run: &RunRecord) -> String {
     let mut words = vec![display::quoted(&run.file)];
     words.extend(run.params_files.iter().map(|file| format!("--params {}", display::quoted(&file.to_string_lossy()))));

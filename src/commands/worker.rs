@@ -1,4 +1,4 @@
-//! `worker exec`: runs one node for a run that is going on. Not for people.
+//! `worker exec`: runs one node for an active run. Internal command.
 
 use searchmill_engine::{Failure, Session, WorkerPipes};
 

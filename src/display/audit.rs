@@ -1,4 +1,4 @@
-//! An audit as a reviewer reads it: text, Markdown, HTML, JSON.
+//! Formats an audit report: text, Markdown, HTML, JSON.
 
 use searchmill_engine::lineage::{Finding, Report, Severity};
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::style::{ERROR, GOOD, STRONG, WARN};
 use super::table::{bytes, text_table};
 
-/// Things that were not looked at and are named in the last line.
+/// Maximum number of unchecked items named in the last line.
 const NAMED: usize = 3;
 
-/// An audit and what it was of.
+/// An audit report and its target.
 pub(crate) struct Page<'a> {
     pub(crate) target: String,
-    /// Seed of the drawn rows, where rows were drawn.
+    /// Seed of the sampled rows, if rows were sampled.
     pub(crate) seed: Option<u64>,
     pub(crate) report: &'a Report,
 }
@@ -47,7 +47,7 @@ impl Page<'_> {
         }
     }
 
-    /// `2 of 7 not checked: replay of chunks (its source changed), …`, where something was not looked at.
+    /// Formats `2 of 7 not checked: replay of chunks (its source changed), …`, if something was not checked.
     fn not_checked(&self) -> Option<String> {
         let missing = &self.report.unchecked;
         let named = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.what, one.why));
@@ -58,7 +58,7 @@ impl Page<'_> {
             .then(|| format!("{} of {} not checked: {named}{more}", missing.len(), self.report.asked()))
     }
 
-    /// How it ended, in one line or two.
+    /// Formats the outcome in one or two lines.
     fn ending(&self) -> Vec<String> {
         std::iter::once(self.verdict()).chain(self.not_checked()).collect()
     }
@@ -166,7 +166,7 @@ h1{font-size:1.3rem;overflow-wrap:anywhere}table{border-collapse:collapse;margin
 td,th{border:1px solid #8886;padding:.3rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}\
 .good{color:#176d2b;font-weight:600}.bad{color:#b3151f;font-weight:600}";
 
-/// Where a finding is: node, then the rest.
+/// Location of a finding: the node, then its details.
 fn place(finding: &Finding) -> String {
     match &finding.place {
         Some(place) => format!("{}, {place}", finding.node),

@@ -1,4 +1,4 @@
-//! A trajectory as a conversation that a person can read.
+//! Formats a trajectory as a readable conversation.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::safe::plain;
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::wrap::wrapped;
 
-/// Lines of a tool's answer that are shown.
+/// Maximum number of lines shown of a tool response.
 const TOOL_LINES: usize = 12;
 
 pub(crate) fn conversation(trajectory: &Trajectory, width: usize) -> String {
@@ -58,7 +58,7 @@ fn render(message: &Message, width: usize) -> String {
     text
 }
 
-/// Wrapped at `width`, two blanks in front, at most `limit` lines.
+/// Wraps text at `width`, indented by two spaces, with at most `limit` lines.
 fn indent(text: &str, width: usize, limit: usize) -> String {
     let text = plain(text);
     let mut lines: Vec<String> = text.lines().flat_map(|paragraph| wrapped(paragraph, 2, 2, width)).collect();

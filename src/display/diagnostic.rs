@@ -1,4 +1,4 @@
-//! Diagnostics as text: message, place, excerpt with carets, notes and help.
+//! Formats diagnostics as text: message, location, excerpt with carets, notes and help.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
 use searchmill_engine::diagnostic::{Diagnostic, FileId, Label, Severity, SourceMap};
 use searchmill_engine::operator::without_user_info;
 
-/// Longest line of an excerpt, in characters.
+/// Maximum length of an excerpt line, in characters.
 const LINE: usize = 120;
-/// What is kept before the marked stretch of a longer line.
+/// Characters shown before the mark in a longer line.
 const BEFORE: usize = 40;
-/// Longest message.
+/// Maximum length of a message, in characters.
 const MESSAGE: usize = 600;
-/// Lines between two labels that still share an excerpt.
+/// Maximum distance in lines between two labels of the same excerpt.
 const NEAR: usize = 6;
 
-/// One finding as text, ending in a line break.
+/// Formats one finding, ending in a line break.
 #[must_use]
 pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> String {
     let level = match diagnostic.severity {
@@ -30,11 +30,11 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, color: bool) -> Stri
     let group = group.elements(diagnostic.help.iter().map(|help| Level::HELP.message(tame(help))));
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE * 2).render(&[group]);
-    // Lines of the file stand there as they were written.
+    // Restores the columns of the original file lines.
     without_user_info(&excerpts.iter().fold(text, Excerpt::mend_columns)) + "\n"
 }
 
-/// All findings as text, with a line that counts them.
+/// Formats all findings, with a line that counts them.
 #[must_use]
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, color: bool) -> String {
     let mut text: String = diagnostics.iter().map(|diagnostic| render(diagnostic, sources, color) + "\n").collect();
@@ -50,24 +50,24 @@ pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, color: bool) 
     text
 }
 
-/// User's text in a message: no control characters, no endless lines.
+/// Cleans user text for a message: replaces control characters, limits the length.
 fn tame(text: &str) -> String {
     let shown = text.chars().take(MESSAGE).map(|ch| if ch.is_control() { '\u{fffd}' } else { ch });
     let cut = if text.chars().nth(MESSAGE).is_some() { "…" } else { "" };
     shown.collect::<String>() + cut
 }
 
-/// A label on its line.
+/// A label on a line.
 struct Mark {
     line: usize,
     column: usize,
-    /// Bytes of the line.
+    /// Byte range in the line.
     range: Range<usize>,
     message: String,
     primary: bool,
 }
 
-/// Neighbouring lines of a file with their marks.
+/// Adjacent lines of a file with their marks.
 struct Excerpt {
     file: FileId,
     path: String,
@@ -95,7 +95,7 @@ fn excerpts(diagnostic: &Diagnostic, sources: &SourceMap) -> Vec<Excerpt> {
     excerpts
 }
 
-/// Where a label falls; one that runs over several lines is marked on its first.
+/// Position of a label. A label over several lines is marked on its first line.
 fn mark(label: &Label, sources: &SourceMap, primary: bool) -> Mark {
     let span = label.span;
     let (line, column) = sources.line_col(span.file, span.start);
@@ -133,7 +133,7 @@ impl Excerpt {
         snippet.annotations(self.marks.iter().map(|mark| self.annotation(mark)))
     }
 
-    /// The renderer counts columns in the lines that it got, which may have been cut.
+    /// Corrects the columns: the renderer counts them in the lines it gets, which may be cropped.
     fn mend_columns(text: String, excerpt: &Self) -> String {
         excerpt.marks.iter().fold(text, |text, mark| {
             let line = &excerpt.lines[mark.line - excerpt.first_line()];
@@ -151,7 +151,7 @@ impl Excerpt {
     }
 }
 
-/// A secret that was written out is not written out once more.
+/// Masks a secret written in the file, so that it is not printed again.
 fn mask(text: &mut String, range: &Range<usize>) {
     if let Some(secret) = text.get(range.clone()) {
         let stars = "*".repeat(secret.len());
@@ -159,7 +159,7 @@ fn mask(text: &mut String, range: &Range<usize>) {
     }
 }
 
-/// Cuts a long line around its first mark.
+/// Crops a long line around its first mark.
 fn crop(text: &mut String, marks: &mut [&mut Mark]) {
     let Some((end, _)) = text.char_indices().nth(LINE) else { return };
     let first = marks.iter().map(|mark| mark.range.start).min().unwrap_or(0);
@@ -175,7 +175,7 @@ fn crop(text: &mut String, marks: &mut [&mut Mark]) {
     *text = cropped;
 }
 
-/// The byte that stands some characters before another one.
+/// Returns the byte position some characters before another one.
 fn back(text: &str, at: usize, characters: usize) -> usize {
     text[..at].char_indices().rev().nth(characters.saturating_sub(1)).map_or(0, |(at, _)| at)
 }

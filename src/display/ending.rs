@@ -1,4 +1,4 @@
-//! The end of a run: what the nodes had to say in short, what was written, and the balance.
+//! The end of a run: summaries of the nodes, written files, and totals.
 
 use searchmill_engine::RunSummary;
 
@@ -6,12 +6,12 @@ use super::quoted;
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
 use super::table::duration;
 
-/// Lines of a node's summary that are shown in full.
+/// Maximum number of summary lines shown per node.
 const LINES: usize = 24;
-/// Nodes whose summaries are shown; beyond that they are only named.
+/// Maximum number of nodes whose summaries are shown; further nodes are only named.
 const NODES: usize = 12;
 
-/// The summaries of the nodes that ran, each cut to its first lines; of a matrix that of one point.
+/// Formats the summaries of the nodes that ran, each cut to its first lines; for a matrix, only one point.
 pub(super) fn summaries(told: &[(String, String)]) -> Vec<String> {
     let name = |node: &str| node.split_once('@').map_or(node, |(name, _)| name).to_owned();
     let mut groups: Vec<Vec<&(String, String)>> = Vec::new();
@@ -53,9 +53,9 @@ fn summary(node: &str, text: &str) -> String {
     shown
 }
 
-/// How many lines are shown: all of a short text; of a long one whole blocks, where one of them is long enough.
+/// Number of lines to show: all of a short text; of a long one whole blocks, if one is long enough.
 fn kept(lines: &[&str]) -> usize {
-    // A cut that hides less than it says is worth nothing.
+    // A cut must hide more lines than its note takes.
     if lines.len() <= LINES + 2 {
         return lines.len();
     }
@@ -63,7 +63,7 @@ fn kept(lines: &[&str]) -> usize {
     blocks.unwrap_or(LINES)
 }
 
-/// The last line of a run.
+/// Formats the last line of a run.
 pub(super) fn balance(summary: &RunSummary) -> String {
     let mut parts = vec![format!("{} cached", summary.cached), format!("{} ran", summary.finished)];
     if summary.failed > 0 {

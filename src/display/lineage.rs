@@ -1,4 +1,4 @@
-//! Traces and differences as text, Mermaid and Graphviz.
+//! Formats traces and differences as text, Mermaid and Graphviz.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::safe::plain;
 use super::style::{DIM, ERROR, STRONG};
 use super::table::{bytes, text_table};
 
-/// Longest line of params.
+/// Maximum length of a line of params.
 const PARAMS: usize = 120;
-/// Lines of params in a tree of artifacts.
+/// Maximum number of param lines in a tree of artifacts.
 const LINES: usize = 3;
-/// Longest single value.
+/// Maximum length of a single value.
 const VALUE: usize = 80;
-/// Ids that are listed of the rows made from one.
+/// Maximum number of listed ids of derived rows.
 const IDS: usize = 5;
 
 fn short(id: &ArtifactId) -> String {
@@ -34,7 +34,7 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// `a.b=value` of every leaf, in lines; nulls and empty values are left out.
+/// Formats every leaf as `a.b=value`, in lines; omits nulls and empty values.
 fn params(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     flatten(value, "", &mut found);
@@ -66,7 +66,7 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Lines that say how a result was made.
+/// Describes how a result was computed.
 fn made(step: &GraphStep) -> Vec<String> {
     let seed = step.seed.map_or_else(String::new, |seed| format!(" · seed {seed}"));
     let damaged = if step.damaged { format!("  {ERROR}its record was changed{ERROR:#}") } else { String::new() };
@@ -87,7 +87,7 @@ fn made(step: &GraphStep) -> Vec<String> {
     lines
 }
 
-/// Results as a tree from what was asked for back to the sources. What is behind a result is shown once.
+/// Formats results as a tree from the target back to the sources. The sources of a result are shown once.
 pub(crate) fn tree(graph: &Graph) -> String {
     let steps: BTreeMap<NodeKey, &GraphStep> = graph.steps.iter().map(|step| (step.key, step)).collect();
     let used: BTreeSet<NodeKey> =
@@ -103,7 +103,7 @@ pub(crate) fn tree(graph: &Graph) -> String {
     text
 }
 
-/// What is still to be printed of a tree, the next on top.
+/// Parts of a tree that are not printed yet, next one last.
 enum Pending<'a> {
     Step(&'a GraphStep, String),
     Line(String),
@@ -145,7 +145,7 @@ fn branch<'a>(
         told.iter().take(1 + LINES).chain(rest).for_each(|line| text.push_str(&format!("{indent}{line}\n")));
         for (place, input) in step.inputs.iter().enumerate().rev() {
             let last = place + 1 == step.inputs.len();
-            // What has one input stays where it is: long chains do not wander off to the right.
+            // A step with one input is not indented, so that long chains stay in place.
             let (branch, below) = match (step.inputs.len(), last) {
                 (1, _) => ("←", indent.clone()),
                 (_, true) => ("└─", format!("{indent}   ")),
@@ -168,7 +168,7 @@ fn branch<'a>(
     }
 }
 
-/// Results as a table, each after all it needs.
+/// Formats results as a table, each after its inputs.
 pub(crate) fn table(graph: &Graph) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let row = |step: &GraphStep| {
         let inputs: Vec<String> = step.inputs.iter().map(|input| short(&input.artifact)).collect();
@@ -194,7 +194,7 @@ fn label(text: &str) -> String {
     text.replace('"', "'").replace('<', "&lt;")
 }
 
-/// Nodes and edges of a drawing.
+/// Nodes and edges of a graph.
 struct Drawing {
     nodes: Vec<(String, String)>,
     edges: Vec<(usize, usize, String)>,
@@ -249,12 +249,12 @@ impl Drawing {
     }
 }
 
-/// Results as a Mermaid flowchart.
+/// Formats results as a Mermaid flowchart.
 pub(crate) fn mermaid(graph: &Graph) -> String {
     drawing(graph).mermaid()
 }
 
-/// Results for Graphviz.
+/// Formats results for Graphviz.
 pub(crate) fn dot(graph: &Graph) -> String {
     drawing(graph).dot()
 }
@@ -274,12 +274,12 @@ fn row_drawing(found: &Ancestry) -> Drawing {
     }
 }
 
-/// Rows as a Mermaid flowchart.
+/// Formats rows as a Mermaid flowchart.
 pub(crate) fn ancestry_mermaid(found: &Ancestry) -> String {
     row_drawing(found).mermaid().trim_end().to_owned()
 }
 
-/// Rows for Graphviz.
+/// Formats rows for Graphviz.
 pub(crate) fn ancestry_dot(found: &Ancestry) -> String {
     row_drawing(found).dot().trim_end().to_owned()
 }
@@ -291,7 +291,7 @@ fn table_name(place: &Place) -> String {
     }
 }
 
-/// A row and all it came from, as a tree.
+/// Formats a row and its ancestors as a tree.
 pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
     let steps: BTreeMap<NodeKey, &GraphStep> = graph.steps.iter().map(|step| (step.key, step)).collect();
     let mut text = String::new();
@@ -330,14 +330,14 @@ pub(crate) fn ancestry(found: &Ancestry, graph: &Graph) -> String {
     text.trim_end().to_owned()
 }
 
-/// Places in lists: ` [3.0, 5.1]`.
+/// Formats positions in lists: ` [3.0, 5.1]`.
 fn at(link: &ParentLink) -> String {
     let place = |at: &Vec<usize>| at.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
     let places: Vec<String> = link.at.iter().map(place).collect();
     if places.is_empty() { String::new() } else { format!(" [{}]", places.join(", ")) }
 }
 
-/// Where a row stands and how the first of these tables was made.
+/// Formats the tables of a row, and how the first of them was computed.
 fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut BTreeSet<NodeKey>) -> Vec<String> {
     let place = |place: &Place| {
         let changed = match place.changed.as_slice() {
@@ -376,7 +376,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
     lines
 }
 
-/// Tables with rows that were made from one row.
+/// Formats the tables with rows derived from one row.
 pub(crate) fn descendants(found: &[Descendants]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let row = |table: &Descendants| {
         let more = if table.ids.len() > IDS { format!(" and {} more", table.ids.len() - IDS) } else { String::new() };
@@ -421,7 +421,7 @@ fn metric_row(change: &MetricChange) -> Vec<String> {
     vec![change.id.clone(), metric(change.from.as_ref()), metric(change.to.as_ref()), step]
 }
 
-/// What differs between two runs.
+/// Formats the differences between two runs.
 pub(crate) fn run_diff(found: &RunDiff) -> String {
     let mut text = format!("{STRONG}{} → {}{STRONG:#}\n", found.runs[0], found.runs[1]);
     if found.is_empty() {

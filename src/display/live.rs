@@ -1,4 +1,4 @@
-//! The progress of a run: live lines on a terminal, plain lines without one, JSON lines when asked.
+//! Progress of a run: live lines on a terminal, plain lines otherwise, JSON lines on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -15,16 +15,16 @@ use super::print::{err, out};
 use super::style::{DIM, ERROR, GOOD, HELP, STRONG, WARN};
 use super::table::{bytes, duration};
 
-/// Cached nodes that are listed one by one; beyond that they are only counted.
+/// Maximum number of cached nodes listed; further ones are only counted.
 const LISTED: usize = 40;
 
-/// Characters of the reason of rejects that are shown.
+/// Maximum length of a reject reason, in characters.
 const REASON: usize = 160;
 
-/// Without a terminal, a node under way tells about itself this often.
+/// Interval of progress lines per node without a terminal.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// Shows the events of a run.
+/// Displays the events of a run.
 pub(crate) struct Live {
     json: bool,
     quiet: bool,
@@ -41,32 +41,32 @@ struct State {
     /// Nodes that write outside the store.
     writers: BTreeSet<String>,
     name_width: usize,
-    /// Of the prices that the pipeline tells.
+    /// Currency of the pipeline's prices.
     currency: String,
 }
 
-/// A node under way.
+/// A running node.
 struct Running {
-    /// Its line, on a terminal.
+    /// Progress bar, on a terminal.
     bar: Option<ProgressBar>,
     start: Instant,
-    /// When it was last told of, without a terminal.
+    /// Time of its last line, without a terminal.
     told: Instant,
     progress: Option<Advance>,
 }
 
-/// How far a node is.
+/// Progress of a node.
 struct Advance {
     done: u64,
     total: u64,
     unit: String,
     cached: u64,
-    /// Calls and tokens paid, and what they cost.
+    /// Calls and tokens paid, and their cost.
     paid: (u64, u64, f64),
 }
 
 impl Advance {
-    /// `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
+    /// Formats `120/300 rows · 40/s · 4.5 s left · 240 calls · 96,000 tokens · 0.12 USD`.
     fn words(&self, elapsed: Duration, currency: &str) -> String {
         let Self { done, total, unit, cached, paid: (calls, tokens, cost) } = self;
         let rate = done.saturating_sub(*cached) as f64 / elapsed.as_secs_f64().max(1e-9);
@@ -93,7 +93,7 @@ impl Running {
         Self { bar, start: now, told: now, progress: None }
     }
 
-    /// What there is to tell of it once in a while.
+    /// Returns a progress line if one is due.
     fn line(&mut self, now: Instant, currency: &str) -> Option<String> {
         if self.bar.is_some() || now.saturating_duration_since(self.told) < TOLD_EVERY {
             return None;
@@ -109,8 +109,8 @@ impl Running {
     }
 }
 
-/// Tells of long nodes from a thread of its own, since a node may have nothing to report for minutes. It ends when the
-/// run does.
+/// Prints lines for long-running nodes from a separate thread, since a node may report nothing for minutes. The
+/// thread ends with the run.
 fn tell_of_long_nodes(live: Weak<Live>) {
     let watch = move || {
         loop {
@@ -135,13 +135,13 @@ impl State {
     }
 }
 
-/// A line about a node.
+/// Formats a line about a node.
 fn line(style: anstyle::Style, word: &str, node: &str, width: usize, rest: &str) -> String {
     format!("{style}{word:<8}{style:#} {node:<width$} {rest}")
 }
 
 impl Live {
-    /// Starts to show a run.
+    /// Starts displaying a run.
     pub(crate) fn start(plan: &Plan, json: bool, quiet: bool) -> Arc<Self> {
         let live = Arc::new(Self::new(plan, json, quiet));
         if !json && !quiet && live.bars.is_none() {
@@ -160,7 +160,7 @@ impl Live {
         Self { json, quiet, bars, state: Mutex::new(State { writers, name_width, currency, ..State::default() }) }
     }
 
-    /// The end of a run: what the nodes had to say, what was written, and the balance.
+    /// Prints the end of a run: summaries, written files, and totals.
     pub(crate) fn finish(&self, summary: &RunSummary, store: &Path) {
         if self.json {
             return;
@@ -237,7 +237,7 @@ impl Live {
             Event::NodeStarted { node, operator, reasons, .. } => {
                 self.begin(state, node, operator);
                 let why = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-                line(HELP, "start", node, &format!("{DIM}{operator}: {why}{DIM:#}"))
+                line(HELP, "run", node, &format!("{operator}  {DIM}({why}){DIM:#}"))
             }
             Event::NodeWaiting { node } => line(WARN, "wait", node, "another run computes it"),
             Event::NodeProgress { node, done, total, unit, cached, calls, tokens, cost } => {
@@ -256,7 +256,7 @@ impl Live {
                 if !summary.is_empty() {
                     state.summaries.push((node.clone(), summary.clone()));
                 }
-                // What was delivered was reported before; anything else is about to be held back.
+                // A delivered output was reported before; any other output is about to be held back.
                 let delivered = state.delivered.iter().any(|(done, _)| done == node);
                 let word = if state.writers.contains(node) && !delivered { "computed" } else { "done" };
                 line(GOOD, word, node, &finished(event, &state.currency))
@@ -334,7 +334,7 @@ fn finished(event: &Event, currency: &str) -> String {
     text
 }
 
-/// `55 question rows`, or `index of 1.2 MiB`.
+/// Formats `55 question rows`, or `index of 1.2 MiB`.
 fn amount(output: &str, rows: u64, size: u64) -> String {
     if output.ends_with("rows") { format!("{rows} {output}") } else { format!("{output} of {}", bytes(size)) }
 }
@@ -342,7 +342,7 @@ fn amount(output: &str, rows: u64, size: u64) -> String {
 impl Reporter for Live {
     fn event(&self, event: &Event) {
         if self.json {
-            // Progress is for those who watch.
+            // `--quiet` omits progress.
             if self.quiet && matches!(event, Event::NodeProgress { .. }) {
                 return;
             }

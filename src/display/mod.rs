@@ -1,4 +1,4 @@
-//! The only door to the terminal.
+//! All output to the terminal.
 
 pub(crate) mod audit;
 mod conversation;

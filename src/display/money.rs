@@ -1,13 +1,13 @@
-//! What calls cost, in words.
+//! Formats costs and counts.
 
-/// `0.0213 USD`; small amounts keep three digits that say something.
+/// Formats `0.0213 USD`; small amounts keep three significant digits.
 pub(crate) fn cost(amount: f64, currency: &str) -> String {
     let digits =
         if amount >= 100.0 || amount == 0.0 { 2 } else { (2.0 - amount.log10().floor()).clamp(2.0, 9.0) as usize };
     format!("{amount:.digits$} {currency}").trim_end().to_owned()
 }
 
-/// `12`, `3,400`, `1.2 M`.
+/// Formats `12`, `3,400`, `1.2 M`.
 pub(crate) fn count(number: u64) -> String {
     let text = number.to_string();
     if number >= 10_000_000 {

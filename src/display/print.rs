@@ -1,4 +1,4 @@
-//! Lines to stdout and stderr.
+//! Prints lines to stdout and stderr.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! An operator's reference page, made from its types.
+//! Reference page of an operator, generated from its types.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::style::{DIM, STRONG};
 use super::wrap::wrapped;
 
-/// `width`: columns to write in, where that matters.
+/// Formats the page. `width`: maximum line width, if limited.
 pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Option<usize>) -> String {
     let width = width.filter(|_| !markdown).unwrap_or(usize::MAX);
     let mut page = Page { text: String::new(), markdown, width };
@@ -41,7 +41,7 @@ pub(crate) fn reference_page(entry: &OperatorEntry, markdown: bool, width: Optio
     page.text.trim_end().to_owned()
 }
 
-/// The columns of a kind of rows.
+/// Formats the columns of a kind of rows.
 pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
     let mut page = Page { text: String::new(), markdown: false, width: width.unwrap_or(usize::MAX) };
     page.heading(1, kind.name());
@@ -53,13 +53,13 @@ pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
     page.text.trim_end().to_owned()
 }
 
-/// What a params type says beyond being the params of its operator.
+/// Removes the title "Parameters of …" from the description of a params type.
 fn without_title<'a>(about: &'a str, name: &str) -> &'a str {
     let titles = ["Params", "Parameters"].map(|word| format!("{word} of `{name}`."));
     titles.iter().find_map(|title| about.strip_prefix(title.as_str())).unwrap_or(about).trim()
 }
 
-/// `pure`, `seeded`, `external`, or `external (endpoint)` where only some params ask an endpoint.
+/// Returns `pure`, `seeded`, `external`, or `external (endpoint)` if only some params use an endpoint.
 fn effect_words(bound: &[BoundOperator]) -> String {
     let effects: BTreeSet<_> = bound.iter().map(|operator| operator.declaration.effect.name()).collect();
     let words = effects.into_iter().collect::<Vec<_>>().join(" or ");
@@ -68,19 +68,19 @@ fn effect_words(bound: &[BoundOperator]) -> String {
     words + if only_some { " (endpoint)" } else { "" }
 }
 
-/// What an operator gives when it runs twice, for the list of operators.
+/// Effect of an operator, for the list of operators.
 pub(crate) fn effect(entry: &OperatorEntry) -> String {
     effect_words(&bound_examples(entry))
 }
 
-/// How far results can be computed again, by params.
+/// Describes how reproducible results are, by params.
 fn repeatability(bound: &[BoundOperator]) -> String {
     let found: BTreeSet<_> = bound.iter().map(|operator| operator.declaration.repeatability).collect();
     let words: Vec<&str> = found.into_iter().rev().map(Repeatability::words).collect();
     words.join(", or ") + if words.len() > 1 { ", by its params" } else { "" }
 }
 
-/// The operator with default params and with those of its examples, where they bind.
+/// Binds the operator with default params and with those of its examples, if valid.
 fn bound_examples(entry: &OperatorEntry) -> Vec<BoundOperator> {
     let with = |yaml: &str| -> Option<Value> {
         let node: Value = serde_yaml::from_str(yaml).ok()?;
@@ -94,7 +94,7 @@ fn bound_examples(entry: &OperatorEntry) -> Vec<BoundOperator> {
 struct Page {
     text: String,
     markdown: bool,
-    /// Longest line.
+    /// Maximum line width.
     width: usize,
 }
 
@@ -174,7 +174,7 @@ impl Page {
         }
     }
 
-    /// Params of an object schema, those of its alternatives included.
+    /// Lists the params of an object schema, including those of its alternatives.
     fn params(&mut self, root: &Value, schema: &Value, depth: usize) {
         if depth > 5 {
             return;

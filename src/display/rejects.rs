@@ -1,14 +1,14 @@
-//! Rows that failed, for people: why, whole, and the beginning of what came last.
+//! Formats rejected rows: the full reason, and the beginning of the last response.
 
 use searchmill_schemas::Reject;
 
 use super::safe::plain;
 use super::style::{DIM, ERROR, STRONG};
 
-/// Characters of the last response that are shown.
+/// Maximum number of characters shown of the last response.
 const DETAIL: usize = 400;
 
-/// One failed row: what failed, in words, and what is known of the row or the last response.
+/// Formats one rejected row: kind, message, and the known content of the row or the last response.
 pub(crate) fn reject(row: &Reject) -> String {
     let attempts = if row.attempts > 1 { format!(" after {} attempts", row.attempts) } else { String::new() };
     let mut text = format!("{STRONG}{}{STRONG:#}  {ERROR}{}{ERROR:#}{attempts}", plain(&row.id), row.kind);

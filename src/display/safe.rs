@@ -1,18 +1,18 @@
-//! Texts from outside (data, messages of servers, names of files) for a terminal: what would steer it is written out.
+//! Escapes external text (data, server messages, file names) for the terminal: control sequences become visible.
 
 use std::borrow::Cow;
 
-/// Codes of the styles that this program prints: bold, dim, and red to cyan in both brightnesses. Others could hide text.
+/// Codes of the styles that this program prints: bold, dim, and red to cyan in both brightnesses. Other styles could
+/// hide text.
 const STYLES: [u8; 15] = [0, 1, 2, 31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
 
-/// The text with control characters and marks that break lines or turn the direction of writing as `\u009b`: what JSON has
-/// for them, so that JSON stays what it says. Line breaks, tabs and the program's own styles stay; other sequences
-/// `ESC [ … m` are left out.
+/// Escapes control characters, line separators and direction marks as `\u009b`, the JSON form, so that JSON stays
+/// valid. Line breaks, tabs and the program's own styles are kept; other sequences `ESC [ … m` are removed.
 pub(super) fn safe(text: &str) -> Cow<'_, str> {
     shown(text, true)
 }
 
-/// The same for a text that is all from outside: no style stays.
+/// The same for a purely external text: removes all styles.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     shown(text, false)
 }
@@ -44,13 +44,14 @@ fn steers(text: &str, at: usize, ch: char) -> bool {
     match ch {
         '\n' | '\t' => false,
         '\r' => !text[at + 1..].starts_with('\n'),
-        // Marks of direction, line and paragraph separators, embeddings, overrides and isolates (Unicode Annexes 9 and 14).
+        // Direction marks, line and paragraph separators, embeddings, overrides and isolates (Unicode Annexes 9 and
+        // 14).
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         _ => ch.is_control(),
     }
 }
 
-/// The codes of a sequence that sets styles and does nothing else, if the text begins with one.
+/// Returns the codes if the text starts with a sequence that only sets styles.
 fn style(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("\u{1b}[")?;
     let codes = &rest[..rest.find(|ch: char| !ch.is_ascii_digit() && !";:".contains(ch))?];

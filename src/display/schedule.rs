@@ -1,14 +1,14 @@
-//! The log of the daemon: one line for each thing that happens.
+//! Log of the daemon: one line per event.
 
 use searchmill_engine::Time;
 use serde_json::Value;
 
 use super::style::{DIM, ERROR, GOOD, STRONG, WARN};
 
-/// Longest list of next ticks that is spelled out.
+/// Maximum number of next ticks listed.
 const SHOWN: usize = 12;
 
-/// The notice with its time and schedule.
+/// Adds time and schedule to a notice.
 pub(super) fn json_line(now: Time, schedule: &str, notice: &Value) -> String {
     let mut line = notice.clone();
     line["time"] = iso(now, chrono::SecondsFormat::Millis).into();
@@ -18,13 +18,13 @@ pub(super) fn json_line(now: Time, schedule: &str, notice: &Value) -> String {
     line.to_string()
 }
 
-/// Must it be told even to those who want to hear nothing?
+/// Whether to print the notice even with `--quiet`.
 pub(super) fn is_trouble(notice: &Value) -> bool {
     let event = notice["event"].as_str().unwrap_or_default();
     event == "problem" || (event == "ended" && notice["outcome"] != "succeeded")
 }
 
-/// `2026-11-20T03:00:00Z nightly run 7 starts (tick 03:00:00)`.
+/// Formats `2026-11-20T03:00:00Z nightly run 7 starts (tick 03:00:00)`.
 pub(super) fn text_line(now: Time, schedule: &str, notice: &Value) -> String {
     let time = iso(now, chrono::SecondsFormat::Secs);
     let name = if schedule.is_empty() { String::new() } else { format!(" {STRONG}{schedule}{STRONG:#}") };

@@ -1,4 +1,4 @@
-//! Styles of what is told: colours, bold and dim.
+//! Text styles: colours, bold and dim.
 
 use anstyle::{AnsiColor, Style};
 

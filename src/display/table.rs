@@ -1,4 +1,4 @@
-//! Tables, sizes, durations, rows as text.
+//! Formats tables, sizes, durations and rows.
 
 use arrow::array::RecordBatch;
 use arrow::json::LineDelimitedWriter;
@@ -6,10 +6,10 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::safe::plain;
 
-/// Widest cell of a preview.
+/// Maximum width of a preview cell.
 const CELL: usize = 60;
 
-/// A table in columns; the last column is cut to `width`.
+/// Formats a table in columns; cuts the last column to `width`.
 pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<usize>) -> String {
     let length = |text: &str| text.chars().count();
     let mut widths: Vec<usize> = header.iter().map(|name| length(name)).collect();
@@ -37,7 +37,7 @@ pub(crate) fn text_table(header: &[&str], rows: &[Vec<String>], width: Option<us
     lines.join("\n")
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub(crate) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -49,7 +49,7 @@ pub(crate) fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Seconds for people.
+/// Formats a number of seconds.
 pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 0.0995 => format!("{:.0} ms", s * 1000.0),
@@ -59,13 +59,13 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A word as it is, anything else in quotes: for lines of `key=value` and for command lines to repeat.
+/// Returns a plain word unchanged and quotes anything else: for `key=value` lines and copyable commands.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |ch: char| ch.is_alphanumeric() || "-_./:=,@+%#".contains(ch);
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
-/// Rows as JSON, one object a line.
+/// Formats rows as JSON, one object per line.
 pub(crate) fn json_lines(batches: &[RecordBatch]) -> Result<Vec<String>, String> {
     let mut text = Vec::new();
     let mut writer = LineDelimitedWriter::new(&mut text);
@@ -77,7 +77,7 @@ pub(crate) fn json_lines(batches: &[RecordBatch]) -> Result<Vec<String>, String>
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Header and cells of a preview, long values cut.
+/// Returns header and cells of a preview, with long values cut.
 pub(crate) fn preview(batches: &[RecordBatch]) -> (Vec<String>, Vec<Vec<String>>) {
     let header = batches
         .first()

@@ -1,4 +1,4 @@
-//! What is printed and where: results on stdout, everything else on stderr, colours where they are wanted.
+//! Output to the terminal: results on stdout, everything else on stderr, with or without colours.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::table::text_table;
 use crate::args::ColorWhen;
 use crate::exit::USAGE;
 
-/// The terminal, or what stands in its place.
+/// The terminal, or the stream that replaces it.
 #[derive(Clone)]
 pub struct Terminal {
     quiet: bool,
@@ -25,7 +25,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Colours are decided here, once, for both streams.
+    /// Sets the colour choice once, for both streams.
     #[must_use]
     pub(crate) fn new(quiet: bool, json: bool, color: ColorWhen) -> Self {
         let choice = match color {
@@ -34,7 +34,7 @@ impl Terminal {
             ColorWhen::Never => ColorChoice::Never,
         };
         choice.write_global();
-        // The live lines have a switch of their own.
+        // The progress bars have a separate switch.
         if color != ColorWhen::Auto {
             console::set_colors_enabled(color == ColorWhen::Always);
             console::set_colors_enabled_stderr(color == ColorWhen::Always);
@@ -42,47 +42,47 @@ impl Terminal {
         Self { quiet, json }
     }
 
-    /// Are JSON lines asked for?
+    /// Whether JSON output was requested.
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Columns to write in.
+    /// Number of columns.
     #[must_use]
     pub fn width(&self) -> usize {
         width()
     }
 
-    /// Columns for pages of text; none where they go to a file or another program.
+    /// Number of columns for pages of text; `None` if stdout is not a terminal.
     #[must_use]
     pub fn page(&self) -> Option<usize> {
         std::io::stdout().is_terminal().then(width)
     }
 
-    /// A line of the result.
+    /// Prints a line of the result.
     pub fn line(&self, text: &str) {
         out(text);
     }
 
-    /// A remark that is not the result.
+    /// Prints a note that is not part of the result.
     pub fn note(&self, text: &str) {
         if !self.quiet && !self.json {
             err(&format!("{DIM}{text}{DIM:#}"));
         }
     }
 
-    /// Something that went wrong and is no failure.
+    /// Prints a warning.
     pub fn warn(&self, text: &str) {
         err(&format!("{WARN}warning{WARN:#}: {text}"));
     }
 
-    /// A table of the result.
+    /// Prints a table of the result.
     pub fn table(&self, header: &[&str], rows: &[Vec<String>]) {
         out(&text_table(header, rows, self.page()));
     }
 
-    /// A pipeline without errors.
+    /// Reports a valid pipeline.
     pub fn valid(&self, file: &Path, nodes: usize) {
         if self.json {
             let file = file.display().to_string();
@@ -92,7 +92,7 @@ impl Terminal {
         }
     }
 
-    /// Why a command ended; gives its exit code.
+    /// Prints the reason for a failure and returns the exit code.
     pub fn failure(&self, failure: &Failure) -> u8 {
         match failure {
             Failure::Pipeline(findings, sources) => {
@@ -115,11 +115,11 @@ impl Terminal {
         if self.json {
             out(&serde_json::json!({"severity": "error", "message": message, "help": help}).to_string());
         }
-        // Also for those who only read what the program prints for people.
+        // Also printed for people who read only the text output.
         error(message, help);
     }
 
-    /// A line of a daemon's log: on stderr, with its time; as JSON on stdout when asked.
+    /// Prints a line of the daemon's log: on stderr with its time, or as JSON on stdout.
     pub(crate) fn journal(&self, now: Time, schedule: &str, notice: &serde_json::Value) {
         if self.json {
             out(&super::schedule::json_line(now, schedule, notice));
@@ -128,7 +128,7 @@ impl Terminal {
         }
     }
 
-    /// Where the events of a run go.
+    /// Returns the reporter for the events of a run.
     #[must_use]
     pub(crate) fn reporter(&self, plan: &Plan) -> Arc<Live> {
         Live::start(plan, self.json, self.quiet)
@@ -158,17 +158,17 @@ fn error(message: &str, help: Option<&str>) {
     }
 }
 
-/// Does stderr take colours?
+/// Whether stderr supports colours.
 pub(super) fn err_color() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
 }
 
-/// Columns of the terminal, within reason.
+/// Number of columns of the terminal, from 60 to 200.
 pub(super) fn width() -> usize {
     usize::from(console::Term::stderr().size().1).clamp(60, 200)
 }
 
-/// A mistake on the command line, a help text or the version.
+/// Prints a command-line error, a help text or the version.
 pub fn usage(error: &clap::Error) -> ExitCode {
     if let Err(problem) = error.print() {
         tracing::debug!("cannot print: {problem}");
@@ -176,14 +176,14 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-/// A CPU without the instructions that this binary was compiled for.
+/// Reports that the CPU lacks instructions required by this binary.
 pub fn wrong_machine(missing: &str) -> ExitCode {
     let help = "build it on this machine without the CXXFLAGS line of .cargo/config.toml";
     error(&format!("this binary needs a CPU with {missing}"), Some(help));
     ExitCode::from(USAGE)
 }
 
-/// Log lines of the program itself, on stderr: warnings, with `-v` what it does, with `-vv` everything. RUST_LOG wins.
+/// Starts the program's log on stderr: warnings, details with `-v`, everything with `-vv`. RUST_LOG overrides it.
 pub fn start_logging(verbose: u8) {
     let level = ["warn", "searchmill=info,searchmill_engine=info,searchmill_operators=info,warn", "debug"];
     let default = level[usize::from(verbose).min(level.len() - 1)];
@@ -194,13 +194,13 @@ pub fn start_logging(verbose: u8) {
     }
 }
 
-/// Where a worker tells its parent what happens: one JSON object a line.
+/// Returns the stream on which a worker reports events to its parent: one JSON object per line.
 #[must_use]
 pub fn worker_pipe() -> Box<dyn Write + Send> {
     Box::new(std::io::stdout())
 }
 
-/// Ends the process at once: for a second Ctrl-C.
+/// Exits immediately: for a second Ctrl-C.
 #[expect(clippy::exit, reason = "a second Ctrl-C must end the program whatever its threads do")]
 pub fn leave_now(code: i32) -> ! {
     std::process::exit(code)

@@ -1,7 +1,7 @@
-//! Long lines, broken between words.
+//! Breaks long lines between words.
 
-/// The lines of one paragraph: the first one begins in column `first`, the others in column `rest`, none goes beyond
-/// `width` where a word ends before it. The lines come without the blanks in front.
+/// Wraps a paragraph: the first line starts in column `first`, the others in column `rest`. No line exceeds `width`,
+/// unless a single word does. The lines do not include the indentation.
 pub(super) fn wrapped(paragraph: &str, first: usize, rest: usize, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut column) = (String::new(), first);

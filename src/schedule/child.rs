@@ -1,4 +1,4 @@
-//! One run: started as a process, and read off its log when it has ended.
+//! One run of the daemon: starts it as a process, and reads its log after it ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,30 +13,30 @@ use serde_json::Value;
 
 use super::process::{find, is_alive};
 
-/// The tick that a run stands for, for its pipeline to use.
+/// Environment variable with the tick of the run, for use by the pipeline.
 const TICK: &str = "SEARCHMILL_TICK";
-/// The run's log, by which its process can be found.
+/// Environment variable with the run's log, which identifies its process.
 const LOG: &str = "SEARCHMILL_RUN_LOG";
-/// How often a run of an earlier daemon is looked at.
+/// Poll interval for a run of an earlier daemon.
 const LOOK: Duration = Duration::from_millis(250);
-/// Longest message that is kept, in characters.
+/// Maximum length of a stored message, in characters.
 const MESSAGE: usize = 400;
 
-/// How runs are started.
+/// Settings for starting runs.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) program: PathBuf,
     pub(super) directory: PathBuf,
-    /// As `--store` names it.
+    /// Store, as given to `--store`.
     pub(super) store: String,
-    /// Its local copy, if it is a shared one.
+    /// Local copy of a shared store.
     pub(super) cache: Option<PathBuf>,
     pub(super) set: Vec<String>,
     pub(super) params: Vec<PathBuf>,
 }
 
 impl Launch {
-    /// Starts `searchmill run FILE`, its output going to the log.
+    /// Starts `searchmill run FILE` with its output in the log.
     pub(super) fn start(
         &self,
         file: &Path,
@@ -62,7 +62,7 @@ impl Launch {
     }
 }
 
-/// How a run ended whose process this daemon waited for.
+/// Returns the outcome of a run started by this daemon.
 pub(super) fn ended(schedules: &Schedules, name: &str, ticket: u64, status: std::io::Result<ExitStatus>) -> Ending {
     let mut ending = read_log(&schedules.run_log(name, ticket));
     match status {
@@ -80,7 +80,7 @@ pub(super) fn ended(schedules: &Schedules, name: &str, ticket: u64, status: std:
     ending
 }
 
-/// How a run ended that an earlier daemon had started: its own record in the store says so. `None` when it left none.
+/// Returns the outcome of a run started by an earlier daemon, from its record in the store; `None` without a record.
 pub(super) fn recorded(schedules: &Schedules, name: &str, ticket: u64) -> Option<Ending> {
     let mut ending = read_log(&schedules.run_log(name, ticket));
     ending.exit = schedules.run(ending.run.as_deref()?)?.exit;
@@ -90,17 +90,17 @@ pub(super) fn recorded(schedules: &Schedules, name: &str, ticket: u64) -> Option
     ending.exit.is_some().then_some(ending)
 }
 
-/// The process of a run whose daemon was killed before it noted it.
+/// Finds the process of a run whose daemon was killed before saving it.
 pub(super) fn unnoted(schedules: &Schedules, name: &str, ticket: u64) -> Option<Process> {
     find(LOG, schedules.run_log(name, ticket).to_str()?)
 }
 
-/// Had that run begun, as far as its log says?
+/// Whether the run had started, according to its log.
 pub(super) fn had_begun(schedules: &Schedules, name: &str, ticket: u64) -> bool {
     std::fs::metadata(schedules.run_log(name, ticket)).is_ok_and(|log| log.len() > 0)
 }
 
-/// Does a run of an earlier daemon still go on?
+/// Whether a run of an earlier daemon is still active.
 pub(super) fn goes_on(schedules: &Schedules, name: &str, ticket: u64, process: Option<&Process>) -> bool {
     match schedules.run_log_lock(name, ticket) {
         LogLock::Held => true,
@@ -120,7 +120,7 @@ pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, proc
     })
 }
 
-/// What a log says: the run, its balance, and the last complaint.
+/// Reads the outcome from a log: the run, its totals, and the last error.
 fn read_log(path: &Path) -> Ending {
     let mut ending = Ending::default();
     let Ok(file) = File::open(path) else { return ending };

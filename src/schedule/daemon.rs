@@ -1,4 +1,4 @@
-//! The loop: what happened → a step → the state to disk → what is to be done.
+//! Main loop of the daemon: event → step → save the state → actions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
@@ -19,28 +19,28 @@ use super::process::{self, Signal};
 use super::served::{Scheduled, Served};
 use crate::display::Terminal;
 
-/// How often switches, questions and files are looked at.
+/// Poll interval for switches, requests and files.
 const LOOK: Duration = Duration::from_millis(300);
-/// Shortest pause between two rounds.
+/// Minimum pause between two rounds.
 const BREATH: Duration = Duration::from_millis(15);
-/// How long a lease is waited for that somebody else holds: `list` takes it for a blink.
+/// Maximum wait for a lease held by another process: `list` holds it only briefly.
 const LEASE_WAIT: Duration = Duration::from_secs(1);
 
-/// Reads a pipeline's schedule.
+/// Reads the schedule of a pipeline.
 pub(crate) type Read<'a> = Box<dyn Fn(&Path) -> Result<Scheduled, Failure> + 'a>;
 
-/// What the command line says.
+/// Settings from the command line.
 pub(crate) struct Settings<'a> {
     pub(crate) directory: PathBuf,
     pub(crate) schedules: Schedules,
     pub(crate) set: Vec<String>,
     pub(crate) params: Vec<PathBuf>,
     pub(crate) listen: SocketAddr,
-    /// Reads a pipeline's schedule again.
+    /// Reads the schedule of a pipeline again.
     pub(crate) read: Read<'a>,
 }
 
-/// An end: place of the schedule, ticket, how.
+/// A finished run: index of the schedule, ticket, outcome.
 type End = (usize, u64, Ending);
 
 struct Daemon<'a> {
@@ -56,7 +56,7 @@ struct Daemon<'a> {
     trouble: Option<String>,
 }
 
-/// Serves schedules until it is told to stop.
+/// Serves schedules until it is stopped.
 pub(crate) fn serve(settings: Settings<'_>, scheduled: Vec<Scheduled>, terminal: &Terminal) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let listener = endpoint::bind(settings.listen)?;
@@ -146,7 +146,7 @@ impl Daemon<'_> {
         self.beat();
     }
 
-    /// Waits for a run that an earlier daemon started.
+    /// Waits for a run started by an earlier daemon.
     fn adopt(&self, place: usize, running: Running) {
         let (schedules, ends, name) = (self.schedules.clone(), self.ends.clone(), self.served[place].name.clone());
         tokio::spawn(async move {
@@ -156,7 +156,7 @@ impl Daemon<'_> {
         });
     }
 
-    /// How long nothing needs to be done.
+    /// Time until the next round.
     fn pause(&self) -> Duration {
         if self.signals > 0 {
             return LOOK;
@@ -194,7 +194,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// A changed `schedule:` is taken up; a broken file leaves it as it was, and the next run will say what is wrong.
+    /// Applies a changed `schedule:`. A broken file changes nothing; the next run reports the error.
     fn read_again(&mut self, place: usize) {
         let served = &mut self.served[place];
         let problem = match (self.read)(&served.file) {
@@ -209,7 +209,7 @@ impl Daemon<'_> {
         self.say(&name, &json!({"event": "problem", "message": problem}));
     }
 
-    /// Takes a step and does what follows, until nothing more follows.
+    /// Performs steps and their actions until no event is left.
     fn feed(&mut self, place: usize, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -341,7 +341,7 @@ fn deliver(ends: &UnboundedSender<End>, end: End) {
     }
 }
 
-/// One message for every SIGTERM and Ctrl-C.
+/// Receives one message per SIGTERM or Ctrl-C.
 fn signals() -> Result<UnboundedReceiver<()>, Failure> {
     let (sender, receiver) = unbounded_channel();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {

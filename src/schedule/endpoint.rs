@@ -1,4 +1,4 @@
-//! The health endpoint: `/healthz` for whoever restarts daemons, `/status` for whoever looks.
+//! Health endpoint: `/healthz` for supervisors, `/status` for monitoring.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::serve::door::{self, Door};
 
-/// A daemon whose loop has not come round for so long is not well.
+/// Maximum time without a round of the loop; after that, the daemon counts as unhealthy.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What the daemon last said of itself.
+/// Last status of the daemon.
 pub(super) struct Health {
     said: Mutex<Said>,
 }
@@ -32,7 +32,7 @@ impl Health {
         Self { said: Mutex::new(Said { at: Instant::now(), trouble: None, status: Value::Null }) }
     }
 
-    /// The loop has come round.
+    /// Records a round of the loop.
     pub(super) fn beat(&self, trouble: Option<String>, status: Value) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Said { at: Instant::now(), trouble, status };
     }
@@ -51,7 +51,7 @@ impl Health {
     }
 }
 
-/// Takes the address, so that it is known to be free before anything runs.
+/// Binds the address before anything runs, to detect that it is in use.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     if !address.ip().is_loopback() {
         let failure = Failure::usage(format!("`--listen {address}` is no loopback address"));
@@ -62,7 +62,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
         .map_err(|error| Failure::usage(format!("cannot listen on {address}: {error}")))
 }
 
-/// Answers until the daemon ends.
+/// Serves requests until the daemon ends.
 pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
     let router = Router::new().route("/healthz", get(healthz)).route("/status", get(status)).with_state(health);
     let served = match tokio::net::TcpListener::from_std(listener) {
@@ -88,7 +88,7 @@ async fn healthz(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>)
 
 async fn status(State(health): State<Arc<Health>>) -> (StatusCode, Json<Value>) {
     match health.status() {
-        // The first round is not done.
+        // The first round is not complete.
         Value::Null => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "starting"}))),
         status => (StatusCode::OK, Json(status)),
     }

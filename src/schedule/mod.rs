@@ -1,4 +1,4 @@
-//! The daemon of `schedule`: a thin driver around [`searchmill_engine::schedule::step`], which decides everything.
+//! Daemon of `schedule`: a thin driver around [`searchmill_engine::schedule::step`], which makes all decisions.
 //!
 //! Each run is a child process (`searchmill run FILE --json --quiet`) in its own process group, not a task of the
 //! daemon:
@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use searchmill_engine::Time;
 
-/// The time, in whole milliseconds.
+/// The current time in whole milliseconds.
 pub(crate) fn now() -> Time {
     let now = Time::from(SystemTime::now());
     now - Duration::from_nanos(u64::from(now.timestamp_subsec_nanos() % 1_000_000))

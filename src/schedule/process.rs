@@ -1,27 +1,27 @@
-//! Processes by number and beginning, and signals to them.
+//! Identifies processes by number and start time, and sends signals to them.
 
 use std::process::{Command, Stdio};
 
 use searchmill_engine::schedule::Process;
 
-/// How hard a process is told to stop.
+/// Signal to stop a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signal {
     Terminate,
     Kill,
 }
 
-/// The process of that number as it is now.
+/// Identifies the process that currently has this number.
 pub(super) fn identify(pid: u32) -> Process {
     Process { pid, began: began(pid).unwrap_or_default() }
 }
 
-/// The process that was given this variable: how a run is found whose daemon was killed before it noted the number.
+/// Finds the process with this environment variable: a run whose daemon was killed before saving the number.
 #[cfg(target_os = "linux")]
 pub(super) fn find(name: &str, value: &str) -> Option<Process> {
     let wanted = format!("{name}={value}");
     let mut pids: Vec<u32> = std::fs::read_dir("/proc").ok()?.filter_map(|entry| pid(&entry.ok()?.path())).collect();
-    // The run before what it may have started itself.
+    // In ascending order: the run comes before its own child processes.
     pids.sort_unstable();
     let found = pids.into_iter().find(|pid| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -35,18 +35,18 @@ fn pid(path: &std::path::Path) -> Option<u32> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// Only Linux tells.
+/// Only Linux provides the environment of a process.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn find(_name: &str, _value: &str) -> Option<Process> {
     None
 }
 
-/// Is that very process still there?
+/// Whether the process still exists.
 pub(super) fn is_alive(process: &Process) -> bool {
     began(process.pid).is_some_and(|began| began == process.began)
 }
 
-/// Sends a signal to a process group, if the process that leads it is still the same one.
+/// Sends a signal to a process group, if its leader is still the same process.
 pub(super) fn signal(process: &Process, signal: Signal) -> Result<(), String> {
     if !is_alive(process) {
         return Ok(());
@@ -64,11 +64,11 @@ pub(super) fn signal(process: &Process, signal: Signal) -> Result<(), String> {
     }
 }
 
-/// When a process began: the machine's boot and the clock ticks since then. Nothing for one that has ended.
+/// Start time of a process: the machine's boot id and clock ticks since boot. `None` if it has ended.
 #[cfg(target_os = "linux")]
 fn began(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold spaces and brackets.
+    // The name, in brackets, may contain spaces and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
         return None;
@@ -78,7 +78,7 @@ fn began(pid: u32) -> Option<String> {
     Some(format!("{} {ticks}", boot.trim()))
 }
 
-/// When a process began, as `ps` says. Nothing for one that has ended.
+/// Start time of a process according to `ps`. `None` if it has ended.
 #[cfg(not(target_os = "linux"))]
 fn began(pid: u32) -> Option<String> {
     let told = Command::new("ps").args(["-o", "lstart=", "-p", &pid.to_string()]).output().ok()?;
@@ -103,7 +103,7 @@ mod tests {
         assert!(is_alive(&process));
         #[cfg(target_os = "linux")]
         {
-            // A new program is there a moment before its environment can be read.
+            // The environment of a new program becomes readable with a delay.
             let wanted = format!("run of {}", std::process::id());
             let looks = std::iter::repeat_with(|| {
                 std::thread::sleep(std::time::Duration::from_millis(10));

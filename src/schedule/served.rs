@@ -1,4 +1,4 @@
-//! One schedule that the daemon serves: its lease, its state, and what is to be done once the state is on disk.
+//! A schedule served by the daemon: its lease, its state, and the actions that wait until the state is saved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -13,24 +13,24 @@ use super::child;
 /// A pipeline with a schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
-    /// The pipeline's name, which is the schedule's.
+    /// Name of the pipeline and of its schedule.
     pub(crate) name: String,
-    /// As given.
+    /// Path as given.
     pub(crate) file: PathBuf,
-    /// When it runs.
+    /// When to run.
     pub(crate) schedule: Schedule,
 }
 
-/// A schedule that this daemon serves.
+/// A schedule served by this daemon.
 pub(super) struct Served {
     pub(super) name: String,
     pub(super) file: PathBuf,
     pub(super) schedule: Schedule,
     pub(super) state: State,
     pub(super) switch: Switch,
-    /// The file as it was when it was last read.
+    /// Time and size of the file when it was last read.
     pub(super) stamp: Option<(SystemTime, u64)>,
-    /// Questions that were answered and could not be taken off the list.
+    /// Requests that were answered but could not be removed from the list.
     pub(super) answered: BTreeSet<PathBuf>,
     _lease: ScheduleLease,
     unsaved: bool,
@@ -56,7 +56,7 @@ impl Served {
         }
     }
 
-    /// What is still there of the runs that an earlier daemon had begun.
+    /// Returns what is left of the runs that an earlier daemon started.
     pub(super) fn found(&self, schedules: &Schedules) -> BTreeMap<u64, Found> {
         self.state.running.iter().map(|running| (running.ticket.id, self.find(running, schedules))).collect()
     }
@@ -73,7 +73,7 @@ impl Served {
         }
     }
 
-    /// Takes a step; its actions wait until the state is saved.
+    /// Performs a step; its actions wait until the state is saved.
     pub(super) fn step(&mut self, now: Time, draining: bool, event: Event) {
         let before = self.state.clone();
         let moment = Moment { now, paused: self.switch.paused, draining };
@@ -81,7 +81,7 @@ impl Served {
         self.unsaved |= self.state != before;
     }
 
-    /// Saves the state if it has changed.
+    /// Saves the state if it changed.
     pub(super) fn save(&mut self, schedules: &Schedules) -> Result<(), StoreError> {
         if self.unsaved {
             schedules.keep(&self.state)?;
@@ -94,7 +94,7 @@ impl Served {
         !self.unsaved
     }
 
-    /// The next action of a state that is saved.
+    /// Returns the next action, once the state is saved.
     pub(super) fn next_action(&mut self) -> Option<Action> {
         if self.unsaved { None } else { self.pending.pop_front() }
     }
@@ -103,7 +103,7 @@ impl Served {
         next_wake(&self.schedule, &self.state)
     }
 
-    /// Has the pipeline's file changed since the last look?
+    /// Whether the pipeline's file changed since the last check.
     pub(super) fn file_changed(&mut self) -> bool {
         let stamp = stamp(&self.file);
         let changed = stamp.is_some() && stamp != self.stamp;
@@ -111,7 +111,7 @@ impl Served {
         changed
     }
 
-    /// For `/status`.
+    /// Builds the entry for `/status`.
     pub(super) fn status(&self) -> Value {
         let schedule = &self.schedule;
         let tick = self.state.accounted.and_then(|accounted| schedule.cadence.after(accounted));

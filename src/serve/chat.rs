@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: a conversation goes on, with tools if there are any.
+//! `/v1/chat/completions`: continues a conversation, optionally with tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::wire::{Refusal, Served, Writing, finish_reason, usage};
 #[derive(Deserialize)]
 pub(super) struct ChatRequest {
     messages: Vec<Given>,
-    /// As they were written: the order of their keys is part of the prompt.
+    /// Raw JSON: the order of its keys is part of the prompt.
     tools: Option<Box<RawValue>>,
     #[serde(default)]
     logprobs: bool,
@@ -166,7 +166,7 @@ fn whole(served: &Served, done: &Completion, with_tools: bool) -> Value {
         "usage": usage(done)})
 }
 
-/// A streamed answer: text as it comes, tool calls whole at the end.
+/// A streamed answer: text as it arrives, tool calls complete at the end.
 struct Speech {
     name: String,
     with_tools: bool,
@@ -192,7 +192,7 @@ impl Speech {
         }
     }
 
-    /// The text before the first call, and before what may become one.
+    /// Length of the text before the first call, or before a possible start of one.
     fn settled(&self) -> usize {
         if !self.with_tools {
             return self.text.len();

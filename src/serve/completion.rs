@@ -1,4 +1,4 @@
-//! `/v1/completions`: a text goes on.
+//! `/v1/completions`: continues a text.
 
 use std::sync::Arc;
 

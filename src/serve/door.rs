@@ -1,4 +1,4 @@
-//! The front door of a server: who may come in, and how long they may take.
+//! Access control of a server: authorization, and timeouts of requests.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -21,24 +21,24 @@ use tokio::task::JoinSet;
 
 const HEAD: Duration = Duration::from_secs(30);
 const BODY: Duration = Duration::from_secs(30);
-/// Longest body of a request.
+/// Maximum size of a request body in bytes.
 const BODY_BYTES: usize = 8 << 20;
 
-/// Who may come in.
+/// Access rules.
 pub(crate) struct Door {
-    /// Must stand in `Authorization: Bearer …`.
+    /// Required token in `Authorization: Bearer …`.
     token: Option<String>,
-    /// Only this machine is listened to: requests must be addressed to it. (A web page whose name was made to point here
-    /// carries that name.)
+    /// Whether the server listens on loopback only: requests must then be addressed to this machine. (This blocks web
+    /// pages whose host name resolves to this machine.)
     loopback: bool,
-    /// Longest wait for the head of a request; connections that are idle for so long are closed.
+    /// Timeout for the head of a request, and for idle connections.
     head: Duration,
-    /// Longest wait for the body of a request.
+    /// Timeout for the body of a request.
     body: Duration,
 }
 
 impl Door {
-    /// The door of a server at that address. `None` when it would be open to other machines without a token.
+    /// Creates the rules for a server at this address. `None` if other machines could connect without a token.
     pub(crate) fn new(address: SocketAddr, token: Option<String>) -> Option<Self> {
         let loopback = address.ip().is_loopback();
         (loopback || token.is_some()).then_some(Self { token, loopback, head: HEAD, body: BODY })
@@ -68,16 +68,16 @@ fn is_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Compares in a time that says nothing about where the texts differ.
+/// Compares in constant time for texts of equal length.
 fn is_same(one: &str, other: &str) -> bool {
     let differing = one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
     one.len() == other.len() && differing == 0
 }
 
-/// Answers until `until`; then what is under way is finished.
+/// Serves requests until `until`, then finishes active ones.
 ///
 /// # Errors
-/// When the address cannot be listened to any more.
+/// If the address can no longer be served.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // Of that connection alone, or of too many open ones: others may come.
+                // An error of this connection, or too many open ones: the server continues.
                 Err(error) => {
                     tracing::debug!("a connection was lost: {error}");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -105,7 +105,7 @@ pub(crate) async fn serve(
         while connections.try_join_next().is_some() {}
         let (service, mut ends) = (TowerToHyperService::new(router.clone()), ends.clone());
         connections.spawn(async move {
-            // To tell HTTP/2 it would wait for the first bytes as long as it takes.
+            // HTTP/1 only: the detection of HTTP/2 has no timeout for the first bytes.
             let mut builder = Builder::new(TokioExecutor::new()).http1_only();
             builder.http1().timer(TokioTimer::new()).header_read_timeout(head);
             let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -1,4 +1,4 @@
-//! What others may ask over HTTP: thin adapters over the engine and the operators.
+//! HTTP servers: thin adapters over the engine and the operators.
 
 mod chat;
 mod completion;

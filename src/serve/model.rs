@@ -1,5 +1,5 @@
-//! A decoder behind an OpenAI-compatible API: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/health`. All
-//! requests share one batch.
+//! Serves a decoder over an OpenAI-compatible API: `/v1/models`, `/v1/chat/completions`, `/v1/completions`,
+//! `/health`. All requests share one batch.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::door::{self, Door};
 use super::wire::Served;
 use super::{chat, completion};
 
-/// Answers until the process is told to end.
+/// Serves requests until the process is stopped.
 ///
 /// # Errors
-/// When the address cannot be served any more.
+/// If the address can no longer be served.
 pub(crate) async fn serve(
     listener: TcpListener,
     model: TextModel,

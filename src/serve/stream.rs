@@ -1,4 +1,4 @@
-//! Streamed answers of a model: server-sent events, in the chunks of either API.
+//! Streamed answers of a model: server-sent events, in the chunk format of each API.
 
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::wire::{Refusal, Served};
 
-/// What a streamed answer is made of.
+/// Part of a streamed answer.
 pub(super) enum Told<'a> {
     Text(&'a str),
     End(&'a Completion),
 }
 
-/// An answer as server-sent events; `part` makes the API's chunks of what the model says.
+/// Streams an answer as server-sent events; `part` converts model output to the API's chunks.
 pub(super) fn stream(
     served: &Served,
     request: Request,

@@ -1,4 +1,4 @@
-//! The OpenAI API's requests as they arrive, and the parts that its answers share.
+//! Requests of the OpenAI API, and shared parts of its answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use searchmill_models::inference::{Completion, Finish, Request, Sampling, TextMo
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What both kinds of request may say about the writing.
+/// Generation options of both kinds of request.
 #[derive(Debug, Deserialize)]
 pub(super) struct Writing {
     pub(super) temperature: Option<f32>,
@@ -48,17 +48,17 @@ impl OneOrMany {
     }
 }
 
-/// A model that is served, and what it is called.
+/// A served model and its name.
 pub(super) struct Served {
     pub(super) model: TextModel,
     pub(super) name: String,
-    /// Tokens of an answer where the request does not say.
+    /// Maximum number of answer tokens, unless the request sets it.
     pub(super) max_tokens: usize,
     /// Unix time of the start.
     pub(super) created: u64,
 }
 
-/// A request that cannot be answered, as the API tells it.
+/// A request that cannot be answered, in the API's error format.
 pub(super) struct Refusal {
     message: String,
 }
@@ -77,7 +77,7 @@ impl IntoResponse for Refusal {
 }
 
 impl Writing {
-    /// The request that the model gets. Without a seed every request draws anew.
+    /// Builds the request for the model. Without a seed, every request uses a new one.
     pub(super) fn request(
         self,
         served: &Served,
@@ -108,13 +108,13 @@ impl Writing {
     }
 }
 
-/// Another number for every request: the time in nanoseconds.
+/// A different seed for every request: the time in nanoseconds.
 fn fresh_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Why a text ended, in the API's words.
+/// Finish reason in the API's terms.
 pub(super) fn finish_reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",

@@ -98,7 +98,7 @@ fn logs_have_times_that_people_read_and_lines_that_machines_read() {
     for line in told.lines() {
         assert!(is_time(line.split(' ').next().unwrap_or_default()), "{line}");
     }
-    assert!(told.contains("node started   node=chunks operator=chunk because it never ran"), "{told}");
+    assert!(told.contains("node started   node=chunks operator=chunk (no cached result)"), "{told}");
     let events = mill.call(&["logs", "--json"]).exit(0).events();
     assert!(events.iter().all(|event| event["time"].as_f64().is_some_and(|time| time > 1.6e9)), "{events:?}");
     let one = mill.call(&["logs", "--node", "kept", "--json"]).exit(0).events();

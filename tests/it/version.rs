@@ -89,7 +89,7 @@ fn heard<const V: u32, const LOUD: bool>(folder: &std::path::Path) -> Vec<String
 #[test]
 fn a_new_version_runs_again_and_equal_bytes_stop_the_wave() {
     let folder = tempfile::tempdir().expect("a folder");
-    assert_eq!(heard::<1, false>(folder.path()), ["greeting runs: it never ran", "after runs: it never ran"]);
+    assert_eq!(heard::<1, false>(folder.path()), ["greeting runs: no cached result", "after runs: no cached result"]);
     assert_eq!(heard::<1, false>(folder.path()), ["greeting cached", "after cached"]);
     let again = "greeting runs: the operator `greet` changed from version 1 to 2";
     assert_eq!(heard::<2, false>(folder.path()), [again, "after cached"]);

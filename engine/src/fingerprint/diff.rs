@@ -48,7 +48,7 @@ pub enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NeverRan => f.write_str("it never ran"),
+            Self::NeverRan => f.write_str("no cached result"),
             Self::KeyFormatChanged => f.write_str("the form of keys changed with the program"),
             Self::OperatorChanged { from, to } => write!(f, "the operator changed from `{from}` to `{to}`"),
             Self::VersionChanged { operator, from, to } => {

@@ -1,9 +1,9 @@
-//! Chance that depends on a row and its sample alone, so that it is the same in every run and in every order.
+//! Randomness that depends only on a row and its sample, so that every run and order gives the same result.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// A stream of random numbers for one sample of one row.
+/// Returns a random stream for one sample of one row.
 pub fn stream(seed: u64, row: &str, sample: u32) -> ChaCha8Rng {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -12,7 +12,7 @@ pub fn stream(seed: u64, row: &str, sample: u32) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
-/// FNV-1a, 64 bits: spreads row ids over seeds. Equal folds only mean equal wording, so nothing stronger is needed.
+/// FNV-1a, 64 bits: spreads row ids over seeds. A collision only gives equal wording, so no stronger hash is needed.
 fn fold(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! The rules of an episode, without I/O: what the model is offered, which of its calls are run, when it ends and why.
+//! Rules of an episode, without I/O: what the model is offered, which of its calls run, when it ends and why.
 
 use std::sync::Arc;
 
@@ -11,55 +11,56 @@ use super::tool::ToolResult;
 #[cfg(test)]
 mod tests;
 
-/// What all episodes of a node have in common.
+/// Settings shared by all episodes of a node.
 pub struct Rules {
     pub protocol: Arc<dyn Protocol>,
     pub limits: Limits,
 }
 
-/// How far an episode may go.
+/// Limits of an episode.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Model calls.
+    /// Maximum number of model calls.
     pub max_turns: u32,
-    /// Searches that are run.
+    /// Maximum number of searches that run.
     pub max_searches: Option<u32>,
-    /// Whether the last turn asks for a final answer, without tools.
+    /// Whether the last turn asks for a final answer without tools.
     pub ask_for_answer: bool,
 }
 
 /// What the model may use in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The tools.
+    /// Tools.
     Tools,
-    /// Nothing: it can only answer.
+    /// No tools: the model can only answer.
     Nothing,
 }
 
-/// What happened outside of the episode.
+/// An event outside the episode.
 #[derive(Debug)]
 pub enum Event {
     /// The episode starts.
     Started,
-    /// The model gave its message.
+    /// The model sent its message.
     Said(Message),
-    /// The calls returned; one result each, in the order of the calls.
+    /// The calls returned: one result per call, in the order of the calls.
     Returned(Vec<ToolResult>),
 }
 
-/// What the driver of an episode does next.
+/// Next step for the driver of an episode.
 #[derive(Debug, PartialEq)]
 pub enum Command {
-    /// Ask the model for its next message: [`Event::Said`].
+    /// Ask the model for its next message; followed by [`Event::Said`].
     Ask(Offer),
-    /// Run calls of the tool with these arguments, all at once: [`Event::Returned`].
+    /// Run tool calls with these arguments in parallel; followed by [`Event::Returned`].
     Call(Vec<Value>),
     /// The episode is over.
     End,
 }
 
-/// One question on its way to an answer. It begins with [`Event::Started`]; each command names the event that follows it.
+/// One question and its conversation up to the answer. Starts with [`Event::Started`]; each command names the event
+/// that follows it.
 pub struct Episode {
     rules: Arc<Rules>,
     messages: Vec<Message>,
@@ -67,9 +68,9 @@ pub struct Episode {
     searches: u32,
     search_refused: bool,
     tool_calls: usize,
-    /// The limit that makes the present turn the last one.
+    /// The limit that makes the current turn the last one.
     limit: Option<&'static str>,
-    /// Actions of the present turn that wait for their results, in order, with those that are not run.
+    /// Actions of the current turn that wait for results, in order, including those that do not run.
     open: Vec<Action>,
 }
 
@@ -87,12 +88,12 @@ impl Episode {
         }
     }
 
-    /// All messages so far. Messages are only ever added.
+    /// All messages so far. Messages are only appended.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Takes in what happened; what comes next.
+    /// Processes an event and returns the next command.
     pub fn step(&mut self, event: Event) -> Command {
         match event {
             Event::Started => self.ask(),
@@ -104,7 +105,7 @@ impl Episode {
         }
     }
 
-    /// Opens the next turn; before the last one the model is asked for its answer.
+    /// Starts the next turn; before the last one, asks the model for its answer.
     fn ask(&mut self) -> Command {
         self.limit = self.next_limit();
         if !self.has_tools() {
@@ -119,7 +120,7 @@ impl Episode {
         Command::Ask(Offer::Nothing)
     }
 
-    /// The limit that makes the next turn the last one.
+    /// The limit that makes the next turn the last one, if any.
     fn next_limit(&self) -> Option<&'static str> {
         let limits = &self.rules.limits;
         if self.search_refused && limits.ask_for_answer {
@@ -132,7 +133,7 @@ impl Episode {
         self.rules.protocol.tools() != "[]"
     }
 
-    /// Takes in the model's message. Only text that the model wrote is parsed.
+    /// Processes the model's message. Only text written by the model is parsed.
     fn hear(&mut self, message: Message) -> Command {
         self.turns += 1;
         let actions = if message.is_model() { self.rules.protocol.parse(&message) } else { Vec::new() };
@@ -151,7 +152,7 @@ impl Episode {
         Command::Call(calls)
     }
 
-    /// The action, or why it is not run. A call with a mistake is no search.
+    /// Returns the action, with an error if it must not run. An invalid call does not count as a search.
     fn admitted(&mut self, action: Action) -> Action {
         match self.rules.limits.max_searches {
             _ if action.arguments.is_err() => action,
@@ -166,7 +167,7 @@ impl Episode {
         }
     }
 
-    /// Shows the model what came of its actions, in their order.
+    /// Adds the results of the model's actions to the conversation, in their order.
     fn show(&mut self, results: Vec<ToolResult>) {
         let mut results = results.into_iter();
         for action in std::mem::take(&mut self.open) {
@@ -178,17 +179,17 @@ impl Episode {
         }
     }
 
-    /// The model's messages, the last one first.
+    /// The model's messages, latest first.
     fn said(&self) -> impl Iterator<Item = &Message> {
         self.messages.iter().rev().filter(|message| message.is_model())
     }
 
-    /// The last text of the model.
+    /// The text of the model's last message.
     fn answer(&self) -> &str {
         self.said().next().map_or("", |message| &message.content)
     }
 
-    /// Why the episode ended.
+    /// Reason why the episode ended.
     fn finish_reason(&self, prediction: &str) -> &'static str {
         let cut_short = self.said().next().and_then(|message| message.finish_reason.as_deref()) == Some("length");
         match self.limit {
@@ -199,13 +200,13 @@ impl Episode {
         }
     }
 
-    /// Tokens of all turns and of the last one.
+    /// Tokens of all turns, and of the last turn.
     fn tokens(&self, of: fn(&Message) -> Option<i64>) -> (i64, i64) {
         let counts = || self.said().map(|message| of(message).unwrap_or(0));
         (counts().map(|count| count.max(0)).sum(), counts().next().unwrap_or(0))
     }
 
-    /// What is recorded of the episode; `policy` and `model` answered.
+    /// Builds the record of the episode; `policy` and `model` gave the answers.
     pub fn trajectory(self, question: Question, sample: u32, policy: &str, model: Option<String>) -> Trajectory {
         let answer = self.answer().to_owned();
         let prediction = self.rules.protocol.answer(&answer).to_owned();
@@ -238,7 +239,7 @@ impl Episode {
     }
 }
 
-/// What a search beyond the limit is answered with.
+/// Error text for a search beyond the limit.
 fn searches_used_up(most: u32) -> String {
     format!("all {most} searches are used up, this one was not run; answer from what has been found")
 }

@@ -1,14 +1,14 @@
-//! Does a trajectory's answer rest on what was retrieved?
+//! Grounding: whether the retrieved texts support a trajectory's answer.
 //!
-//! An F1 filter alone keeps lucky guesses: half of all yes/no questions are answered right without a search. A
-//! trajectory is *grounded* when gold evidence or the answer itself stood in a tool's result.
+//! F1 alone keeps lucky guesses: half of all yes/no questions are answered correctly without a search. A trajectory
+//! is *grounded* if a tool result contains gold evidence or the answer itself.
 
 use searchmill_schemas::{Message, Role, Trajectory};
 use searchmill_text::answer_metrics::answer_scores;
 use searchmill_text::normalize::{contains_words, normalize_answer};
 use searchmill_text::retrieval_metrics::GoldDocuments;
 
-/// Normalised answers that say nothing about where they come from: finding them in a text proves nothing.
+/// Normalised answers that are too general: finding them in a text proves nothing.
 const UNINFORMATIVE: [&str; 14] = [
     "yes",
     "no",
@@ -26,16 +26,16 @@ const UNINFORMATIVE: [&str; 14] = [
     "cannot determine",
 ];
 
-/// Is the trajectory grounded?
+/// Whether the trajectory is grounded.
 ///
-/// True when any of these holds, looking only at tool results that are not errors:
-/// - an observation is of a gold document (same id, or same title);
-/// - a gold fact stands in a tool's result (both normalised, whole words);
-/// - a golden answer stands in a tool's result as whole words, unless it is one like `yes`, `no` or
+/// Considers only tool results that are not errors. True if any of these holds:
+/// - an observation shows a gold document (same id or same title);
+/// - a tool result contains a gold fact (both normalised, whole words);
+/// - a tool result contains a golden answer as whole words, unless the answer is one like `yes`, `no` or
 ///   `insufficient information`, which proves nothing;
-/// - there is no gold evidence and every golden answer is of that kind (null questions): then at least one search
-///   must have worked, and the prediction must equal a golden answer. A search that rightly found nothing is all the
-///   grounds such an answer can have.
+/// - there is no gold evidence and every golden answer is of that kind (null questions), at least one search
+///   succeeded, and the prediction equals a golden answer. A search that correctly finds nothing is the only possible
+///   support for such an answer.
 #[must_use]
 pub fn grounded(trajectory: &Trajectory) -> bool {
     let results: Vec<&Message> = tool_results(trajectory).collect();
@@ -55,14 +55,14 @@ pub fn tool_results(trajectory: &Trajectory) -> impl Iterator<Item = &Message> {
     trajectory.messages.iter().filter(move |message| message.role == tool && message.error.is_none())
 }
 
-/// The supporting documents of a trajectory's question.
+/// Gold documents of a trajectory's question.
 #[must_use]
 pub fn gold_documents(trajectory: &Trajectory) -> GoldDocuments {
     let evidence = trajectory.evidence.iter();
     GoldDocuments::new(evidence.map(|gold| (gold.document_id.as_deref(), gold.title.as_deref())))
 }
 
-/// Could this normalised answer be found in any text without proving anything?
+/// Whether finding this normalised answer in a text proves nothing.
 #[must_use]
 pub fn is_uninformative(normalized: &str) -> bool {
     normalized.is_empty() || UNINFORMATIVE.contains(&normalized)

@@ -1,5 +1,5 @@
-//! Derives again what in recorded rollouts does not come from the model. The model's recorded messages are played through
-//! the rules of the episode; the prompt, every tool response, the counts and the extracted answer have to be as recorded.
+//! Recomputes the parts of recorded rollouts that do not come from the model. Replays the model's recorded messages
+//! under the rules of the episode; prompt, tool responses, counts and extracted answer must match the record.
 
 mod replay;
 
@@ -16,16 +16,16 @@ use self::replay::{Pair, Replay};
 use super::episode::Rules;
 use super::tool::query;
 
-/// Scores of dense indexes may differ in their last bits between CPUs; relative to the larger of the two.
+/// Relative tolerance of scores: those of dense indexes may differ in the last bits between CPUs.
 const SCORE_TOLERANCE: f64 = 1e-5;
-/// Rollouts that are played side by side, so that their searches are run together.
+/// Number of rollouts replayed together, so that their searches run in one batch.
 const AT_ONCE: usize = 256;
 
-/// Checks the rollouts of one node.
+/// Checks the rollouts of a node.
 pub struct RolloutRecheck {
     pub rules: Arc<Rules>,
     pub search: Option<Search>,
-    /// The questions that were asked, by id.
+    /// Questions of the node's input, by id.
     pub questions: BTreeMap<String, Question>,
 }
 
@@ -49,7 +49,7 @@ impl Recheck for RolloutRecheck {
 }
 
 impl RolloutRecheck {
-    /// Plays all rollouts to their ends. Searches that they wait for are run together.
+    /// Replays all rollouts to their ends, with their pending searches in one batch.
     fn play(&self, replays: &mut [Replay<'_>]) -> Result<(), OperatorError> {
         loop {
             let calls: Vec<_> = replays.iter_mut().map(Replay::calls).collect();
@@ -96,7 +96,7 @@ fn difference(rollout: &Trajectory, (what, recorded, derived): (String, String, 
     RowDifference { row: rollout.id.clone(), what, recorded, derived }
 }
 
-/// What a rollout says of its question.
+/// Reconstructs the question from a rollout.
 fn question(rollout: &Trajectory) -> Question {
     Question {
         id: rollout.question_id.clone(),
@@ -108,7 +108,7 @@ fn question(rollout: &Trajectory) -> Question {
     }
 }
 
-/// What a rollout has from its node and its question, and what is read off the model's messages.
+/// Parts of a rollout that come from its node and question, or are derived from the model's messages.
 fn parts(rollout: &Trajectory) -> [(&'static str, String); 9] {
     [
         ("question", json!(question(rollout)).to_string()),
@@ -123,7 +123,7 @@ fn parts(rollout: &Trajectory) -> [(&'static str, String); 9] {
     ]
 }
 
-/// In what a message of the record differs from the one that the rules give: what, as recorded, as derived.
+/// Difference between a recorded and a derived message: what, as recorded, as derived.
 fn message_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
     let Pair { place, recorded, derived, action, is_tool, .. } = pair;
     let called = action.as_ref();
@@ -146,7 +146,7 @@ fn message_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
     }
 }
 
-/// The same for a message that is no tool's.
+/// The same for a message other than a tool's.
 fn text_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
     let same_role = pair.recorded.map(|message| &message.role) == pair.derived.map(|message| &message.role);
     let shown = |message: Option<&Message>| match message {
@@ -158,7 +158,7 @@ fn text_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
     (recorded != derived).then(|| (pair.name(), recorded, derived))
 }
 
-/// In what two tool responses differ first: chunks, scores, the error told, the text.
+/// First difference between two tool responses: chunks, scores, the error shown, the text.
 fn response_difference(recorded: &Message, derived: &Message) -> Option<(&'static str, String, String)> {
     let chunks = |message: &Message| {
         let shown =

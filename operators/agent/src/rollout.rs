@@ -1,4 +1,4 @@
-//! Rollouts: a policy and a tool drive an episode from its question to its trajectory.
+//! Rollouts: a policy and a tool drive an episode from the question to the trajectory.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::episode::{Command, Episode, Event, Rules};
 use super::policy::{Actor, Policy};
 use super::tool::{Tool, ToolResult};
 
-/// Who answers, by which rules, and with which tool.
+/// A policy with its rules and its tool.
 pub struct Agent {
     pub rules: Arc<Rules>,
     pub policy: Box<dyn Policy>,
     pub tool: Option<Box<dyn Tool>>,
 }
 
-/// What is known of the policy's calls so far.
+/// Usage and model name of the policy's calls so far.
 #[derive(Default)]
 struct Spent {
     usage: Usage,
@@ -26,10 +26,10 @@ struct Spent {
 }
 
 impl Agent {
-    /// One rollout of one question.
+    /// Runs one rollout of one question.
     ///
     /// # Errors
-    /// When the policy cannot go on; what was paid until then is in the failure.
+    /// If the policy fails; the failure includes the usage so far.
     pub async fn answer(
         &self,
         question: Question,
@@ -56,7 +56,7 @@ impl Agent {
         }
     }
 
-    /// Does what the episode commands until it ends.
+    /// Executes the episode's commands until it ends.
     async fn play(
         &self,
         episode: &mut Episode,

@@ -1,4 +1,4 @@
-//! Tools as an agent meets them. Searches run off the network threads, and their errors stay errors.
+//! Tools of an agent. Searches run off the network threads; their errors are returned as errors.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use searchmill_retrieval::{Found, Search};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-/// What a tool gives: passages, best first, or an error in words for the model.
+/// Result of a tool: passages, best first, or an error text for the model.
 pub type ToolResult = Result<Vec<Found>, String>;
 
-/// Something that a model can call.
+/// A tool that a model can call.
 pub trait Tool: Send + Sync {
-    /// Runs one call. The protocol has checked the arguments (a JSON object).
+    /// Runs one call. The protocol has validated the arguments (a JSON object).
     fn call(&self, arguments: Value) -> BoxFuture<'_, ToolResult>;
 }
 
@@ -49,7 +49,7 @@ impl Tool for Searcher {
     }
 }
 
-/// The query of a search.
+/// Returns the query of a search.
 pub(crate) fn query(arguments: &Value) -> &str {
     arguments["query"].as_str().unwrap_or_default()
 }

@@ -34,7 +34,7 @@ fn concatenated(chunks: &[ChunkRow]) -> String {
     chunks.iter().map(|chunk| chunk.text.as_str()).collect()
 }
 
-/// The settings that the laws are checked with; `tokenizer` is a tokenizer.json.
+/// The settings the properties are checked with; `tokenizer` is the path of a tokenizer.json.
 fn settings(tokenizer: &str) -> [Value; 5] {
     [
         json!({"size": 20, "count": "words"}),

@@ -1,10 +1,10 @@
-//! A rollout as the trainers' formats see it: messages whose tool calls have parsed arguments.
+//! A rollout in the form that training formats need: messages whose tool calls have parsed arguments.
 
 use searchmill_models::inference::parse_tools;
 use searchmill_schemas::{Message as Recorded, Role, ToolCall, Trajectory};
 use searchmill_text::json::Json;
 
-/// A rollout's messages and the tools it was offered.
+/// Messages of a rollout and the tools it was offered.
 pub(crate) struct Conversation {
     /// Tool definitions, in order.
     pub(crate) tools: Vec<Json>,
@@ -19,7 +19,7 @@ pub(crate) enum Message {
     Tool(Told),
 }
 
-/// What the model wrote in one turn.
+/// Output of the model in one turn.
 pub(crate) struct Spoken {
     pub(crate) content: String,
     pub(crate) reasoning: Option<String>,
@@ -30,23 +30,23 @@ pub(crate) struct Spoken {
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// An object.
+    /// A JSON object.
     pub(crate) arguments: Json,
 }
 
-/// What a tool answered.
+/// Result of a tool call.
 pub(crate) struct Told {
     pub(crate) content: String,
     pub(crate) call_id: Option<String>,
-    /// Name of the tool, where the call that it answers is known.
+    /// Tool name, if the matching call is known.
     pub(crate) name: Option<String>,
 }
 
-/// Why a rollout cannot become a training row.
+/// Reason why a rollout cannot become a training row.
 #[derive(Debug)]
 pub(crate) struct Unfit {
     pub(crate) message: String,
-    /// The text that is at fault.
+    /// The invalid text.
     pub(crate) detail: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Unfit {
 }
 
 impl Conversation {
-    /// The conversation of a rollout, or why it is unfit for training.
+    /// Converts a rollout; fails if it is unfit for training.
     pub(crate) fn new(trajectory: &Trajectory) -> Result<Self, Unfit> {
         let tools = parse_tools(&trajectory.tools)
             .map_err(|message| Unfit { message, detail: Some(trajectory.tools.clone()) })?;
@@ -77,7 +77,7 @@ impl Conversation {
 }
 
 impl Spoken {
-    /// The text, with the reasoning before it in `<think>` tags where `thinking` asks for it.
+    /// The text; with `thinking`, preceded by the reasoning in `<think>` tags.
     pub(crate) fn text(&self, thinking: bool) -> String {
         match self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty()) {
             Some(reasoning) => format!(
@@ -89,7 +89,7 @@ impl Spoken {
         }
     }
 
-    /// The reasoning, where there is any and `thinking` asks for it.
+    /// The reasoning, if present and `thinking` is set.
     pub(crate) fn reasoning(&self, thinking: bool) -> Option<&str> {
         self.reasoning.as_deref().filter(|reasoning| thinking && !reasoning.trim().is_empty())
     }
@@ -125,7 +125,7 @@ fn told(message: &Recorded, before: &[Message]) -> Told {
     }
 }
 
-/// A call whose arguments are an object. No text at all stands for no arguments, as servers send it.
+/// Parses a call; its arguments must be an object. Empty text means no arguments: some servers send it.
 fn call(call: &ToolCall) -> Result<Call, Unfit> {
     let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     let unfit = |reason: String| Unfit {

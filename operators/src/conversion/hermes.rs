@@ -1,8 +1,8 @@
-//! The Hermes rendering of ms-swift 3.8 (Qwen2.5, Qwen3): agent messages and tools to the text that is tokenised, with
+//! Hermes rendering of ms-swift 3.8 (Qwen2.5, Qwen3): turns agent messages and tools into the text to tokenise, with
 //! the byte ranges that carry loss.
 //!
-//! Follows `modelscope/ms-swift` v3.8.2, `agent_template/hermes.py` and the ChatML templates of Qwen. Where that trainer
-//! would fall back to ReAct (an answer with `Action:` and `Action Input:` before a tool result), rendering is an error.
+//! Follows `modelscope/ms-swift` v3.8.2, `agent_template/hermes.py` and Qwen's ChatML templates. Rendering fails
+//! where that trainer would fall back to ReAct (an answer with `Action:` and `Action Input:` before a tool result).
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(crate) struct Rendered {
     pub(crate) text: String,
     /// Byte ranges of `text` with loss: each answer of the model with its closing `<|im_end|>`.
     pub(crate) loss: Vec<Range<usize>>,
-    /// Byte ranges of `text` that are content: what looks like a control token there is none.
+    /// Byte ranges of `text` that hold content: control tokens in them are plain text.
     pub(crate) content: Vec<Range<usize>>,
 }
 
@@ -32,7 +32,7 @@ impl Rendered {
     }
 }
 
-/// Which model family's chat template renders the text.
+/// Model family whose chat template renders the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Template {
@@ -56,7 +56,7 @@ impl Template {
     }
 }
 
-/// Consecutive messages of one side, merged.
+/// Consecutive messages of the same side, merged.
 struct Block {
     side: Side,
     text: String,
@@ -74,7 +74,7 @@ enum Side {
 /// tool_response or tool) and tool definitions.
 ///
 /// # Errors
-/// Says which message cannot be rendered: unknown role, call without a name, no answer to train on.
+/// If a message cannot be rendered: unknown role, call without a name, or no answer to train on.
 pub(crate) fn render(messages: &[Json], tools: &[Json], template: Template) -> Result<Rendered, String> {
     let (system, messages) = match messages {
         [first, rest @ ..] if role(first)? == "system" => (Some(content(first)?), rest),
@@ -107,7 +107,7 @@ fn merge(messages: &[Json]) -> Result<Vec<Block>, String> {
         let (side, text) = block_text(role, message)?;
         let loss = role != "assistant" || message.get("loss") != Some(&Json::Bool(false));
         match blocks.last_mut() {
-            // Calls and tool results stand on lines of their own; anything else follows without a separator.
+            // Calls and tool results are separated by newlines; everything else is joined without a separator.
             Some(last) if last.side == side => {
                 let lines = side == Side::Tools || (role == "tool_call" && previous == "tool_call");
                 last.text.push_str(if lines { "\n" } else { "" });
@@ -147,7 +147,7 @@ fn call_text(message: &Json) -> Result<String, String> {
     Ok(format!("<tool_call>\n{line}\n</tool_call>"))
 }
 
-/// JSON that was written as text, or the value as it is.
+/// Parses JSON text; returns any other value unchanged.
 fn parsed(value: &Json) -> Json {
     value.as_text().and_then(|text| Json::parse(text).ok()).unwrap_or_else(|| value.clone())
 }
@@ -167,7 +167,7 @@ fn system_text(system: Option<&str>, tools: &[Json]) -> Option<String> {
     ))
 }
 
-/// A bare function definition as a tool.
+/// Wraps a bare function definition as a tool.
 fn wrapped(tool: &Json) -> Json {
     if tool.get("type").is_some() || tool.get("function").is_some() {
         return tool.clone();
@@ -236,7 +236,11 @@ mod tests {
         assert!(count >= 3);
     }
 
-    /// Everything between `<|im_start|>assistant\n` and the end of the next `<|im_end|>` has loss, and nothing else.
+    /// Asserts that loss covers exactly the text from `<
+    /// im_start
+    /// >assistant\n` to the end of the next `<
+    /// im_end
+    /// >`.
     fn check_loss(rendered: &Rendered) {
         let opening = "<|im_start|>assistant\n";
         let wanted: Vec<_> = rendered

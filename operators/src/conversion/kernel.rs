@@ -1,4 +1,4 @@
-//! The kernel that all converters of rollouts share: rollout in, training example out, the unfit to `rejects`.
+//! Kernel shared by all rollout converters: writes a training example per rollout and rejects unfit rollouts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use searchmill_text::json::Json;
 use super::conversation::{Conversation, Unfit};
 use super::hermes::Rendered;
 
-/// Port of the examples.
+/// Output port of the examples.
 const EXAMPLES: &str = "examples";
 
 /// Ports of a converter.
@@ -19,20 +19,20 @@ pub(crate) fn ports() -> Ports {
     Ports::new().rows_in("trajectories", &[RecordKind::Trajectory], "rollouts to convert").rows_out(
         EXAMPLES,
         RecordKind::Example,
-        "one training example for each rollout",
+        "one training example per rollout",
     )
 }
 
-/// A training row, and its text where the format fixes it.
+/// A training row, and its rendered text if the format defines it.
 pub(crate) struct Converted {
     pub(crate) row: Json,
     pub(crate) rendered: Option<Rendered>,
 }
 
-/// How one rollout is converted.
+/// Converts one rollout.
 pub(crate) type Convert = Box<dyn Fn(&Conversation) -> Result<Converted, Unfit> + Send + Sync>;
 
-/// A kernel that converts rollouts to examples of that format.
+/// Returns a kernel that converts rollouts to examples in this format.
 pub(crate) fn converter(format: &'static str, convert: Convert) -> Kernel {
     Kernel::Map(Arc::new(Converter { format, convert }))
 }
@@ -86,8 +86,8 @@ fn reject(id: String, unfit: Unfit) -> Reject {
     Reject { id, kind: FailureKind::Data.name().to_owned(), message: unfit.message, attempts: 1, detail: unfit.detail }
 }
 
-/// The examples with a column of byte ranges of `text`: `loss_spans` are trained on, `content_spans` hold no control
-/// tokens, whatever they look like.
+/// Adds a column of byte ranges of `text`: `loss_spans` are trained on; in `content_spans`, control tokens are plain
+/// text.
 fn with_spans(
     batch: &RecordBatch,
     name: &str,

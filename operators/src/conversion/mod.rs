@@ -1,4 +1,4 @@
-//! Training rows made from rollouts and questions: one file for each layout.
+//! Conversion of rollouts and questions to training rows: one file per layout.
 
 pub(crate) mod conversation;
 pub(crate) mod hermes;

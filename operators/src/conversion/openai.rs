@@ -5,7 +5,7 @@ use searchmill_text::json::Json;
 use super::conversation::{Conversation, Message, Spoken, Told};
 use super::kernel::Converted;
 
-/// The row `{"messages": […], "tools": […]}`.
+/// Builds the row `{"messages": […], "tools": […]}`.
 pub(crate) fn convert(conversation: &Conversation, thinking: bool) -> Converted {
     let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
     let mut row = vec![("messages", Json::List(messages))];

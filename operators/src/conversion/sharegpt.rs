@@ -1,16 +1,16 @@
-//! The ShareGPT layout as LLaMA-Factory reads it: human or observation and gpt or function_call take turns, the system
-//! prompt and the tools stand apart.
+//! ShareGPT layout for LLaMA-Factory: human or observation alternates with gpt or function_call; system prompt and
+//! tools are separate fields.
 
 use searchmill_text::json::Json;
 
 use super::conversation::{Conversation, Message, Spoken, Unfit};
 use super::kernel::Converted;
 
-/// The row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.
+/// Builds the row `{"conversations": [{"from", "value"}, …], "system": "…", "tools": "[…]"}`.
 ///
-/// The calls of one turn are one `function_call` (an object, or a list where they are parallel) and their results one
-/// `observation`, joined by newlines. The layout has no place for text before a call: only reasoning in `<think>` tags
-/// (where `thinking` asks for it) is kept there.
+/// The calls of one turn become one `function_call` (an object, or a list if they are parallel). Their results become
+/// one `observation`, joined by newlines. The layout cannot hold text before a call: only reasoning in `<think>` tags
+/// is kept there (if `thinking` is set).
 pub(crate) fn convert(conversation: &Conversation, thinking: bool) -> Result<Converted, Unfit> {
     let mut system = String::new();
     let mut turns: Vec<(&str, String)> = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn convert(conversation: &Conversation, thinking: bool) -> Result<Con
     Ok(Converted { row: Json::object(row), rendered: None })
 }
 
-/// Adds a turn; observations after each other are one.
+/// Adds a turn; merges consecutive observations.
 fn push(turns: &mut Vec<(&'static str, String)>, from: &'static str, value: String) {
     match turns.last_mut() {
         Some((last, text)) if *last == from && from == "observation" => {

@@ -6,7 +6,7 @@ use super::conversation::{Conversation, Message, Spoken, Unfit};
 use super::hermes::{Template, render};
 use super::kernel::Converted;
 
-/// The row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.
+/// Builds the row `{"tools": "[…]", "messages": […]}` and its Hermes rendering.
 pub(crate) fn convert(conversation: &Conversation, thinking: bool, template: Template) -> Result<Converted, Unfit> {
     let mut messages = Vec::new();
     for message in &conversation.messages {
@@ -21,7 +21,7 @@ pub(crate) fn convert(conversation: &Conversation, thinking: bool, template: Tem
     Ok(Converted { row: row(&conversation.tools, messages), rendered: Some(rendered) })
 }
 
-/// Without tools there is no `tools`: ms-swift would announce an empty list of them.
+/// Builds the row. Omits an empty `tools`: ms-swift would render an empty tool list.
 fn row(tools: &[Json], messages: Vec<Json>) -> Json {
     let messages = Json::List(messages);
     if tools.is_empty() {
@@ -34,9 +34,9 @@ fn entry(role: &str, content: String) -> Json {
     Json::object([("role", Json::text(role)), ("content", Json::Text(content))])
 }
 
-/// The text, then each call. ms-swift joins them as they stand, while Qwen's chat template, with which the model is
-/// served, puts a newline between text and call: so the text brings it. Text that already ends with one keeps it
-/// (servers that cut the calls out of an answer leave it there).
+/// Adds the text, then each call. Qwen's chat template, used for serving, puts a newline between text and call;
+/// ms-swift adds none, so the newline is part of the text. Text that already ends with a newline is unchanged:
+/// servers that cut calls out of an answer leave it there.
 fn push_spoken(spoken: &Spoken, thinking: bool, messages: &mut Vec<Json>) {
     let mut text = spoken.text(thinking);
     if !text.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! Checks that every converter of rollouts passes.
+//! Tests that every rollout converter must pass.
 
 use searchmill_engine::operator::OperatorEntry;
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
@@ -13,13 +13,13 @@ fn run(operator: &OperatorEntry, batch_rows: usize, rows: &[Trajectory], params:
     harness.run(operator, params, &inputs([("trajectories", rows_input(rows))])).expect("runs")
 }
 
-/// The training rows of three rollouts.
+/// Returns the training rows of three rollouts.
 pub(crate) fn rows(operator: &OperatorEntry, params: Value) -> Vec<String> {
     let examples: Vec<Example> = run(operator, 8192, &trajectories(3), params).read("examples");
     examples.into_iter().map(|example| example.row).collect()
 }
 
-/// The same rows, each of them JSON, however the input is cut into batches.
+/// Asserts that the batch size of the input does not change the rows, and that each row is JSON.
 pub(crate) fn batches_change_nothing(operator: &OperatorEntry) {
     let rollouts = trajectories(30);
     let whole = run(operator, 8192, &rollouts, json!({})).batch("examples");
@@ -33,7 +33,7 @@ pub(crate) fn batches_change_nothing(operator: &OperatorEntry) {
     assert!(run(operator, 7, &[], json!({})).rows.is_empty(), "empty in, empty out");
 }
 
-/// A call whose arguments are no JSON object does not get into a training set.
+/// Asserts that a call whose arguments are not a JSON object is rejected.
 pub(crate) fn rejects_broken_arguments(operator: &OperatorEntry) {
     let mut rollouts = trajectories(2);
     rollouts[1].messages[2].tool_calls[0].arguments = "{'query': 1}".to_owned();

@@ -5,7 +5,7 @@ use searchmill_text::json::Json;
 use super::conversation::{Conversation, Message, Spoken};
 use super::kernel::Converted;
 
-/// The row `{"messages": […], "tools": […]}`.
+/// Builds the row `{"messages": […], "tools": […]}`.
 pub(crate) fn convert(conversation: &Conversation, thinking: bool) -> Converted {
     let messages = conversation.messages.iter().map(|message| entry(message, thinking)).collect();
     let row = Json::object([("messages", Json::List(messages)), ("tools", Json::List(conversation.tools.clone()))]);

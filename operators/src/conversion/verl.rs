@@ -1,7 +1,7 @@
-//! Parquet rows of questions as search-agent RL trainers read them: ReSearch, Search-R1, verl's search example.
+//! Parquet rows of questions for search-agent RL trainers: ReSearch, Search-R1 and verl's search example.
 //!
-//! Columns, their order and their types are those of the trainers' own preprocessors (pandas and `datasets`): text is
-//! `LargeUtf8` at the top and `Utf8` inside, list items are called `element`, everything may be null.
+//! Columns, their order and types match the trainers' own preprocessors (pandas and `datasets`): text is `LargeUtf8`
+//! at the top level and `Utf8` in nested fields, list items are named `element`, and every field is nullable.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use searchmill_schemas::Question;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Whose rows.
+/// Trainer that reads the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Layout {
-    /// Search-R1 (PeterGriffinJin/Search-R1): prompt in the chat layout, `<search>` and `<information>` tags.
+    /// Search-R1 (PeterGriffinJin/Search-R1): prompt as chat messages, `<search>` and `<information>` tags.
     SearchR1,
-    /// ReSearch (Agent-RL/ReSearch, branch re-search): the bare question, the prompt comes from the trainer.
+    /// ReSearch (Agent-RL/ReSearch, branch re-search): the question only; the trainer adds the prompt.
     Research,
     /// verl's multi-turn search example (volcengine/verl): system and user prompt, `<tool_call>` tags, tool kwargs.
     Verl,
 }
 
-/// What the rows say besides the questions.
+/// Values that every row contains besides its question.
 pub(crate) struct Labels {
     pub(crate) data_source: String,
     pub(crate) split: String,
@@ -31,7 +31,7 @@ pub(crate) struct Labels {
 }
 
 impl Layout {
-    /// The columns, with `agent_name` last where rows name one.
+    /// The columns; `agent_name` is last, if present.
     pub(crate) fn schema(self, agent_name: bool) -> SchemaRef {
         let mut fields = match self {
             Self::SearchR1 => search_r1_fields(),
@@ -44,7 +44,7 @@ impl Layout {
         Arc::new(Schema::new(fields))
     }
 
-    /// One row; `None` where the question is blank (no trainer can ask it).
+    /// Builds one row; `None` if the question is blank (no trainer accepts it).
     pub(crate) fn row(self, question: &Question, index: u64, labels: &Labels) -> Option<Value> {
         if question.question.trim().is_empty() {
             return None;
@@ -185,7 +185,7 @@ fn verl_row(question: &Question, index: u64, labels: &Labels) -> Value {
     })
 }
 
-/// The instruction that models of the Search-R1 family are trained and served with, word for word, up to the question.
+/// The instruction used to train and serve Search-R1 models, word for word, up to the question.
 fn instruction(call: &str, result: &str) -> String {
     format!(
         "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new \

@@ -1,4 +1,4 @@
-//! Runs of `evaluate` on real and synthetic rows.
+//! Runs `evaluate` on real and synthetic rows.
 
 use searchmill_engine::operator::testing::{Harness, Outcome, inputs, rows_input};
 use searchmill_engine::operator::{InputArtifact, OperatorEntry, entry};
@@ -24,7 +24,7 @@ fn try_run(params: Value, bound: &[(&str, InputArtifact)]) -> Result<Outcome, Op
         ports.bind(port, artifact.clone());
     }
     let mut outcome = harness.run(&operator(), params, &ports)?;
-    // The folder goes with the harness: keep what the tests read.
+    // The folder is deleted with the harness: read the files first.
     let read = |name: &str| std::fs::read_to_string(outcome.trees["report"].join(name)).unwrap();
     let (page, figures) = (read("report.html"), read("report.json"));
     outcome.trees.clear();
@@ -46,7 +46,7 @@ fn metric(outcome: &Outcome, id: &str) -> Metric {
     rows.iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no metric {id}")).clone()
 }
 
-/// MultiHop-RAG's validation part, or `None` (said aloud) when it is not there.
+/// The validation split of MultiHop-RAG, or `None` (with a printed notice) if it is missing.
 fn validation_questions() -> Option<Vec<Question>> {
     let text = searchmill_fixtures::shared_text("data/multihop_rag/val_200.jsonl")?;
     Some(text.lines().map(|line| question(&serde_json::from_str(line).unwrap())).collect())
@@ -66,7 +66,7 @@ fn question(row: &Value) -> Question {
     }
 }
 
-/// A rollout of a real question that answers `prediction` and is shown the first `seen` pieces of its evidence.
+/// Rollout of a real question that answers `prediction` and has seen the first `seen` pieces of its evidence.
 fn answer(question: &Question, sample: i32, prediction: &str, seen: usize) -> Trajectory {
     let mut made = trajectory(&question.id, sample, "", prediction);
     made.question.clone_from(&question.question);
@@ -94,7 +94,7 @@ fn baselines_of_multihop_rag() {
     assert_eq!((constant.value, constant.count), (0.3, 200));
     assert_eq!(metric(&alone, "baseline:majority_by_type/em").value, 0.545);
     assert!(figures(&alone)["baselines"]["best_constant"]["answer"].as_str().unwrap().eq_ignore_ascii_case("yes"));
-    // An agent that always says Yes scores what the baseline promises, overall and in every group.
+    // An agent that always answers Yes must score exactly the baseline, overall and in every group.
     let rows: Vec<_> = questions.iter().map(|question| answer(question, 0, "Yes", 0)).collect();
     let outcome = run(json!({}), &[("trajectories", rows_input(&rows))]);
     for metric in outcome.read::<Metric>("metrics") {
@@ -204,7 +204,7 @@ fn hit(question: &str, rank: i32, title: &str, contents: &str) -> Hit {
 #[test]
 fn retrieval_without_trajectories() {
     let Some(questions) = validation_questions() else { return };
-    // A perfect retriever: the evidence in its order, then noise.
+    // A perfect retriever: all evidence in order, then noise.
     let hits: Vec<_> = questions
         .iter()
         .flat_map(|q| {

@@ -1,4 +1,4 @@
-//! A trajectory as a readable conversation in HTML, with gold evidence and golden answers highlighted.
+//! Renders a trajectory as a readable HTML conversation, with gold evidence and golden answers highlighted.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use searchmill_text::retrieval_metrics::GoldDocuments;
 use super::plot::escape;
 use super::showcase::Shown;
 
-/// Longer texts are cut, with a note of how much is missing.
+/// Character limit of a text; longer texts are cut, with a note of the missing characters.
 const SHOWN_CHARACTERS: usize = 6000;
 
-/// One trajectory: what was asked, said, found and answered.
+/// Renders one trajectory: question, messages, hits and answer.
 pub(crate) fn render(shown: &Shown) -> String {
     let (trajectory, scored) = (&shown.trajectory, &shown.scored);
     let gold = Gold::of(trajectory);
@@ -43,7 +43,7 @@ pub(crate) fn render(shown: &Shown) -> String {
     out
 }
 
-/// What is highlighted.
+/// Texts and documents to highlight.
 struct Gold {
     /// Facts, titles and informative answers, longest first.
     texts: Vec<String>,
@@ -62,7 +62,7 @@ impl Gold {
         Self { texts, documents: gold_documents(trajectory) }
     }
 
-    /// Escaped text with every occurrence marked, longer ones first, never one inside another.
+    /// Escapes the text and marks every occurrence, longer ones first; marks do not overlap.
     fn highlight(&self, text: &str) -> String {
         let mut spans: Vec<(usize, usize)> = Vec::new();
         for wanted in &self.texts {

@@ -1,4 +1,4 @@
-//! Conversation dynamics by outcome: turns, tool calls, tokens and reasoning of all, successful and failed rows.
+//! Conversation statistics by outcome: turns, tool calls, tokens and reasoning of all, successful and failed rows.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::scored::Scored;
 use super::statistics::Spread;
 
-/// One value for all rows, one for successes, one for failures.
+/// A value for all rows, for successes and for failures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ByOutcome<T> {
     pub(crate) all: T,
@@ -16,13 +16,13 @@ pub(crate) struct ByOutcome<T> {
 }
 
 impl<T> ByOutcome<T> {
-    /// The same computation over each of the three groups.
+    /// Computes the value for each of the three groups.
     pub(crate) fn of(rows: &[Scored], compute: impl Fn(&[&Scored]) -> T) -> Self {
         let (success, failure): (Vec<&Scored>, Vec<&Scored>) = rows.iter().partition(|row| row.success);
         Self { all: compute(&rows.iter().collect::<Vec<_>>()), success: compute(&success), failure: compute(&failure) }
     }
 
-    /// All, success, failure.
+    /// The values for all, success and failure.
     pub(crate) fn parts(&self) -> [&T; 3] {
         [&self.all, &self.success, &self.failure]
     }
@@ -43,15 +43,15 @@ impl Tokens {
     }
 }
 
-/// Rows by a count (turns, tool calls).
+/// Number of rows per count (turns, tool calls).
 pub(crate) type Distribution = BTreeMap<i32, usize>;
 
-/// How conversations went.
+/// Statistics of the conversations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Dynamics {
-    /// Rows.
+    /// Number of rows.
     pub(crate) total: ByOutcome<usize>,
-    /// Rows with an exact match.
+    /// Number of rows with an exact match.
     pub(crate) exact: usize,
     /// The five answer metrics.
     pub(crate) metrics: Vec<ByOutcome<Spread>>,
@@ -62,11 +62,11 @@ pub(crate) struct Dynamics {
     pub(crate) tool_call_distribution: ByOutcome<Distribution>,
     pub(crate) last_tokens: Tokens,
     pub(crate) all_tokens: Tokens,
-    /// Characters of reasoning, over the rows that have any.
+    /// Characters of reasoning, over the rows with reasoning.
     pub(crate) reasoning: ByOutcome<Spread>,
-    /// Rows with reasoning.
+    /// Number of rows with reasoning.
     pub(crate) reasoning_rows: ByOutcome<usize>,
-    /// Rows by F1, in ten bins of 0.1; an F1 of 1 falls into the last.
+    /// Number of rows per F1 bin of width 0.1; an F1 of 1 falls into the last bin.
     pub(crate) f1_histogram: [usize; 10],
 }
 
@@ -85,7 +85,7 @@ fn distribution(rows: &[Scored], count: impl Fn(&Scored) -> i32) -> ByOutcome<Di
 }
 
 impl Dynamics {
-    /// Of those rows.
+    /// Computes the statistics of these rows.
     pub(crate) fn of(rows: &[Scored]) -> Self {
         Self {
             total: ByOutcome::of(rows, |part| part.len()),

@@ -1,4 +1,4 @@
-//! Everything an evaluation found, and its forms as rows and JSON.
+//! Result of an evaluation, and its conversion to rows and JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +13,56 @@ use super::retrieval::RetrievalFigures;
 use super::showcase::Shown;
 use super::statistics::{Bootstrap, Spread};
 
-/// Everything an evaluation found.
+/// Result of an evaluation.
 pub(crate) struct Evaluation {
     /// Heading of the report.
     pub(crate) title: String,
     /// F1 from which a trajectory is a success.
     pub(crate) threshold: f64,
-    /// How intervals were made.
+    /// Bootstrap settings of the intervals.
     pub(crate) bootstrap: Bootstrap,
-    /// Were trajectories evaluated, or questions alone?
+    /// Whether trajectories were evaluated, or only questions.
     pub(crate) has_trajectories: bool,
     /// Group `all` first.
     pub(crate) groups: Vec<Group>,
-    /// What the scores are to be compared with.
+    /// Baselines to compare the scores with.
     pub(crate) baselines: Baselines,
-    /// How conversations went.
+    /// Statistics of the conversations.
     pub(crate) dynamics: Dynamics,
-    /// Figures over ranked lists, when hits came.
+    /// Figures of the ranked lists, if `hits` is connected.
     pub(crate) retrieval: Option<RetrievalFigures>,
-    /// Rollouts that failed (outages), by kind: never scored.
+    /// Failed rollouts (outages) by kind; never scored.
     pub(crate) failed_rollouts: BTreeMap<String, usize>,
-    /// Trajectories (or questions) without golden answers: not scored.
+    /// Number of trajectories (or questions) without golden answers; not scored.
     pub(crate) without_gold: usize,
-    /// Questions of the question table without any trajectory.
+    /// Number of questions in the question table without a trajectory.
     pub(crate) unanswered: usize,
     /// Trajectories shown in full.
     pub(crate) shown: Vec<Shown>,
 }
 
 impl Evaluation {
-    /// Group `all`.
+    /// The group `all`.
     pub(crate) fn all(&self) -> &Group {
         &self.groups[0]
     }
 
-    /// Rollouts that failed.
+    /// Number of failed rollouts.
     pub(crate) fn failed(&self) -> usize {
         self.failed_rollouts.values().sum()
     }
 
-    /// Questions with an answer metric or a baseline.
+    /// Number of questions with an answer metric or a baseline.
     pub(crate) fn questions(&self) -> usize {
         self.all().questions
     }
 
-    /// Are answers what this is about? (Not where ranked lists alone were scored.)
+    /// Whether answers were scored, not only ranked lists.
     pub(crate) fn has_answers(&self) -> bool {
         self.questions() > 0 && (self.has_trajectories || self.retrieval.is_none())
     }
 
-    /// Every figure as a row: groups in order, each with its measures, its baselines and its retrieval figures.
+    /// Converts every figure to a row: groups in order, each with its measures, baselines and retrieval figures.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut rows = Vec::new();
         for group in &self.groups {
@@ -77,7 +77,7 @@ impl Evaluation {
         rows
     }
 
-    /// `report.json`: DeepSearch-RL's statistics under their names, and everything else.
+    /// Builds `report.json`: DeepSearch-RL's statistics under their original names, and all other figures.
     pub(crate) fn json(&self) -> Value {
         let mut figures = self.dynamics_json();
         let further = json!({
@@ -129,7 +129,7 @@ impl Evaluation {
     }
 }
 
-/// The group of a baseline's figures in `metrics` rows.
+/// Group name of a baseline in `metrics` rows.
 fn baseline_group(group: &str, baseline: &str) -> String {
     if group == "all" { format!("baseline:{baseline}") } else { format!("baseline:{baseline} {group}") }
 }

@@ -1,4 +1,4 @@
-//! Measures by group: answer scores, pass@k and baselines, each with its interval.
+//! Measures by group: answer scores, pass@k and baselines, each with an interval.
 
 use std::collections::BTreeMap;
 
@@ -16,34 +16,34 @@ pub(crate) type Measure = (String, Estimate);
 pub(crate) struct Group {
     /// `all`, or `<column>=<value>`.
     pub(crate) name: String,
-    /// The column, none for `all`.
+    /// The column; `None` for `all`.
     pub(crate) column: Option<GroupBy>,
-    /// The value alone.
+    /// The value without the column.
     pub(crate) label: String,
-    /// Scored trajectories (questions, where only questions are known).
+    /// Number of scored trajectories (or questions, if there are no trajectories).
     pub(crate) rows: usize,
-    /// Questions.
+    /// Number of questions.
     pub(crate) questions: usize,
-    /// Measures of the trajectories; empty without any.
+    /// Measures of the trajectories; empty without trajectories.
     pub(crate) measures: Vec<Measure>,
-    /// The five answer metrics of each baseline on the same rows, in the order of [`BASELINES`].
+    /// The five answer metrics of each baseline over the same rows, in the order of [`BASELINES`].
     pub(crate) baselines: Vec<Vec<Measure>>,
 }
 
 impl Group {
-    /// The estimate of that name.
+    /// Returns the estimate with this name.
     pub(crate) fn measure(&self, name: &str) -> Option<Estimate> {
         self.measures.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
     }
 
-    /// The estimate of that name for a baseline.
+    /// Returns a baseline's estimate with this name.
     pub(crate) fn baseline(&self, which: usize, name: &str) -> Option<Estimate> {
         self.baselines.get(which)?.iter().find(|(known, _)| known == name).map(|(_, estimate)| *estimate)
     }
 }
 
-/// Measures beside the five answer metrics. `f1_over_…` is the paired difference to a baseline: where its interval
-/// holds 0, the score shows no retrieval at work.
+/// Measures besides the five answer metrics. `f1_over_…` is the paired difference to a baseline: if its interval
+/// contains 0, the score does not show an effect of retrieval.
 const FURTHER: [&str; 9] = [
     "success",
     "grounded",
@@ -79,7 +79,8 @@ fn values(row: &Scored, baselines: &Baselines) -> Vec<Option<f64>> {
     values
 }
 
-/// Measures everything: group `all` first, then each grouping's values in order. `rows` lie sorted by question.
+/// Computes all measures: group `all` first, then the values of each grouping in order. `rows` must be sorted by
+/// question.
 pub(crate) fn measure_groups(
     rows: &[Scored],
     group_by: &[GroupBy],
@@ -124,7 +125,7 @@ fn measure_group(
     Group { name, column, label, rows: members.len(), questions: clusters.len(), measures, baselines: Vec::new() }
 }
 
-/// Groups of questions without trajectories: only their baselines can be measured. `questions`: id and type.
+/// Measures groups of questions without trajectories, for which only baselines are defined. `questions`: id and type.
 pub(crate) fn measure_questions(
     questions: &[(&String, &str)],
     baselines: &Baselines,
@@ -181,7 +182,7 @@ fn measure_passes(members: &[&Scored], pass_at: &[u32], bootstrap: &Bootstrap, s
     named.filter(|(_, estimate)| estimate.count > 0).collect()
 }
 
-/// 1, 2, 4, … up to `most`.
+/// Returns 1, 2, 4, … up to `most`.
 fn doublings(most: Option<usize>) -> Vec<u32> {
     let most = most.and_then(|most| u32::try_from(most).ok()).unwrap_or(0);
     std::iter::successors(Some(1_u32), |k| k.checked_mul(2)).take_while(|k| *k <= most).collect()

@@ -1,4 +1,4 @@
-//! What `evaluate` is made of: scored rows, statistics, baselines, retrieval figures, and the report in three forms.
+//! Parts of `evaluate`: scored rows, statistics, baselines, retrieval figures, and the report in three formats.
 
 pub(crate) mod conversation;
 pub(crate) mod dynamics;

@@ -1,4 +1,4 @@
-//! `report.html`: one self-contained page, light or dark as the reader's system is.
+//! `report.html`: one self-contained page; light or dark follows the reader's system.
 
 use std::fmt::Write;
 
@@ -12,14 +12,14 @@ use super::plot::{Plot, Series, Unit, escape};
 use super::scored::GroupBy;
 use super::terminal::{HEADLINE, Table, interval, notes, percent, share, tables};
 
-/// The look of a report.
+/// Style sheet of a report.
 pub(crate) const STYLE: &str = include_str!("page.css");
 
-/// Colours of score, best constant and majority; of all, success and failure.
+/// CSS classes of score, best constant and majority. `OUTCOMES`: those of all, success and failure.
 const COMPARED: [&str; 3] = ["c1", "c2", "c3"];
 const OUTCOMES: [(&str, &str); 3] = [("All", "c1"), ("Success", "c4"), ("Failure", "c5")];
 
-/// The page.
+/// Renders the page.
 pub(crate) fn render(evaluation: &Evaluation) -> String {
     let title = escape(&evaluation.title);
     let mut out = format!(
@@ -44,7 +44,7 @@ pub(crate) fn render(evaluation: &Evaluation) -> String {
     out
 }
 
-/// The figures that a reader looks for first.
+/// Renders the key figures.
 fn cards(evaluation: &Evaluation) -> String {
     let mut cards = Vec::new();
     if evaluation.has_answers() {
@@ -62,7 +62,7 @@ fn cards(evaluation: &Evaluation) -> String {
     format!("<div class=\"cards\">{}</div>", cards.into_iter().map(card).collect::<Vec<_>>().concat())
 }
 
-/// Title, figure, and what it is.
+/// Title, figure and description.
 struct Card(String, String, String);
 
 fn answer_cards(evaluation: &Evaluation) -> Vec<Card> {
@@ -98,7 +98,7 @@ fn baseline_cards(evaluation: &Evaluation) -> Vec<Card> {
     titled.into_iter().enumerate().filter_map(card).collect()
 }
 
-/// Beside answers one figure of the lists; where the lists are all there is, those that matter most.
+/// Cards of the ranked lists: one card next to answers, the most important ones if only lists were scored.
 fn retrieval_cards(evaluation: &Evaluation) -> Vec<Card> {
     let groups = evaluation.retrieval.iter().filter_map(|retrieval| retrieval.groups.first());
     let measures: Vec<_> = groups.flat_map(|group| &group.measures).collect();
@@ -138,7 +138,7 @@ fn plots(evaluation: &Evaluation) -> String {
     format!("<div class=\"plots\">{}</div>", figures.concat())
 }
 
-/// Scores and baselines of several groups, as three series.
+/// Scores and baselines of several groups as three series.
 fn compared<'a>(cells: impl Iterator<Item = (&'a Group, &'a str)> + Clone) -> Vec<Series> {
     let score = cells.clone().map(|(group, name)| group.measure(name)).collect();
     let baseline = |which: usize| {
@@ -166,7 +166,7 @@ fn score_plot(evaluation: &Evaluation) -> String {
     .bars()
 }
 
-/// More groups than this are left to the table.
+/// Maximum number of groups in a plot; larger groupings appear only in the table.
 const PLOTTED_GROUPS: usize = 24;
 
 fn group_plots(evaluation: &Evaluation) -> Vec<String> {
@@ -281,7 +281,7 @@ fn conversations(evaluation: &Evaluation) -> String {
     out
 }
 
-/// How the figures were made.
+/// Describes how the figures were computed.
 fn method(evaluation: &Evaluation) -> String {
     let bootstrap = &evaluation.bootstrap;
     let mut lines = vec![format!(
@@ -308,7 +308,7 @@ fn answer_method(evaluation: &Evaluation) -> [String; 4] {
     ]
 }
 
-/// Remarks as a list; nothing where there are none.
+/// Renders remarks as a list; empty without remarks.
 fn list(lines: &[String]) -> String {
     let mut out = String::new();
     for line in lines {

@@ -1,11 +1,11 @@
-//! Plots as inline SVG, without scripts; colours come from the page's CSS classes, so light and dark both work.
+//! Plots as inline SVG without scripts; CSS classes of the page set the colours, for light and dark mode.
 
 use std::fmt::Write;
 
 use super::statistics::Estimate;
 use super::terminal::interval;
 
-/// Text that is safe in HTML and SVG, in content and in quoted attributes.
+/// Escapes text for HTML and SVG, in content and in quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -25,16 +25,16 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// One series of a plot.
 pub(crate) struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub(crate) name: String,
-    /// CSS class that colours it.
+    /// CSS class of its colour.
     pub(crate) class: &'static str,
-    /// One value for each category (bars) or x (lines).
+    /// One value per category (bars) or x (lines).
     pub(crate) values: Vec<Option<Estimate>>,
 }
 
 impl Series {
-    /// Values without intervals; none where nothing is to be drawn.
+    /// A series of values without intervals; `None` draws nothing.
     pub(crate) fn plain<V: Into<Option<f64>>>(
         name: &str,
         class: &'static str,
@@ -44,7 +44,7 @@ impl Series {
         Self { name: name.to_owned(), class, values: values.into_iter().map(estimate).collect() }
     }
 
-    /// Is there anything to draw?
+    /// Whether the series has no values.
     pub(crate) fn is_empty(&self) -> bool {
         self.values.iter().all(Option::is_none)
     }
@@ -55,13 +55,13 @@ pub(crate) struct Plot {
     pub(crate) title: String,
     pub(crate) categories: Vec<String>,
     pub(crate) series: Vec<Series>,
-    /// What the y axis counts.
+    /// Unit of the y axis.
     pub(crate) unit: Unit,
-    /// Under the x axis.
+    /// Label under the x axis.
     pub(crate) x_title: String,
 }
 
-/// What the y axis counts.
+/// Unit of the y axis.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unit {
     /// 0 to 1.
@@ -82,7 +82,7 @@ const INNER_WIDTH: f64 = WIDTH - LEFT - 10.0;
 const INNER_HEIGHT: f64 = HEIGHT - TOP - 46.0;
 
 impl Plot {
-    /// Grouped bars with error bars.
+    /// Draws grouped bars with error bars.
     pub(crate) fn bars(&self) -> String {
         let top = self.top();
         let slot = INNER_WIDTH / self.categories.len().max(1) as f64;
@@ -100,7 +100,7 @@ impl Plot {
         self.figure(&marks, top, |category| LEFT + slot * (category as f64 + 0.5), slot)
     }
 
-    /// Lines over x = the categories.
+    /// Draws lines over x = the categories.
     pub(crate) fn lines(&self) -> String {
         let top = self.top();
         let step = INNER_WIDTH / self.categories.len().max(2) as f64;
@@ -130,7 +130,7 @@ impl Plot {
         write!(out, r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">"#).ok();
         out.push_str(&self.axes(top));
         out.push_str(marks);
-        // Labels that would overlap are thinned out; each keeps its full text as a tooltip.
+        // Draws only every n-th label if labels would overlap; each keeps its full text as a tooltip.
         let longest = self.categories.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let fits = (slot / 7.0) as usize;
         let every = if longest <= 4 { (longest * 8 / slot as usize) + 1 } else { 1 };
@@ -191,7 +191,7 @@ impl Plot {
         }
     }
 
-    /// Upper end of the y axis: 1 for scores, else a round number not below the highest value.
+    /// Upper end of the y axis: 1 for scores, otherwise a round number not below the highest value.
     fn top(&self) -> f64 {
         let values = self.series.iter().flat_map(|series| series.values.iter().flatten());
         let highest = values.map(|estimate| estimate.value).fold(0.0, f64::max);
@@ -204,7 +204,7 @@ impl Plot {
     }
 }
 
-/// The next of 5, 10, 25, 50, 100, 250, …: each is five times a whole tick.
+/// Returns the next of 5, 10, 25, 50, 100, 250, …: each is five times a whole tick.
 fn round_up(highest: f64) -> f64 {
     let mut top = 5.0;
     let mut factors = [2.0, 2.5, 2.0].iter().cycle();
@@ -214,7 +214,7 @@ fn round_up(highest: f64) -> f64 {
     top
 }
 
-/// The next of 1, 2, 2.5 and 5 times a power of ten.
+/// Returns the next of 1, 2, 2.5 and 5 times a power of ten.
 fn scaled_up(highest: f64) -> f64 {
     if !(highest.is_finite() && highest > 0.0) {
         return 1.0;
@@ -223,7 +223,7 @@ fn scaled_up(highest: f64) -> f64 {
     [1.0, 2.0, 2.5, 5.0].into_iter().map(|factor| factor * power).find(|top| highest <= *top).unwrap_or(10.0 * power)
 }
 
-/// Without needless zeros, at most three places.
+/// Formats a number with at most three decimals, without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

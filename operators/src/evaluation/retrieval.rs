@@ -9,7 +9,7 @@ use super::measure::Measure;
 use super::scored::GroupBy;
 use super::statistics::{Bootstrap, Clusters};
 
-/// What supports one question, and what was found of it.
+/// Gold evidence of one question, and the hits that contain it.
 struct Lookup {
     question_type: String,
     facts: GoldFacts,
@@ -17,14 +17,14 @@ struct Lookup {
     hits: Vec<Found>,
 }
 
-/// One hit: its rank, and the gold facts and documents found in it.
+/// One hit: its rank, and the gold facts and documents it contains.
 struct Found {
     rank: i32,
     facts: Vec<usize>,
     documents: Vec<usize>,
 }
 
-/// Collects hits, keeping only what they found: their texts are not held.
+/// Collects hits; stores what each contains, not its text.
 #[derive(Default)]
 pub(crate) struct Retrieval {
     questions: BTreeMap<String, Lookup>,
@@ -42,22 +42,22 @@ pub(crate) struct RetrievalGroup {
 
 /// Retrieval figures.
 pub(crate) struct RetrievalFigures {
-    /// Group `all` first.
+    /// The group `all` is first.
     pub(crate) groups: Vec<RetrievalGroup>,
-    /// Recall and share of questions with all documents found at k = 1, 2, …
+    /// Recall, and share of questions with all documents found, at k = 1, 2, …
     pub(crate) curve: Vec<[f64; 2]>,
-    /// Questions evaluated.
+    /// Number of questions evaluated.
     pub(crate) questions: usize,
-    /// Questions skipped because nothing supports them (null questions).
+    /// Number of questions skipped because they have no evidence (null questions).
     pub(crate) without_evidence: usize,
-    /// Questions with evidence for which no hit came: they score 0.
+    /// Number of questions with evidence but without hits; they score 0.
     pub(crate) without_hits: usize,
-    /// Hits of questions that are not in the question table: ignored.
+    /// Number of hits whose question is not in the question table; ignored.
     pub(crate) strangers: usize,
 }
 
 impl Retrieval {
-    /// A question that hits may come for.
+    /// Adds a question, before its hits.
     pub(crate) fn expect(&mut self, id: &str, question_type: &str, evidence: &[Evidence]) {
         let facts = GoldFacts::new(evidence.iter().filter_map(|gold| gold.fact.as_deref()));
         let documents = evidence.iter().map(|gold| (gold.document_id.as_deref(), gold.title.as_deref()));
@@ -66,7 +66,7 @@ impl Retrieval {
         self.questions.insert(id.to_owned(), Lookup { question_type, facts, documents, hits: Vec::new() });
     }
 
-    /// One hit, in any order.
+    /// Adds one hit, in any order.
     pub(crate) fn add(&mut self, hit: &Hit) {
         let Some(question) = self.questions.get_mut(&hit.question_id) else {
             self.strangers += 1;
@@ -77,7 +77,7 @@ impl Retrieval {
         question.hits.push(Found { rank: hit.rank, facts, documents });
     }
 
-    /// The figures: recall at each of `ks`.
+    /// Computes the figures, with recall at each of `ks`.
     pub(crate) fn finish(mut self, ks: &[u32], bootstrap: &Bootstrap) -> RetrievalFigures {
         let before = self.questions.len();
         self.questions.retain(|_, lookup| !lookup.facts.is_empty() || !lookup.documents.is_empty());
@@ -100,7 +100,7 @@ impl Retrieval {
     }
 }
 
-/// One question's list, best first.
+/// The list of one question, best hit first.
 struct Row<'a> {
     id: &'a str,
     question_type: &'a str,
@@ -137,7 +137,7 @@ fn measure(name: String, rows: &[&Row], ks: &[u32], bootstrap: &Bootstrap, strea
     RetrievalGroup { name, measures }
 }
 
-/// At most so many points are drawn.
+/// Maximum number of points in the curve.
 const CURVE_POINTS: u32 = 50;
 
 fn curve(rows: &[Row], ks: &[u32]) -> Vec<[f64; 2]> {

@@ -1,4 +1,4 @@
-//! A trajectory boiled down to what the statistics need, so that a million of them fit in memory.
+//! A trajectory reduced to what the statistics need, so that a million of them fit in memory.
 
 use schemars::JsonSchema;
 use searchmill_agent::grounding::{gold_documents, grounded, tool_results};
@@ -16,15 +16,15 @@ pub enum GroupBy {
     ToolCalls,
     /// Number of model calls.
     Turns,
-    /// Why the rollout ended.
+    /// Reason why the rollout ended.
     FinishReason,
-    /// Who answered.
+    /// The policy.
     Policy,
     /// The model, as the endpoint reported it.
     Model,
     /// The tool-call or tag grammar.
     Protocol,
-    /// Whether gold evidence or the answer stood in an observation.
+    /// Whether an observation contained gold evidence or the answer.
     Grounded,
 }
 
@@ -44,7 +44,7 @@ impl GroupBy {
     }
 }
 
-/// The type of questions that have none.
+/// Type name for questions without a type.
 pub(crate) const UNKNOWN_TYPE: &str = "unknown";
 
 /// A scored trajectory.
@@ -57,13 +57,13 @@ pub(crate) struct Scored {
     pub(crate) scores: AnswerScores,
     pub(crate) success: bool,
     pub(crate) grounded: bool,
-    /// Share of gold documents among all observations; none without gold documents.
+    /// Share of gold documents seen in the observations; `None` without gold documents.
     pub(crate) seen_recall: Option<f64>,
     pub(crate) turns: i32,
     pub(crate) tool_calls: i32,
     pub(crate) last_tokens: [i64; 2],
     pub(crate) all_tokens: [i64; 2],
-    /// Characters of reasoning over all messages; none where no message has any.
+    /// Characters of reasoning over all messages; `None` if no message has reasoning.
     pub(crate) reasoning: Option<usize>,
     pub(crate) finish_reason: String,
     pub(crate) policy: String,
@@ -72,7 +72,7 @@ pub(crate) struct Scored {
 }
 
 impl Scored {
-    /// Scores a trajectory; a success is an F1 of `threshold` or more.
+    /// Scores a trajectory; an F1 of at least `threshold` is a success.
     pub(crate) fn of(trajectory: &Trajectory, threshold: f64) -> Self {
         let scores = answer_scores(&trajectory.prediction, &trajectory.golden_answers);
         Self {
@@ -96,7 +96,7 @@ impl Scored {
         }
     }
 
-    /// Its row in `scores`.
+    /// Builds the row for `scores`.
     pub(crate) fn row(&self, trajectory: &Trajectory) -> Score {
         Score {
             id: trajectory.id.clone(),
@@ -116,7 +116,7 @@ impl Scored {
         }
     }
 
-    /// Where it belongs in a grouping: a key that sorts numbers as numbers, and the label.
+    /// Group in a grouping: a key that sorts numbers numerically, and the label.
     pub(crate) fn group(&self, by: GroupBy) -> (i32, String) {
         match by {
             GroupBy::QuestionType => (0, self.question_type.clone()),
@@ -131,7 +131,7 @@ impl Scored {
     }
 }
 
-/// The name of a question type.
+/// Name of a question type.
 pub(crate) fn type_name(question_type: Option<&str>) -> String {
     question_type.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TYPE).to_owned()
 }

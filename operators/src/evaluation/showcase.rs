@@ -1,30 +1,30 @@
-//! Which trajectories the report shows in full: the best, the lucky, the near misses and the worst.
+//! Trajectories that the report shows in full: best, lucky, near misses and worst.
 
 use searchmill_schemas::Trajectory;
 
 use super::scored::Scored;
 
-/// A trajectory to show, and why.
+/// A trajectory to show, and the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// The shelf's title.
+    /// Title of its shelf.
     pub(crate) why: &'static str,
     pub(crate) scored: Scored,
     pub(crate) trajectory: Trajectory,
 }
 
-/// Holds the few trajectories that stand out while all of them pass by.
+/// Selects a few notable trajectories while all of them stream.
 pub(crate) struct Showcase {
     size: usize,
     shelves: [Shelf; 4],
 }
 
-/// Smaller is shown first; ties by trajectory id, so the order of the input does not matter.
+/// Lower ranks are shown first; ties are broken by trajectory id, independent of the input order.
 type Rank = [f64; 3];
 
 struct Shelf {
     title: &'static str,
-    /// The rank of a row that belongs here.
+    /// Rank of a row that qualifies, otherwise `None`.
     rank: fn(&Scored) -> Option<Rank>,
     held: Vec<(Rank, Shown)>,
 }
@@ -48,7 +48,7 @@ impl Shelf {
 }
 
 impl Showcase {
-    /// `size` trajectories on each shelf.
+    /// Keeps at most `size` trajectories per shelf.
     pub(crate) fn new(size: usize) -> Self {
         let best = |row: &Scored| {
             (row.success && row.grounded).then(|| [-row.scores.f1, -f64::from(row.tool_calls), f64::from(row.turns)])
@@ -68,14 +68,14 @@ impl Showcase {
         Self { size, shelves }
     }
 
-    /// One more trajectory passes by.
+    /// Considers one trajectory.
     pub(crate) fn offer(&mut self, scored: &Scored, trajectory: &Trajectory) {
         for shelf in &mut self.shelves {
             shelf.offer(scored, trajectory, self.size);
         }
     }
 
-    /// What is to be shown, shelf by shelf.
+    /// Returns the selected trajectories, shelf by shelf.
     pub(crate) fn into_shown(self) -> Vec<Shown> {
         self.shelves.into_iter().flat_map(|shelf| shelf.held).map(|(_, shown)| shown).collect()
     }

@@ -1,4 +1,4 @@
-//! Means, spreads, percentile bootstrap over questions, and pass@k.
+//! Means, standard deviations, percentile bootstrap over questions, and pass@k.
 
 use rand::Rng;
 use rand::SeedableRng;
@@ -6,17 +6,17 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// Mean and sample standard deviation. Of no values there is neither.
+/// Mean and sample standard deviation; both `None` for no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
     /// Arithmetic mean.
     pub(crate) mean: Option<f64>,
-    /// Sample standard deviation (n − 1), 0 of a single value.
+    /// Sample standard deviation (n − 1); 0 for a single value.
     pub(crate) stdev: Option<f64>,
 }
 
 impl Spread {
-    /// Of those values.
+    /// Computes both from the values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
         if values.is_empty() {
@@ -29,32 +29,32 @@ impl Spread {
     }
 }
 
-/// A mean with its interval.
+/// A mean with an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Estimate {
     /// Mean over rows.
     pub(crate) value: f64,
-    /// Lower end of the interval; none with fewer than two questions or without resampling.
+    /// Lower end of the interval; `None` with fewer than two questions or without resampling.
     pub(crate) low: Option<f64>,
     /// Upper end.
     pub(crate) high: Option<f64>,
-    /// Rows that have the measure.
+    /// Number of rows with this measure.
     pub(crate) count: usize,
 }
 
-/// How intervals are made.
+/// Settings of the bootstrap intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bootstrap {
-    /// Resamples; 0 for no intervals.
+    /// Number of resamples (0 = no intervals).
     pub(crate) resamples: u32,
     /// Coverage, between 0 and 1.
     pub(crate) confidence: f64,
-    /// Seed of the node.
+    /// The node's seed.
     pub(crate) seed: u64,
 }
 
-/// Measures summed by question: resampling draws whole questions, so that several samples of one question do not pass
-/// for independent evidence.
+/// Measures summed per question. Resampling draws whole questions, because samples of one question are not
+/// independent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clusters {
     width: usize,
@@ -62,8 +62,8 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Rows in the order of their questions; equal neighbouring questions form one cluster. A measure that does not
-    /// apply to a row is `None`.
+    /// Builds clusters from rows sorted by question; adjacent rows of a question form one cluster. `None` marks a
+    /// measure that does not apply to a row.
     pub(crate) fn new<'a>(width: usize, rows: impl IntoIterator<Item = (&'a str, Vec<Option<f64>>)>) -> Self {
         let mut clusters = Self { width, cells: Vec::new() };
         let mut last = None;
@@ -82,13 +82,13 @@ impl Clusters {
         clusters
     }
 
-    /// How many questions.
+    /// Number of questions.
     pub(crate) fn len(&self) -> usize {
         self.cells.len() / self.width.max(1)
     }
 
-    /// The mean of each measure, with percentile intervals (Efron 1979). `stream` keeps the draws of different groups
-    /// apart; the same seed and stream draw the same questions on any number of threads.
+    /// Returns the mean of each measure with percentile intervals (Efron 1979). Each group uses its own `stream`. The
+    /// same seed and stream draw the same questions on any number of threads.
     pub(crate) fn estimates(&self, bootstrap: &Bootstrap, stream: u64) -> Vec<Estimate> {
         let means = self.means(0..self.len());
         let mut estimates: Vec<Estimate> = (0..self.width)
@@ -146,8 +146,8 @@ pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// Unbiased estimate of the chance that one of `k` samples succeeds, from `n` samples with `c` successes:
-/// 1 − C(n−c, k) / C(n, k). Source: Chen et al. 2021, arXiv 2107.03374, §2.1. None when there are fewer than `k`
+/// Unbiased estimate of the probability that at least one of `k` samples succeeds, from `n` samples with `c`
+/// successes: 1 − C(n−c, k) / C(n, k). Source: Chen et al. 2021, arXiv 2107.03374, §2.1. `None` for fewer than `k`
 /// samples.
 pub(crate) fn pass_at_k(samples: usize, successes: usize, k: usize) -> Option<f64> {
     if k == 0 || samples < k {

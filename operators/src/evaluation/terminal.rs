@@ -1,4 +1,4 @@
-//! The tables for the terminal, as DeepSearch-RL prints them, with intervals and baselines beside the scores.
+//! Summary tables for the terminal, in DeepSearch-RL's layout, with intervals and baselines next to the scores.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use super::dynamics::{ByOutcome, Distribution, Tokens};
 use super::figures::Evaluation;
 use super::statistics::{Estimate, Spread};
 
-/// Names of the answer metrics for people, in the order of [`AnswerScores::NAMES`].
+/// Display names of the answer metrics, in the order of [`AnswerScores::NAMES`].
 pub(crate) const METRIC_TITLES: [&str; 5] = ["Exact match (EM)", "F1", "Accuracy (substring)", "Precision", "Recall"];
 
-/// Title of the table that stands first.
+/// Title of the first table.
 pub(crate) const HEADLINE: &str = "Scores and No-Retrieval Baselines";
 
-/// Stands where there is no figure.
+/// Placeholder for a missing figure.
 pub(crate) const NOTHING: &str = "–";
 
 /// A titled table of text cells.
@@ -43,7 +43,7 @@ impl Table {
         (0..self.header.len()).map(|column| cells(column).map(|cell| width(cell)).max().unwrap_or(0)).collect()
     }
 
-    /// With box-drawing lines; numbers stand right, the first column left.
+    /// Renders the table with box-drawing lines: the first column left-aligned, the others right-aligned.
     pub(crate) fn render(&self) -> String {
         let widths = self.widths();
         let rule = |left: &str, middle: &str, right: &str| {
@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-/// Terminal columns of a text: wide East Asian characters take two.
+/// Width of a text in terminal columns: wide East Asian characters take two.
 fn width(text: &str) -> usize {
     let wide = |c: char| matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}');
     text.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
@@ -78,7 +78,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     out
 }
 
-/// All tables of an evaluation, one after the other.
+/// Renders all notes and tables of an evaluation.
 pub(crate) fn summary(evaluation: &Evaluation) -> String {
     let mut out = format!("{}\n\n", evaluation.title);
     let notes = notes(evaluation);
@@ -95,7 +95,7 @@ pub(crate) fn summary(evaluation: &Evaluation) -> String {
     out
 }
 
-/// The tables, the most telling first; those without any data are left out.
+/// The tables, most important first; tables without data are omitted.
 pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     let mut tables = Vec::new();
     if evaluation.has_answers() {
@@ -118,7 +118,7 @@ pub(crate) fn tables(evaluation: &Evaluation) -> Vec<Table> {
     tables
 }
 
-/// What was left out of the figures, and why.
+/// Notes on what the figures exclude, and why.
 pub(crate) fn notes(evaluation: &Evaluation) -> Vec<String> {
     let mut notes = Vec::new();
     if evaluation.failed() > 0 {
@@ -169,7 +169,7 @@ fn performance(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// The headline: each metric with its interval, beside both baselines.
+/// The headline: each metric with its interval and both baselines.
 pub(crate) fn headline(evaluation: &Evaluation) -> Table {
     let percent = percent(evaluation.bootstrap.confidence);
     let all = evaluation.all();
@@ -188,7 +188,7 @@ pub(crate) fn headline(evaluation: &Evaluation) -> Table {
     table
 }
 
-/// Title of a measure that the headline shows below the answer metrics.
+/// Title of a measure shown in the headline below the answer metrics.
 fn further_title(name: &str) -> Option<String> {
     match name {
         "success" => Some("Success".into()),
@@ -201,7 +201,7 @@ fn further_title(name: &str) -> Option<String> {
     }
 }
 
-/// One table for each grouping.
+/// One table per grouping.
 pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
     let mut columns: Vec<_> = evaluation.groups.iter().filter_map(|group| group.column).collect();
     columns.dedup();
@@ -220,7 +220,7 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Vec<Table> {
     columns.into_iter().map(table).collect()
 }
 
-/// Retrieval figures, a column for each group.
+/// Retrieval figures, one column per group.
 pub(crate) fn retrieval(evaluation: &Evaluation) -> Option<Table> {
     let groups = &evaluation.retrieval.as_ref()?.groups;
     let all = groups.first().filter(|all| !all.measures.is_empty())?;
@@ -271,7 +271,7 @@ fn conversation(evaluation: &Evaluation) -> Vec<Table> {
     ]
 }
 
-/// Each value with `count (share of its own group)` for all, success and failure; a dash for a group without rows.
+/// Each value with `count (share of its group)` for all, success and failure; a dash for a group without rows.
 fn distribution_rows(counts: &ByOutcome<Distribution>) -> Vec<(i32, [String; 3])> {
     let cell = |counts: &Distribution, value: i32| {
         let (count, whole): (usize, usize) = (counts.get(&value).copied().unwrap_or(0), counts.values().sum());
@@ -293,7 +293,7 @@ fn estimate_cells(estimate: Option<Estimate>) -> [String; 2] {
     [format!("{:.3}", estimate.value), interval(&estimate).unwrap_or_else(|| NOTHING.to_owned())]
 }
 
-/// `0.612 – 0.744`. Where both ends are the same to three digits (all rows score the same), that one value.
+/// Formats `0.612 – 0.744`, or a single value if both ends agree to three digits (all rows score the same).
 pub(crate) fn interval(estimate: &Estimate) -> Option<String> {
     let (low, high) = (format!("{:.3}", estimate.low?), format!("{:.3}", estimate.high?));
     Some(if low == high { low } else { format!("{low} – {high}") })
@@ -303,12 +303,12 @@ fn value_cell(estimate: Option<Estimate>) -> String {
     estimate.map_or_else(|| NOTHING.to_owned(), |estimate| format!("{:.3}", estimate.value))
 }
 
-/// `95 %`, `99.5 %`.
+/// Formats `95 %`, `99.5 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{} %", (share * 1e6).round() / 1e4)
 }
 
-/// `12.5%` of a whole; a dash of nothing.
+/// Formats `12.5%` of a whole; a dash if the whole is 0.
 pub(crate) fn share(part: usize, whole: usize) -> String {
     if whole == 0 { NOTHING.to_owned() } else { format!("{:.1}%", part as f64 / whole as f64 * 100.0) }
 }

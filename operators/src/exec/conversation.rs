@@ -1,4 +1,4 @@
-//! What `exec` says to its program and hears from it: rows in on stdin while rows out are read from stdout.
+//! Data exchange between `exec` and its program: writes rows to stdin while reading rows from stdout.
 
 use std::io::{BufReader, BufWriter, ErrorKind, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -9,11 +9,10 @@ use arrow::ipc::writer::StreamWriter;
 use searchmill_data::program::{Log, Program};
 use searchmill_engine::operator::{Context, OperatorError, RowsInput};
 
-/// Feeds the rows while `receive` reads the answer; nothing waits for the other side to finish.
+/// Writes the rows while `receive` reads the output, so neither side waits for the other.
 ///
 /// # Errors
-/// Interrupted, out of time, exit code other than 0, rows that cannot be read, or what `receive` said: the first of
-/// these that applies.
+/// The first that applies: interrupted, timed out, non-zero exit code, unreadable rows, or an error from `receive`.
 pub(super) fn converse(
     program: &Program<'_>,
     input: Option<&RowsInput>,
@@ -32,7 +31,7 @@ pub(super) fn converse(
             let feeder = threads.spawn(|| feed(stdin, input));
             let listener = threads.spawn(|| log.listen(stderr));
             let received = receive(&mut stdout);
-            // A program that failed half-way must be able to end by itself, so that its own message is the one shown.
+            // A program that failed midway must be able to exit, so that its own message is reported.
             let drained = std::io::copy(&mut stdout, &mut std::io::sink());
             let ended = drained.and_then(|_| process.wait());
             let fed = joined(feeder.join()).and_then(|fed| joined(listener.join()).and(fed));
@@ -47,7 +46,7 @@ fn joined<T>(result: thread::Result<T>) -> Result<T, OperatorError> {
     result.map_err(|_| OperatorError::engine("a thread that talks to the program panicked"))
 }
 
-/// Writes the rows; a program that stops reading early is no failure.
+/// Writes the rows. It is not an error if the program stops reading early.
 fn feed(stdin: ChildStdin, input: Option<&RowsInput>) -> Result<(), OperatorError> {
     let Some(input) = input else { return Ok(()) };
     let mut batches = input.batches();
@@ -59,7 +58,7 @@ fn feed(stdin: ChildStdin, input: Option<&RowsInput>) -> Result<(), OperatorErro
     }
 }
 
-/// What went wrong while feeding.
+/// Error while writing rows.
 enum Fed {
     Rows(OperatorError),
     Pipe(ArrowError),

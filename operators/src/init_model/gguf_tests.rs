@@ -1,4 +1,4 @@
-//! GGUF files made of small models by `init-model`, beside the safetensors that they were made of.
+//! GGUF files built from small models of `init-model`, compared with their safetensors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::init_model::InitModel;
 use crate::relation::testing::trajectories;
 
-/// A model folder and what a `.gguf` file is to hold of it.
+/// A model folder, and the expected content of its `.gguf` file.
 struct Made {
     harness: Harness,
     folder: PathBuf,
@@ -43,7 +43,7 @@ fn made(family: &str, more: serde_json::Value) -> Made {
     Made { harness, folder, decoder, metadata }
 }
 
-/// The metadata of a configuration.
+/// GGUF metadata of a configuration.
 fn shape(family: &str, config: &DecoderConfig) -> Vec<(String, Value)> {
     let counts = [
         ("embedding_length", config.hidden_size),
@@ -61,7 +61,7 @@ fn shape(family: &str, config: &DecoderConfig) -> Vec<(String, Value)> {
     counts.into_iter().chain(numbers).chain([name]).collect()
 }
 
-/// The metadata of a tokenizer and its chat template.
+/// GGUF metadata of a tokenizer and its chat template.
 fn vocabulary(folder: &Path) -> Vec<(String, Value)> {
     let read = |name: &str| -> serde_json::Value {
         serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap()
@@ -95,7 +95,7 @@ fn vocabulary(folder: &Path) -> Vec<(String, Value)> {
 }
 
 impl Made {
-    /// The tensors by their names in a file, matrices quantised.
+    /// The tensors by their names in the file; matrices are quantised.
     fn tensors(&self, kind: GgmlDType) -> Vec<(String, QTensor)> {
         let config = self.decoder.config();
         let named = self.decoder.parameters().into_iter().map(|(name, tensor)| {
@@ -111,7 +111,7 @@ impl Made {
         named.collect()
     }
 
-    /// Writes a file into a folder of its own.
+    /// Writes a file into a separate folder.
     fn file(&self, name: &str, metadata: &[(String, Value)], tensors: &[(String, QTensor)]) -> PathBuf {
         let folder = self.harness.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -132,7 +132,7 @@ impl Made {
     }
 }
 
-/// The rows of queries and keys as llama.cpp's converter leaves them.
+/// Rows of queries and keys in the order that llama.cpp's converter writes.
 fn neighbours(tensor: &Tensor, heads: usize) -> Tensor {
     let mut shape = vec![heads, 2, tensor.dim(0).unwrap() / heads / 2];
     shape.extend(&tensor.dims()[1..]);
@@ -145,7 +145,7 @@ fn logits(decoder: &Decoder) -> Vec<f32> {
     decoder.logits(&hidden).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// The greatest difference, in units of the greatest logit.
+/// The greatest difference, relative to the greatest logit.
 fn apart(one: &[f32], two: &[f32]) -> f32 {
     let scale = one.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
     one.iter().zip(two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale

@@ -1,4 +1,4 @@
-//! `logprob` beside the tensor path, and in batches of any size.
+//! Tests of `logprob` against the tensor path, with batches of any size.
 
 use arrow::array::{AsArray, ListArray};
 use arrow::datatypes::{Float32Type, Float64Type};
@@ -19,7 +19,7 @@ fn run(folder: &tempfile::TempDir, rows: &[Trajectory], batch_rows: usize, param
     harness.run(&entry::<Logprob>(), params, &bound).expect("runs")
 }
 
-/// Rollouts without tool definitions: a byte is a token here, and reading them takes long.
+/// Rollouts without tool definitions: each byte is a token here, so definitions would be slow to process.
 fn short(count: usize) -> Vec<Trajectory> {
     let mut rows = trajectories(count);
     for row in &mut rows {
@@ -101,7 +101,7 @@ fn what_cannot_be_scored_is_rejected_with_the_reason() {
     assert_eq!(told, ["there is no golden answer", "the model said nothing"]);
 }
 
-/// What runs on a GPU: the figures of bf16 are near those of f32.
+/// GPU test: bf16 results must be close to f32.
 #[test]
 fn figures_in_bf16_are_near() {
     let (folder, rows) = (model_folder(4096), short(2));

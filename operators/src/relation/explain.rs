@@ -1,11 +1,11 @@
-//! DataFusion's errors in the user's words, with near names.
+//! Translates DataFusion's errors for the user, with suggestions of similar names.
 
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::renamed;
 
-/// A planning error of the SQL given in `param`, as the user should read it.
+/// Converts a planning error of the SQL in `param` to an operator error.
 pub(crate) fn explain(param: &str, error: DataFusionError, tables: &[String]) -> OperatorError {
     match error.find_root() {
         DataFusionError::SchemaError(inner, _) => explain_schema(param, inner),
@@ -45,12 +45,12 @@ fn explain_plan(param: &str, message: &str, tables: &[String]) -> OperatorError 
     OperatorError::pipeline(format!("`{param}`: {message}")).with_help(help)
 }
 
-/// That a table is no input, and what was probably meant.
+/// Message and help for an unknown input table.
 pub(super) fn missing_input(table: &str, inputs: &[&str]) -> (String, String) {
     (format!("there is no input `{table}`"), choices(table, inputs, "inputs"))
 }
 
-/// "did you mean …?" and all names there are.
+/// Returns "did you mean …?" if a name is similar, and the list of all names.
 fn choices(wrong: &str, names: &[&str], what: &str) -> String {
     let all = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     match nearest(wrong, names) {
@@ -59,8 +59,8 @@ fn choices(wrong: &str, names: &[&str], what: &str) -> String {
     }
 }
 
-/// The column's new name where it was renamed, else the name nearest to what was written, if any is near; the first of
-/// equals.
+/// Returns the new name of a renamed column, otherwise the most similar name if one is close enough (the first of
+/// equals).
 fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     if let Some(name) = names.iter().find(|name| renamed(&wrong) == Some(**name)) {

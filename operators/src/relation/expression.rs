@@ -1,4 +1,4 @@
-//! SQL texts in params: parsed when the pipeline is checked, bound to columns when it runs.
+//! SQL in params: parsed when the pipeline is checked, bound to columns when it runs.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use searchmill_engine::operator::{OperatorError, ParamIssue};
 
 use super::explain::{explain, missing_input};
 
-/// What keeps `text` from being an SQL expression, if anything does.
+/// Returns an issue if `text` is not a valid SQL expression.
 pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the SQL expression is empty"));
@@ -30,14 +30,14 @@ pub(crate) fn check_expression(path: &str, text: &str) -> Option<ParamIssue> {
     }
 }
 
-/// The same for a key: a column's name or an SQL expression. A name that is no SQL (`Question Type`) is left to the run,
-/// which knows the columns.
+/// Returns an issue if `text` is not a valid key: a column name or an SQL expression. A plain name that is not SQL
+/// (`Question Type`) is checked at run time, when the columns are known.
 pub(crate) fn check_key(path: &str, text: &str) -> Option<ParamIssue> {
     let plain = !text.trim().is_empty() && text.chars().all(|c| c.is_alphanumeric() || " _-.:@/".contains(c));
     if plain { None } else { check_expression(path, text) }
 }
 
-/// What keeps `text` from being one SQL query that only reads, if anything does.
+/// Returns an issue if `text` is not a single read-only SQL query.
 pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
     if text.trim().is_empty() {
         return Some(ParamIssue::new(path, "the query is empty"));
@@ -61,8 +61,8 @@ fn refused(path: &str, text: &impl Visit) -> Option<ParamIssue> {
     Some(ParamIssue::new(path, message).with_help(help))
 }
 
-/// Finds in a query's text what its plan does not show: calls that planning replaces by their values (`range(0, now())`),
-/// and clauses that DataFusion passes over. Breaks with a message and advice.
+/// Finds in a query's text what its plan does not show: calls that planning replaces by values (`range(0, now())`),
+/// and clauses that DataFusion ignores. Breaks with a message and a help text.
 struct Refused;
 
 impl Visitor for Refused {
@@ -87,7 +87,7 @@ impl Visitor for Refused {
     }
 }
 
-/// Names of the functions whose result changes from call to call.
+/// Names of the functions whose result changes between calls.
 fn unrepeatable_names() -> &'static BTreeSet<String> {
     static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -102,7 +102,7 @@ fn unrepeatable_names() -> &'static BTreeSet<String> {
     })
 }
 
-/// The first table of a query that is none of the inputs, if there is one. Functions that give tables are none of them.
+/// Returns an issue for the first table of a query that is not an input. Table functions are ignored.
 pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<ParamIssue> {
     let mut statements = DFParserBuilder::new(text).build().ok()?.parse_statements().ok()?;
     let (tables, _) = resolve_table_references(&statements.pop_front()?, true).ok()?;
@@ -114,7 +114,7 @@ pub(crate) fn check_tables(path: &str, text: &str, inputs: &[&str]) -> Option<Pa
     Some(ParamIssue { help: Some(help), ..ParamIssue::new(path, message) })
 }
 
-/// Does `name(` stand in the text?
+/// Whether the text contains `name(`.
 fn is_called(text: &str, name: &str) -> bool {
     let name = name.to_lowercase();
     text.match_indices(&name).any(|(at, _)| text[at + name.len()..].trim_start().starts_with('('))
@@ -126,7 +126,7 @@ fn reason(error: &str) -> String {
     text.replace("\\\"", "\"")
 }
 
-/// A key bound to columns: the column of exactly that name, or else an SQL expression.
+/// Binds a key: the column with exactly this name, otherwise an SQL expression.
 pub(crate) fn key(session: &SessionContext, schema: &DFSchema, param: &str, text: &str) -> Result<Expr, OperatorError> {
     if schema.has_column_with_unqualified_name(text) {
         return Ok(ident(text));
@@ -136,7 +136,7 @@ pub(crate) fn key(session: &SessionContext, schema: &DFSchema, param: &str, text
     Ok(expression)
 }
 
-/// Refuses functions whose result changes from call to call (`random()`, `now()`): their rows could not be kept.
+/// Rejects functions whose result changes between calls (`random()`, `now()`): their rows cannot be cached.
 pub(crate) fn require_repeatable(param: &str, expression: &Expr) -> Result<(), OperatorError> {
     let mut found = None;
     expression.apply(|part| {
@@ -146,7 +146,7 @@ pub(crate) fn require_repeatable(param: &str, expression: &Expr) -> Result<(), O
     found.map_or(Ok(()), |name| Err(not_repeatable(param, &name)))
 }
 
-/// The same for every expression of a plan, subqueries included.
+/// Checks every expression of a plan in the same way, including subqueries.
 pub(crate) fn require_repeatable_plan(param: &str, plan: &LogicalPlan) -> Result<(), OperatorError> {
     let mut found = None;
     plan.apply_with_subqueries(|node| {
@@ -169,7 +169,7 @@ fn unrepeatable(part: &Expr) -> Option<String> {
     }
 }
 
-/// What to do in place of calling such a function.
+/// Help text for such a function.
 const ELSEWHERE: &str = "put the value into `params:`, or use `sample` for seeded randomness";
 
 fn gives_other_values(name: &str) -> String {

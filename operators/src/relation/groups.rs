@@ -1,4 +1,4 @@
-//! Which group each row belongs to, by columns or SQL expressions.
+//! Assigns rows to groups by columns or SQL expressions.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use searchmill_engine::operator::OperatorError;
 
 use super::expression::key;
 
-/// Group keys, ready to be evaluated over batches of one schema.
+/// Group keys, bound to the schema of the batches.
 pub(crate) struct Grouping {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     converter: Option<RowConverter>,
-    /// Labels by the keys' values: two groups may have one label (`a/b` and `c`, `a` and `b/c`).
+    /// Labels by key values: two groups may have the same label (`a/b` and `c`, `a` and `b/c`).
     labels: IndexMap<Box<[u8]>, String>,
 }
 
@@ -35,7 +35,7 @@ impl Grouping {
         Ok(Self { keys, converter: None, labels: IndexMap::new() })
     }
 
-    /// The group of each row, as its place among [`Self::labels`].
+    /// Returns the group of each row as an index into [`Self::labels`].
     pub(crate) fn assign(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, OperatorError> {
         let evaluated = self.keys.iter().map(|key| Ok(key.evaluate(batch)?.into_array(batch.num_rows())?));
         let columns = evaluated.collect::<Result<Vec<ArrayRef>, OperatorError>>()?;
@@ -59,7 +59,7 @@ impl Grouping {
         Ok(self.labels.insert_full(key.into(), label).0 as u32)
     }
 
-    /// Labels of the groups seen, in the order of their first rows: the keys' values joined by `/`, NULL as `null`.
+    /// Labels of the groups in order of first appearance: the key values joined by `/`, NULL as `null`.
     pub(crate) fn labels(&self) -> impl Iterator<Item = &String> {
         self.labels.values()
     }

@@ -1,11 +1,11 @@
-//! Does a query give the kind of rows that it was declared to give?
+//! Checks that the result of a query has the columns of its declared kind.
 
 use datafusion::common::DFSchema;
 use searchmill_data::row_kind::RowKind;
 use searchmill_engine::operator::OperatorError;
 use searchmill_schemas::RecordKind;
 
-/// Fails when a result lacks columns of the kind it is declared to be.
+/// Fails if a result lacks columns of its declared kind.
 pub(crate) fn require_columns(kind: RowKind, schema: &DFSchema) -> Result<(), OperatorError> {
     let kind = RecordKind::from(kind);
     let wanted = kind.schema();

@@ -1,4 +1,4 @@
-//! What the relational operators share: SQL expressions over rows, row order, kinds of results, messages.
+//! Shared parts of the relational operators: SQL expressions over rows, row order, kinds of results, messages.
 
 mod explain;
 mod expression;
@@ -20,5 +20,5 @@ pub(crate) use order::{KEPT, ROW, keep, numbered};
 pub(crate) use random::{below, row_random};
 pub(crate) use share::allot;
 
-/// Port and table name of the rows that `filter`, `dedup`, `sample` and `rebalance` take and give.
+/// Port and table name of the rows of `filter`, `dedup`, `sample` and `rebalance`.
 pub(crate) const ROWS: &str = "rows";

@@ -1,7 +1,7 @@
-//! Rows by number: how plans keep the input's order through aggregates and joins.
+//! Row numbers: preserve the input's order through aggregates and joins.
 //!
-//! A query runs on one partition, where a scan gives the rows in the artifact's order and `row_number() OVER ()` numbers
-//! them as they come. Plans choose row numbers, and the chosen rows are then read again in that order.
+//! A query runs on one partition: a scan returns the rows in the artifact's order, and `row_number() OVER ()` numbers
+//! them in that order. A plan selects row numbers; the selected rows are then read again in that order.
 
 use datafusion::common::Column;
 use datafusion::error::DataFusionError;
@@ -9,12 +9,12 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{JoinType, ident};
 use datafusion::prelude::DataFrame;
 
-/// The column that [`numbered`] adds: the row's number, from 1.
+/// Column that [`numbered`] adds: the row's number, from 1.
 pub(crate) const ROW: &str = "__row";
-/// The column of row numbers that [`keep`] takes.
+/// Column of row numbers that [`keep`] reads.
 pub(crate) const KEPT: &str = "__kept";
 
-/// The rows with their numbers.
+/// Adds row numbers.
 pub(crate) fn numbered(frame: DataFrame) -> Result<DataFrame, DataFusionError> {
     if frame.schema().has_column_with_unqualified_name(ROW) {
         return Err(DataFusionError::Plan(format!("the input may not have a column `{ROW}`")));
@@ -22,10 +22,10 @@ pub(crate) fn numbered(frame: DataFrame) -> Result<DataFrame, DataFusionError> {
     frame.with_column(ROW, row_number())
 }
 
-/// The rows of `frame` whose number is in the [`KEPT`] column of `kept`, in their order, all columns as they were.
+/// Returns the rows of `frame` whose number is in the [`KEPT`] column of `kept`, in order, with all columns
+/// unchanged.
 ///
-/// The numbers are the side that the join holds in memory; the rows stream past it, so their order is known and the sort
-/// costs nothing.
+/// The join holds the numbers in memory and streams the rows, so their order is known and the sort is free.
 pub(crate) fn keep(frame: DataFrame, kept: DataFrame) -> Result<DataFrame, DataFusionError> {
     let chosen = kept.join_on(numbered(frame)?, JoinType::RightSemi, [ident(KEPT).eq(ident(ROW))])?;
     chosen.sort(vec![ident(ROW).sort(true, true)])?.drop_columns(&[Column::from_name(ROW)])
@@ -45,10 +45,10 @@ mod tests {
     use super::*;
     use crate::relation::testing::trajectories;
 
-    /// Memory that queries may hold: far less than the rows of the tests take.
+    /// Memory limit of a query in bytes: far less than the tests' rows need.
     const POOL: usize = 4 << 20;
 
-    /// A session on one partition over three parquet parts of several row groups each.
+    /// A session with one partition over three Parquet parts of several row groups each.
     async fn session(folder: &std::path::Path, rows: &[Trajectory]) -> SessionContext {
         for (part, rows) in rows.chunks(rows.len().div_ceil(3)).enumerate() {
             let batch = to_batch(rows).expect("rows");

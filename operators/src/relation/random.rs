@@ -1,4 +1,4 @@
-//! Seeded randomness that does not change between versions of libraries: ChaCha8's keystream, read by position.
+//! Seeded randomness that is stable across library versions: ChaCha8's keystream, read by position.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A number from 0 to `limit - 1` (multiply-shift; its bias is below `limit / 2^64`).
+/// Returns a number from 0 to `limit - 1` (multiply-shift; its bias is below `limit / 2^64`).
 pub(crate) fn below(random: &mut ChaCha8Rng, limit: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(limit)) >> 64) as u64
 }
 
-/// An SQL function from row number to a random 64-bit number that depends on the seed and the row number alone.
+/// An SQL function from row number to a random 64-bit number, determined by the seed and the row number.
 pub(crate) fn row_random(seed: u64) -> ScalarUDF {
     let draw = move |arguments: &[ColumnarValue]| -> Result<ColumnarValue, DataFusionError> {
         let rows = arguments[0].to_array(1)?;

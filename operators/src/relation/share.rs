@@ -1,10 +1,10 @@
-//! How many rows each group gets: shares, caps and whole numbers.
+//! Sizes of groups: shares, caps and rounding.
 
-/// Rows for each group, proportional to `weights`, none above its cap.
+/// Returns the number of rows for each group, proportional to `weights` and at most its cap.
 ///
-/// With a `total`, groups that cannot fill their share give all they have and the rest is shared among the others in
-/// proportion. Without one, the largest table whose proportions hold exactly (up to rounding). Whole numbers by the
-/// largest remainder, ties to the earlier group.
+/// With a `total`, groups that cannot fill their share contribute all their rows, and the others share the rest in
+/// proportion. Without a total, the result is the largest table with exact proportions (up to rounding). Rounds by
+/// the largest remainder; ties go to the earlier group.
 pub(crate) fn allot(weights: &[f64], caps: &[u64], total: Option<u64>) -> Vec<u64> {
     let shares = match total {
         Some(total) => filled(weights, caps, total),
@@ -13,7 +13,7 @@ pub(crate) fn allot(weights: &[f64], caps: &[u64], total: Option<u64>) -> Vec<u6
     whole(&shares, caps)
 }
 
-/// The largest shares in proportion to the weights that no cap cuts.
+/// The largest shares in proportion to the weights that stay within all caps.
 fn proportional(weights: &[f64], caps: &[u64]) -> Vec<f64> {
     let bounds =
         weights.iter().zip(caps).filter(|(weight, _)| **weight > 0.0).map(|(weight, &cap)| cap as f64 / weight);
@@ -21,7 +21,7 @@ fn proportional(weights: &[f64], caps: &[u64]) -> Vec<f64> {
     weights.iter().map(|weight| weight * factor).collect()
 }
 
-/// Shares of `total`; what capped groups leave goes to the others.
+/// Shares of `total`; what capped groups cannot fill goes to the others.
 fn filled(weights: &[f64], caps: &[u64], total: u64) -> Vec<f64> {
     let mut shares: Vec<Option<f64>> = weights.iter().map(|&weight| (weight <= 0.0).then_some(0.0)).collect();
     let mut rest = total as f64;
@@ -41,9 +41,9 @@ fn filled(weights: &[f64], caps: &[u64], total: u64) -> Vec<f64> {
     }
 }
 
-/// Whole numbers with the sum of the shares, by the largest remainder.
+/// Rounds shares to whole numbers with the same sum, by the largest remainder.
 fn whole(shares: &[f64], caps: &[u64]) -> Vec<u64> {
-    // A share a hair below a whole number is that number: 0.1 · 30 is 3.
+    // A share just below a whole number counts as that number: 0.1 · 30 is 3.
     let floors: Vec<u64> = shares.iter().map(|share| (share + 1e-9).floor() as u64).collect();
     let wanted = shares.iter().sum::<f64>().round() as u64;
     let mut counts: Vec<u64> = floors.iter().zip(caps).map(|(&floor, &cap)| floor.min(cap)).collect();

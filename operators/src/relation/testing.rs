@@ -1,13 +1,14 @@
-//! Rows for the tests of the relational operators and converters.
+//! Test rows for the relational operators and converters.
 
 use searchmill_schemas::{Evidence, Message, Observation, Role, ToolCall, Trajectory};
 
-/// `count` rollouts `q0@0`, `q1@0`, … that differ in type, turns and tool calls, with every nested column filled.
+/// Returns `count` rollouts `q0@0`, `q1@0`, … that differ in type, turns and tool calls, with all nested columns
+/// filled.
 pub(crate) fn trajectories(count: usize) -> Vec<Trajectory> {
     (0..count).map(trajectory).collect()
 }
 
-/// Ids of rollouts.
+/// Returns the ids of rollouts.
 pub(crate) fn ids(rows: &[Trajectory]) -> Vec<&str> {
     rows.iter().map(|row| row.id.as_str()).collect()
 }
@@ -48,7 +49,7 @@ fn trajectory(place: usize) -> Trajectory {
     }
 }
 
-/// The tool that the rows offer.
+/// Tool definitions of the rows.
 pub(crate) const TOOLS: &str = r#"[{"type":"function","function":{"name":"search","description":"Searches the corpus.","parameters":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}}]"#;
 
 fn exchange(place: usize, call: usize) -> [Message; 2] {

@@ -1,5 +1,5 @@
-//! A remembered rollout for a question whose labels have changed: what was said stays, what is copied from the question is
-//! copied anew. And what was said in it, for audits.
+//! Relabels a cached rollout if only the labels of its question changed: keeps the conversation, copies the labels
+//! again. Also extracts the model's messages, for audits.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use searchmill_engine::operator::{OperatorError, RowOutput};
 use searchmill_schemas::{Trajectory, from_batch, text_column};
 use serde_json::json;
 
-/// Columns of a trajectory that are the question's.
+/// Columns of a trajectory that are copied from its question.
 const COPIED: [&str; 4] = ["golden_answers", "question_type", "evidence", "metadata"];
 
-/// The rollout with the labels of `row`. `None` when it is no rollout of that question and sample.
+/// Returns the rollout with the labels of `row`; `None` if the rollout is not of this question and sample.
 pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Option<RowOutput> {
     let [(port, rollout)] = <[_; 1]>::try_from(output.batches).ok()?;
     let text = |batch: &RecordBatch, name: &str| {
@@ -40,7 +40,7 @@ pub(super) fn labelled(row: &RecordBatch, sample: u32, output: RowOutput) -> Opt
     Some(RowOutput { batches: vec![(port, rollout)], usage: output.usage })
 }
 
-/// What came from the endpoint in recorded rollouts, by id: the model's name and messages.
+/// Returns the model's name and messages of recorded rollouts, by rollout id.
 pub(super) fn said(rows: &RecordBatch) -> Result<Vec<(String, String)>, OperatorError> {
     let rollouts: Vec<Trajectory> = from_batch(rows)?;
     let said = |rollout: Trajectory| {

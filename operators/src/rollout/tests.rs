@@ -1,4 +1,4 @@
-//! `rollout` against a real HTTP server and real BM25 indexes.
+//! Tests of `rollout` against a real HTTP server and real BM25 indexes.
 
 mod endpoint_failures;
 mod endpoint_talk;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::Rollout;
 
-/// A passage as a chunk of its own document.
+/// A passage as a chunk of a separate document.
 fn chunk(id: &str, title: &str, text: &str) -> Chunk {
     Chunk {
         id: format!("{id}#0"),
@@ -46,7 +46,7 @@ fn question(id: &str, text: &str) -> Question {
     }
 }
 
-/// A BM25 index of these chunks, built by `index`.
+/// Builds a BM25 index of these chunks with `index`.
 fn bm25(harness: &Harness, chunks: &[Chunk]) -> InputArtifact {
     let built = harness.run(
         &entry::<crate::index::Index>(),
@@ -64,7 +64,7 @@ fn small_corpus() -> Vec<Chunk> {
     ]
 }
 
-/// A scripted server and the settings to ask it.
+/// A scripted server, and the settings to call it.
 struct Bench {
     harness: Harness,
     server: OpenAiServer,
@@ -90,7 +90,7 @@ impl Bench {
         self
     }
 
-    /// Asks all scripted questions with a search tool over the small corpus.
+    /// Answers all scripted questions with a search tool over the small corpus.
     fn run(&self, questions: &[&str]) -> Outcome {
         self.run_with(questions, Some(bm25(&self.harness, &small_corpus())))
     }
@@ -106,7 +106,7 @@ impl Bench {
         self.harness.run(&entry::<Rollout>(), params, &bound).expect("the node runs")
     }
 
-    /// The only trajectory of a run on one question.
+    /// Returns the only trajectory of a run on one question.
     fn one(&self, question: &str) -> Trajectory {
         let outcome = self.run(&[question]);
         assert!(outcome.rejects().is_empty(), "{:?}", outcome.rejects());
@@ -116,7 +116,7 @@ impl Bench {
     }
 }
 
-/// Rejects by the question they came of: (kind, attempts, detail).
+/// Rejects by question: (kind, attempts, detail).
 fn rejects(outcome: &Outcome) -> BTreeMap<String, (String, i32, Option<String>)> {
     let rejects = outcome.rejects().into_iter();
     rejects.map(|r| (r.id.trim_start_matches("id of ").to_owned(), (r.kind, r.attempts, r.detail))).collect()

@@ -1,4 +1,4 @@
-//! Which unit (a row, or rows that stay together) goes to which part.
+//! Assigns units (a row, or rows that stay together) to parts.
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -6,19 +6,19 @@ use searchmill_text::fnv::{OFFSET, fnv1a};
 
 use super::params::{PartSize, share_of};
 
-/// Rows that stay together.
+/// Rows that stay together in one part.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// Did something tie them together? Rows without evidence are free.
+    /// Whether the rows share a key. Rows without evidence do not.
     pub linked: bool,
     rank: u64,
     share: f64,
 }
 
 impl Unit {
-    /// A unit of no rows yet. Its place depends on the seed and its name alone: the first two words of ChaCha8 keyed
+    /// Creates an empty unit. Its rank depends only on the seed and its name: the first two words of ChaCha8 keyed
     /// with the seed, the name's length and two 64-bit FNV-1a sums of the name.
     pub(super) fn new(seed: u64, name: &str, linked: bool) -> Self {
         let mut key = [0; 32];
@@ -32,7 +32,8 @@ impl Unit {
     }
 }
 
-/// Each unit by its own place: numbers of rows take the units of lowest rank that fit, shares cut the unit interval.
+/// Assigns each unit independently of the others: row counts take the units of lowest rank that fit, shares cut the
+/// unit interval.
 pub(super) fn by_position(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>> {
     let mut assigned = vec![None; units.len()];
     let mut order: Vec<usize> = (0..units.len()).collect();
@@ -55,7 +56,7 @@ pub(super) fn by_position(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usiz
     assigned
 }
 
-/// Upper bounds of the parts that have a share, in their order.
+/// Upper bounds of the parts with a share, in order.
 fn bounds(sizes: &[PartSize]) -> Vec<(usize, f64)> {
     let mut upper = 0.0;
     let shares = shares(sizes);
@@ -68,7 +69,7 @@ fn bounds(sizes: &[PartSize]) -> Vec<(usize, f64)> {
         .collect()
 }
 
-/// Shares of the rows that numbers of rows leave; `rest` has what the others do not take.
+/// Shares of the rows left after the row counts; `rest` has what the other shares leave.
 fn shares(sizes: &[PartSize]) -> Vec<f64> {
     let sum: f64 = sizes.iter().filter_map(|size| share_of(*size)).sum();
     let share = |size: &PartSize| match size {
@@ -79,8 +80,9 @@ fn shares(sizes: &[PartSize]) -> Vec<f64> {
     sizes.iter().map(share).collect()
 }
 
-/// Each unit to the part that lacks most rows: the largest first, free rows last, ties by rank; equal lacks go to the
-/// earlier part. Where only numbers of rows are wanted, what is left over is a part of its own that is dropped.
+/// Assigns each unit to the part that lacks the most rows: largest units first, unlinked rows last, ties by rank. If
+/// parts lack equally many rows, the earlier one gets the unit. If all sizes are row counts, the remaining rows go to
+/// an extra part that is dropped.
 pub(super) fn balanced(units: &[Unit], sizes: &[PartSize]) -> Vec<Option<usize>> {
     let mut lacks = targets(units, sizes);
     let mut order: Vec<usize> = (0..units.len()).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Rows and what ties them together.
+/// Rows and the keys that link them.
 #[derive(Default)]
 pub(super) struct Components {
     parents: Vec<u32>,
@@ -11,7 +11,7 @@ pub(super) struct Components {
 }
 
 impl Components {
-    /// Adds the next row with its keys; a row without keys is on its own.
+    /// Adds the next row with its keys; a row without keys is a separate component.
     pub(super) fn add(&mut self, keys: &[String]) {
         let row = self.parents.len() as u32;
         self.parents.push(row);
@@ -34,13 +34,13 @@ impl Components {
         row
     }
 
-    /// The earlier root stays root, so that a component is named by its first row.
+    /// Joins two components. The earlier root remains the root, so that the first row identifies a component.
     fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
         self.parents[a.max(b) as usize] = a.min(b);
     }
 
-    /// The component of each row, numbered in the order of their first rows, and whether it has keys.
+    /// Returns the component of each row, numbered in order of first rows, and whether each component has keys.
     pub(super) fn finish(mut self) -> (Vec<u32>, Vec<bool>) {
         let mut number_of_root: HashMap<u32, u32> = HashMap::new();
         let mut linked = Vec::new();

@@ -1,4 +1,4 @@
-//! `train` end to end, on small models made by `init-model` from rendered conversations.
+//! End-to-end tests of `train` on small models built by `init-model` from rendered conversations.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::convert_to_swift::ConvertToSwift;
 use crate::init_model::InitModel;
 use crate::relation::testing::trajectories;
 
-/// A harness that lives as long as the test, rows to train on, and a model.
+/// A harness that lives as long as the test, training rows, and a model.
 pub(super) struct Bench {
     pub(super) harness: Harness,
     examples: InputArtifact,
@@ -130,7 +130,7 @@ fn control_tokens_in_content_are_the_same_plain_text_in_training_and_in_a_rollou
     let trained = reader.read(&trained).unwrap().examples.remove(0).tokens;
     let end = tokenizer.token_to_id("<|im_end|>").unwrap();
     let messages = row.messages.len();
-    // A whole line may be a token of its own here.
+    // A whole line can be a single token here.
     let ends = |token: &&u32| tokenizer.decode(&[**token], false).unwrap().contains("<|im_end|>");
     assert_eq!(trained.iter().filter(ends).count(), messages, "one for each message, none for the texts");
 
@@ -140,7 +140,7 @@ fn control_tokens_in_content_are_the_same_plain_text_in_training_and_in_a_rollou
     let asked = model.chat_tokens(&messages, &row.tools, &BTreeMap::new()).unwrap();
     let text = |tokens: &[u32]| tokenizer.decode(tokens, false).unwrap();
     assert!(text(&trained).starts_with(&text(&asked)), "{}\n{}", text(&trained), text(&asked));
-    // What the model wrote is tokenised apart in training, as ms-swift does: compare up to its first turn.
+    // Training tokenises the model's text separately, as ms-swift does: compare up to its first turn.
     let first = model.chat_tokens(&messages[..2], &row.tools, &BTreeMap::new()).unwrap();
     assert_eq!(trained[..first.len()], first, "the question");
     let answered = asked.iter().rposition(|token| *token == end).unwrap();
@@ -172,7 +172,7 @@ fn a_killed_training_goes_on_to_the_same_bits() {
             "eval_steps": 4, "keep": "best"})
     };
     let whole = bench.train(params(11)).unwrap();
-    // What a run that was killed after its ninth step leaves behind.
+    // The state left by a run that was killed after its ninth step.
     let trained: TrainParams = serde_json::from_value(params(11)).unwrap();
     let examples = bench.examples();
     let student = Student::load(&bench.model, &trained.tuning, 3, &Compute::cpu()).unwrap();
@@ -198,7 +198,7 @@ fn gradients(bench: &Bench, student: &Student, most: usize, checkpointing: bool)
     (outcome, gradients)
 }
 
-/// Packing, several passes, and computing layers again change nothing but the last digits.
+/// Packing, several passes and recomputed layers change only the last digits.
 #[test]
 fn gradients_do_not_depend_on_how_they_are_computed() {
     let bench = bench(json!({"family": "qwen2"}));
@@ -217,7 +217,7 @@ fn gradients_do_not_depend_on_how_they_are_computed() {
     }
 }
 
-/// The same examples and numbers of tokens, with log-probabilities that differ in the last digits at most.
+/// Asserts equal examples and token counts, and log-probabilities that differ at most in the last digits.
 fn assert_close(one: &BTreeMap<usize, Vec<f32>>, other: &BTreeMap<usize, Vec<f32>>) {
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
     for (example, numbers) in one {
@@ -238,7 +238,7 @@ fn assert_near(one: &Gradients, other: &Gradients, share: f32) {
     }
 }
 
-/// The loops that train on a CPU and the tensor operations that train elsewhere give the same gradients.
+/// The CPU training loops and the tensor operations compute the same gradients.
 #[test]
 fn loops_and_tensors_agree() {
     let lora = json!({"lora": {"rank": 3, "dropout": 0.3, "target_modules": ["q_proj", "v_proj", "down_proj"]}});
@@ -272,7 +272,7 @@ fn loops_and_tensors_agree() {
     }
 }
 
-/// The step, an evaluation and `logprob`'s scorer find the same log-probabilities, in each precision.
+/// The training step, an evaluation and `logprob`'s scorer compute the same log-probabilities, in each precision.
 #[test]
 fn log_probabilities_of_a_step_are_those_of_the_scorer() {
     let bench = bench(json!({}));

@@ -1,4 +1,4 @@
-//! Episodes driven by events alone.
+//! Tests of episodes driven by events only.
 
 use searchmill_retrieval::Found;
 use searchmill_schemas::{Role, ToolCall};
@@ -25,7 +25,7 @@ fn said(text: &str) -> Event {
     Event::Said(Message::text(Role::Assistant, text))
 }
 
-/// A message that asks for these searches; `None` is a call that cannot be read.
+/// A message with these searches; `None` is an unreadable call.
 fn asks(queries: &[Option<&str>]) -> Event {
     let call = |(place, query): (usize, Option<&str>)| ToolCall {
         id: format!("c{place}"),

@@ -1,4 +1,4 @@
-//! Policies: who answers.
+//! Policies: models and other sources of answers.
 
 use futures::future::BoxFuture;
 use searchmill_engine::operator::{Context, Prices, RowFailure, Usage};
@@ -14,37 +14,37 @@ mod params;
 pub use model::ModelParams;
 pub use params::{EndpointParams, EvidenceMatch, EvidenceParams, EvidenceWording, PolicyParams};
 
-/// Somebody who can answer questions.
+/// A source of answers.
 pub trait Policy: Send + Sync {
-    /// The name recorded in trajectories.
+    /// Name recorded in trajectories.
     fn name(&self) -> &'static str;
-    /// What its calls cost.
+    /// Prices of its calls.
     fn prices(&self) -> Prices {
         Prices::default()
     }
-    /// Starts on one sample of one question.
+    /// Starts one sample of one question.
     fn begin<'a>(&'a self, question: &'a Question, sample: u32, context: &'a Context) -> Box<dyn Actor + 'a>;
 }
 
-/// A policy at work on one question.
+/// A policy's conversation about one question.
 pub trait Actor: Send {
-    /// The model's next message after `messages`, which only ever grow from call to call.
+    /// Returns the model's next message after `messages`, which only grow from call to call.
     fn act<'a>(&'a mut self, messages: &'a [Message], offer: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>>;
 }
 
-/// What the model said.
+/// A reply of the model.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its message.
+    /// The message.
     pub message: Message,
-    /// Its name, as the endpoint reports it.
+    /// Model name reported by the endpoint.
     pub model: Option<String>,
-    /// Calls made to get it, failed ones included.
+    /// Number of calls made, including failed ones.
     pub calls: u64,
 }
 
 impl Reply {
-    /// What it cost.
+    /// Usage of the reply.
     pub(crate) fn usage(&self) -> Usage {
         let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         Usage {

@@ -1,4 +1,4 @@
-//! Policy `model`: a decoder of our own, run in this process. All rows in flight share one batch.
+//! Policy `model`: a decoder run in this process. All rows in flight share one batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,40 +21,41 @@ use super::{Actor, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::Protocol;
 
-/// A decoder run in this process: from a folder, the Hugging Face hub, or another node (`from: {model: …}`; an adapter of
-/// `train` together with its base: `model: [base, adapter]`). Tool calls are read as Hermes models write them. On the CPU in
-/// f32 a row's tokens depend on its seed and on nothing else in the batch; on a GPU they may differ where two tokens are
-/// equally likely.
+/// A decoder run in this process: from a folder, the Hugging Face Hub, or another node (`from: {model: …}`; an
+/// adapter from `train` with its base: `model: [base, adapter]`). Tool calls are parsed in the Hermes format. On the
+/// CPU in f32, a row's tokens depend only on its seed, not on the rest of the batch. On a GPU they may differ when
+/// two tokens are equally likely.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub struct ModelParams {
-    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2,
-    /// Qwen2.5, Qwen3 or Llama model. Weights of a `.gguf` file are dequantised: they take the memory of 32-bit numbers. Not
-    /// given: the model comes from another node, by the input `model`.
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model.
+    /// Weights of a `.gguf` file are dequantised to 32-bit numbers in memory. Without it, the model comes from the
+    /// input `model`.
     pub model: Option<String>,
-    /// Branch, tag or commit of a Hugging Face model. A commit never changes under you.
+    /// Branch, tag or commit of a Hugging Face model. A commit never changes.
     pub revision: String,
-    /// The folder of a PEFT LoRA adapter for the model.
+    /// Folder of a PEFT LoRA adapter for the model.
     pub adapter: Option<String>,
-    /// Sampling temperature; 0 always takes the most probable token.
+    /// Sampling temperature (0 = always the most probable token).
     pub temperature: f64,
-    /// Sample among the most probable tokens that have this share together.
+    /// Nucleus sampling: sample among the most probable tokens with this total probability.
     pub top_p: f64,
-    /// Sample among so many of the most probable tokens; 0: all.
+    /// Sample among this many of the most probable tokens (0 = all).
     pub top_k: usize,
-    /// Most tokens of one model turn.
+    /// Maximum number of tokens per model turn.
     pub max_tokens: usize,
-    /// Texts that end a turn (besides the model's own end of turn).
+    /// Texts that end a turn, in addition to the model's end-of-turn token.
     pub stop: Vec<String>,
-    /// Decides the sampling, with the question's id, the sample's number and the turn.
+    /// Sampling seed, combined with the question's id, the sample's number and the turn.
     pub seed: u64,
-    /// Further variables of the chat template (`enable_thinking`).
+    /// Additional variables of the chat template (`enable_thinking`).
     pub template_options: BTreeMap<String, serde_json::Value>,
-    /// Show the model its reasoning of earlier turns, where its chat template has a place for it.
+    /// Include the reasoning of earlier turns in the prompt, if the chat template supports it.
     pub resend_reasoning: bool,
-    /// Longest conversation in tokens, answer included; `null`: what the model has positions for.
+    /// Maximum length of a conversation in tokens, including the answer (`null`: the model's maximum number of
+    /// positions).
     pub context: Option<usize>,
-    /// The numbers that are computed with: `f32`, or `bf16`: what a GPU (`resources: {gpus: 1}`) is best at.
+    /// Computation precision: `f32`, or `bf16` (fastest on a GPU: `resources: {gpus: 1}`).
     pub dtype: Precision,
 }
 
@@ -79,7 +80,7 @@ impl Default for ModelParams {
 }
 
 impl ModelParams {
-    /// Where the model comes from.
+    /// Where to load the model from.
     pub fn source(&self) -> ModelSource {
         ModelSource { model: self.model.clone(), revision: self.revision.clone(), adapter: self.adapter.clone() }
     }
@@ -100,12 +101,12 @@ impl ModelParams {
     }
 }
 
-/// A decoder with the tools that it is offered.
+/// A decoder and the tools offered to it.
 pub struct LocalModel {
     model: TextModel,
     name: String,
     params: ModelParams,
-    /// A JSON list.
+    /// Tool definitions as a JSON list.
     tools: String,
     tool_name: String,
     /// Texts that end a message.
@@ -134,9 +135,9 @@ impl LocalModel {
         let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
         let (mut name, params) = (name(params, trees), params.clone());
         if !plain {
-            // Other bytes than those of the CPU: the rows say where they come from.
+            // The output differs from that of a CPU: the name in the rows includes the device.
             name = format!("{name} ({device})");
-            // A row's logits depend on its company in the batch, which depends on when its searches end.
+            // A row's logits depend on the other rows of its batch, and so on when their searches end.
             context.computed_on(Computed::declared(Repeatability::Not));
         }
         let stop = [params.stop.as_slice(), protocol.stop()].concat();
@@ -156,8 +157,8 @@ impl LocalModel {
         }
     }
 
-    /// The tokens of a conversation. Tools stay in the prompt when the model may not use them any more: it was trained
-    /// so, and what it has read stays read.
+    /// Tokenises a conversation. Tools remain in the prompt even if the model may not use them any more: it was
+    /// trained that way, and the cached prefix stays valid.
     fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>, String> {
         let messages: Vec<ChatMessage> = messages.iter().map(|message| self.message(message)).collect();
         self.model.chat_tokens(&messages, &self.tools, &self.params.template_options)
@@ -186,7 +187,7 @@ impl LocalModel {
             .map_err(|error| RowFailure::new(FailureKind::BadResponse, error))
     }
 
-    /// What was said as a message. `thinks`: the chat template has begun the thought that it starts with.
+    /// Converts the output to a message. `thinks`: the chat template has already opened the initial thought.
     fn reply(&self, said: &Completion, thinks: bool, messages: &[Message]) -> Reply {
         let opening = if thinks { "<think>" } else { "" };
         let speech = parse_calls(&format!("{opening}{}", said.text), &self.tool_name);
@@ -209,7 +210,7 @@ impl LocalModel {
     }
 }
 
-/// What the model is called in trajectories: as the params name it, or by the digests of what is bound.
+/// Model name in trajectories: as given in the params, or the digests of the bound artifacts.
 fn name(params: &ModelParams, trees: &[&TreeInput]) -> String {
     let bound = trees.iter().map(|tree| format!("artifact:{}", tree.digest.get(..12).unwrap_or(&tree.digest)));
     params.model.iter().cloned().chain(bound).chain(params.adapter.iter().cloned()).collect::<Vec<_>>().join("+")

@@ -1,4 +1,4 @@
-//! Params of the policies, and how `policy:` is written.
+//! Parameters of the policies, and parsing of `policy:`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::model::ModelParams;
 
-/// Who answers.
+/// The policy that answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyParams {
     /// A model behind an OpenAI-compatible chat-completions server.
     Endpoint(EndpointParams),
-    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    /// A teacher that knows the gold evidence, searches for it, and answers only if it was retrieved.
     Evidence(EvidenceParams),
     /// A decoder run in this process.
     Model(ModelParams),
@@ -28,81 +28,80 @@ pub enum PolicyParams {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct EndpointParams {
-    /// The API's base, for example `http://127.0.0.1:8000/v1`. Does not enter the node's key, so results are kept when
-    /// the same model moves to another server; see `identify_by_url`.
+    /// Base URL of the API, for example `http://127.0.0.1:8000/v1`. Not part of the cache key, so results stay valid
+    /// when the model moves to another server; see `identify_by_url`.
     #[schemars(extend("x-searchmill-key" = false))]
     pub base_url: String,
-    /// Model name, as the server knows it.
+    /// Model name on the server.
     pub model: String,
-    /// Any text that says which weights stand behind the name (a commit, a date). Only enters the key.
+    /// Text that identifies the weights behind the name (a commit, a date). Part of the cache key; otherwise unused.
     #[serde(default)]
     pub revision: Option<String>,
-    /// Make `base_url` part of the key: other results for another server.
+    /// Include `base_url` in the cache key: separate results for each server.
     #[serde(default)]
     pub identify_by_url: bool,
-    /// Sent as bearer token, written `${secret:NAME}`.
+    /// API key, sent as bearer token; write `${secret:NAME}`.
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub api_key: Option<Secret>,
-    /// Sampling temperature; `null` leaves it to the server.
+    /// Sampling temperature (`null`: the server's default).
     #[serde(default = "temperature")]
     pub temperature: Option<f64>,
-    /// Nucleus sampling; not sent unless given.
+    /// Nucleus sampling (default: not sent).
     #[serde(default)]
     pub top_p: Option<f64>,
-    /// Most tokens of one model turn; `null` leaves it to the server.
+    /// Maximum number of tokens per model turn (`null`: the server's default).
     #[serde(default = "max_tokens")]
     pub max_tokens: Option<u32>,
-    /// Sampling seed, where the server honours one: sample `i` of a question sends `seed + i`. Not sent unless given.
+    /// Sampling seed, for servers that support one: sample `i` of a question sends `seed + i` (default: not sent).
     #[serde(default)]
     pub seed: Option<i64>,
-    /// Further fields of the request body (`top_k`, `chat_template_kwargs`, `max_completion_tokens`, …).
+    /// Additional fields of the request body (`top_k`, `chat_template_kwargs`, `max_completion_tokens`, …).
     #[serde(default)]
     pub extra: BTreeMap<String, Value>,
-    /// Send the model's reasoning back with its earlier turns (`reasoning_content`). Models that think between tool
-    /// calls want it, most others refuse or ignore it.
+    /// Send the model's reasoning of earlier turns back (`reasoning_content`). Models that think between tool calls
+    /// need it; most others reject or ignore it.
     #[serde(default)]
     pub resend_reasoning: bool,
-    /// Read answers as a stream of server-sent events: some gateways drop long silent connections.
+    /// Stream answers as server-sent events: some gateways drop long idle connections.
     #[serde(default)]
     pub stream: bool,
-    /// Longest wait for one model turn. Does not enter the key.
+    /// Timeout of one model turn in seconds. Not part of the cache key.
     #[serde(default = "timeout_seconds")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub timeout_seconds: f64,
-    /// What it takes: `{prompt: 0.15, completion: 0.60}` a million tokens, `call` for each call, `currency` (USD). For
-    /// `plan`, budgets and the run's balance. Does not enter the key.
+    /// Prices: `{prompt: 0.15, completion: 0.60}` per million tokens, `call` per call, `currency` (USD). Used by
+    /// `plan`, budgets and the cost report of a run. Not part of the cache key.
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub prices: Option<Prices>,
-    /// What it is to be spared: `{requests_per_minute: …, tokens_per_minute: …, concurrency: …}`. Shared by all nodes of a
-    /// run with this `base_url`; where they differ, the strictest counts. Does not enter the key.
+    /// Rate limits: `{requests_per_minute: …, tokens_per_minute: …, concurrency: …}`. All nodes of a run with the
+    /// same `base_url` share them; if they differ, the strictest applies. Not part of the cache key.
     #[serde(default)]
     #[schemars(extend("x-searchmill-key" = false))]
     pub limits: Limits,
-    /// Say so when the endpoint has been silent for that long with calls under way; nothing is broken off. Does not enter
-    /// the key.
+    /// Seconds without a response, with calls in flight, after which the run warns. No call is cancelled. Not part of
+    /// the cache key.
     #[serde(default = "stall_seconds")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub stall_seconds: f64,
 }
 
-/// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, reads what comes
-/// back, and gives the gold answer only if every piece of evidence was retrieved; otherwise, and for questions without
-/// evidence (after two searches), it answers "Insufficient Information". Its token counts are counts of words
-/// (whitespace-separated) of what was read and written.
+/// A teacher that knows the gold evidence. It searches for it with the real indexes, one hop at a time, and gives the
+/// gold answer only if every piece of evidence was retrieved. Otherwise, and for questions without evidence (after
+/// two searches), it answers "Insufficient Information". Its token counts are word counts (separated by whitespace).
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "snake_case")]
 pub struct EvidenceParams {
-    /// What counts as retrieved.
+    /// When evidence counts as retrieved.
     pub matches: EvidenceMatch,
-    /// Searches for one piece of evidence before it is given up, each in other words.
+    /// Maximum number of searches per piece of evidence, each with a different query.
     pub attempts: u32,
-    /// Let some turns ask for several searches at once.
+    /// Allow several parallel searches in some turns.
     pub parallel: bool,
-    /// How much is said between the searches.
+    /// Amount of text between the searches.
     pub wording: EvidenceWording,
-    /// Decides the wording, with the question's id and the sample's number.
+    /// Seed of the wording, combined with the question's id and the sample's number.
     pub seed: u64,
 }
 
@@ -110,23 +109,23 @@ pub struct EvidenceParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceMatch {
-    /// Its sentence was shown (case and spaces aside), for one of under five words together with its document; evidence
-    /// without a sentence counts by document.
+    /// A tool result contains its sentence, ignoring case and spaces; a sentence of fewer than five words also needs
+    /// its document. Evidence without a sentence counts by document.
     #[default]
     Fact,
-    /// A passage of its document was shown, by id or title; evidence that names neither counts by its sentence.
+    /// A passage of its document was shown, by id or title. Evidence without id and title counts by its sentence.
     Document,
 }
 
-/// How much the teacher says.
+/// Amount of text that the teacher writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceWording {
-    /// What it will look for, what it found, and why that is enough, in varied sentences.
+    /// Names its query, what it found, and why that is enough, in varied sentences.
     #[default]
     Varied,
-    /// What it looks for (first in the question's own words), the sentences that were found and the answer, always in the
-    /// same words: less to learn for small students.
+    /// Names its query (first in the words of the question), quotes the sentences found, and answers, always in the
+    /// same words. Easier to learn for small students.
     Plain,
 }
 
@@ -154,13 +153,13 @@ fn stall_seconds() -> f64 {
     60.0
 }
 
-/// Fields of the request body that `extra` may not set.
+/// Fields of the request body that `extra` must not set.
 const OWN_FIELDS: [&str; 10] =
     ["max_tokens", "messages", "model", "n", "seed", "stream", "stream_options", "temperature", "tools", "top_p"];
 
 impl PolicyParams {
-    /// Where its answers come again to the byte: a row of `model` depends on its seed alone where f32 is computed on a CPU,
-    /// and on the other rows of its batch elsewhere.
+    /// Where answers are reproducible byte for byte. A row of `model` depends only on its seed if f32 is computed on
+    /// a CPU; elsewhere it depends on the other rows of its batch.
     pub fn repeatability(&self) -> Repeatability {
         match self {
             Self::Evidence(_) => Repeatability::Everywhere,
@@ -169,7 +168,7 @@ impl PolicyParams {
         }
     }
 
-    /// What is wrong beyond types, with paths below `policy`.
+    /// Returns issues that types cannot express, with paths below `policy`.
     pub fn check(&self) -> Vec<ParamIssue> {
         match self {
             Self::Endpoint(endpoint) => endpoint.check(),
@@ -183,7 +182,7 @@ impl PolicyParams {
 }
 
 impl EndpointParams {
-    /// What the engine needs to know of it.
+    /// Describes the endpoint for the engine.
     pub fn endpoint(&self) -> EndpointUse {
         EndpointUse {
             address: self.address().to_owned(),
@@ -195,12 +194,12 @@ impl EndpointParams {
         }
     }
 
-    /// The server's base URL. One with a slash at its end is the same server.
+    /// Base URL of the server, without a trailing slash.
     pub fn address(&self) -> &str {
         self.base_url.trim_end_matches('/')
     }
 
-    /// Which weights answer, as far as the params tell.
+    /// Identity of the weights, as far as the params specify it.
     fn identity(&self) -> Value {
         let url = self.identify_by_url.then_some(self.address());
         serde_json::json!({"model": self.model, "revision": self.revision, "url": url})
@@ -236,17 +235,17 @@ impl EndpointParams {
     }
 }
 
-/// Who answers: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
+/// The policy: `evidence`, `{evidence: {…}}`, `model`, `{model: {…}}` or `{endpoint: {…}}`.
 #[derive(JsonSchema)]
 #[schemars(rename = "Policy", rename_all = "snake_case")]
 #[expect(dead_code, reason = "its schema is all that is used")]
 enum PolicyForm {
-    /// The teacher with its defaults.
+    /// The teacher with default options.
     #[schemars(rename = "evidence")]
     EvidenceByName,
     /// A model behind an OpenAI-compatible chat-completions server.
     Endpoint(EndpointParams),
-    /// A teacher that knows the gold evidence, searches for it and answers only if it was really retrieved.
+    /// A teacher that knows the gold evidence, searches for it, and answers only if it was retrieved.
     Evidence(EvidenceParams),
     /// A decoder from another node, with default sampling.
     #[schemars(rename = "model")]

@@ -1,58 +1,58 @@
-//! The contract of a protocol.
+//! Contract of a protocol.
 
 use searchmill_schemas::Message;
 use serde_json::Value;
 
 use crate::tool::ToolResult;
 
-/// How a model asks for tools, is shown what came of it, and marks its answer. A protocol does no I/O, and is given no text
-/// to parse that the model did not write.
+/// Defines how a model requests tools, sees their results, and marks its answer. A protocol does no I/O and parses
+/// only text that the model wrote.
 pub trait Protocol: Send + Sync {
-    /// The name recorded in trajectories.
+    /// Name recorded in trajectories.
     fn name(&self) -> &'static str;
 
-    /// The messages before the model's first one.
+    /// Messages before the model's first message.
     fn opening(&self, question: &str) -> Vec<Message>;
 
     /// Definitions of the tools offered to the model, as a JSON list.
     fn tools(&self) -> &str;
 
-    /// Texts that end a message of the model, beside its own end of turn.
+    /// Texts that end a message of the model, in addition to its end-of-turn token.
     fn stop(&self) -> &[String] {
         &[]
     }
 
-    /// The actions that a message of the model asks for, in order.
+    /// Returns the actions that a message of the model requests, in order.
     fn parse(&self, message: &Message) -> Vec<Action>;
 
-    /// The message that shows the model the result of an action.
+    /// Returns the message that shows the model the result of an action.
     fn render(&self, action: &Action, result: ToolResult) -> Message;
 
-    /// The message that asks for the final answer, before the last turn.
+    /// Returns the message that asks for the final answer, before the last turn.
     fn request_answer(&self) -> Message;
 
-    /// The final answer in a text of the model; empty if it gives none.
+    /// Returns the final answer in a text of the model; empty if there is none.
     fn answer<'t>(&self, text: &'t str) -> &'t str;
 }
 
-/// What a rollout lays down for its protocol.
+/// Settings that a rollout passes to its protocol.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProtocolSettings<'a> {
-    /// Name of the search tool; without one no tool is offered (closed book).
+    /// Name of the search tool; `None` offers no tool (closed book).
     pub tool: Option<&'a str>,
-    /// First message of every conversation, in place of the protocol's own.
+    /// First message of every conversation, instead of the protocol's own.
     pub system_prompt: Option<&'a str>,
-    /// Most searches, as the model is told.
+    /// Search limit stated in the prompt.
     pub max_searches: Option<u32>,
 }
 
-/// A tool call that a message of the model asks for.
+/// A tool call requested by a message of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Action {
     /// Id that the result refers to.
     pub id: String,
-    /// Tool name, as the model wrote it.
+    /// Tool name as the model wrote it.
     pub tool: String,
-    /// The arguments (a JSON object), or why the call is not run, in words for the model.
+    /// The arguments (a JSON object), or an error for the model if the call must not run.
     pub arguments: Result<Value, String>,
 }

@@ -1,5 +1,5 @@
-//! Protocols: how a model asks for tools, is shown what came of it, and marks its answer. A protocol is a file, its `mod` line
-//! here and its line in `name.rs`.
+//! Protocols: how a model requests tools, sees their results, and marks its answer. A new protocol needs a file, a
+//! `mod` line here and a line in `name.rs`.
 
 mod contract;
 mod name;
@@ -8,5 +8,5 @@ mod tool_call;
 pub use contract::{Action, Protocol, ProtocolSettings};
 pub use name::ProtocolName;
 
-/// The answer where the passages do not support one.
+/// Answer if the passages do not support any other.
 pub(crate) const INSUFFICIENT: &str = "Insufficient Information";

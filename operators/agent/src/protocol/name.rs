@@ -1,4 +1,4 @@
-//! The protocols by name.
+//! Protocol names.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::tool_call::ToolCallProtocol;
 
 macro_rules! protocols {
     ($($(#[$attribute:meta])+ $name:ident => $open:path,)+) => {
-        /// How the model asks for searches and marks its answer.
+        /// How the model requests searches and marks its answer.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum ProtocolName {
@@ -18,7 +18,7 @@ macro_rules! protocols {
         }
 
         impl ProtocolName {
-            /// The protocol of that name.
+            /// Opens the protocol with this name.
             #[must_use]
             pub fn open(self, settings: &ProtocolSettings<'_>) -> Arc<dyn Protocol> {
                 match self {
@@ -30,7 +30,7 @@ macro_rules! protocols {
 }
 
 protocols! {
-    /// The chat API's own tool calls; the answer stands between `<answer>` and `</answer>`.
+    /// Native tool calls of the chat API; the answer is between `<answer>` and `</answer>`.
     #[default]
     ToolCall => ToolCallProtocol::new,
 }

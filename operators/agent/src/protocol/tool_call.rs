@@ -1,5 +1,5 @@
-//! Protocol `tool_call`: searches are the chat API's tool calls, passages come back as plain text, and the answer
-//! stands between `<answer>` and `</answer>` in the model's last message.
+//! Protocol `tool_call`: searches are native tool calls of the chat API, passages are returned as plain text, and the
+//! answer is between `<answer>` and `</answer>` in the model's last message.
 
 use searchmill_retrieval::Found;
 use searchmill_schemas::{Message, Observation, Role, ToolCall};
@@ -12,13 +12,13 @@ use crate::tool::ToolResult;
 
 const DESCRIPTION: &str = "Search the document collection. Returns the passages that fit the query best.";
 
-/// What is said to the model in this protocol.
+/// Prompts and tool definitions of this protocol.
 #[derive(Clone, Debug)]
 pub(super) struct ToolCallProtocol {
-    /// Name of the search tool; `None` without a tool: the closed-book baseline.
+    /// Name of the search tool; `None` for the closed-book baseline.
     tool: Option<String>,
     system_prompt: String,
-    /// A JSON list.
+    /// Tool definitions as a JSON list.
     tools: String,
 }
 
@@ -35,7 +35,7 @@ impl ToolCallProtocol {
         }
     }
 
-    /// The query of a tool call, or what to tell the model about its mistake.
+    /// Returns the query of a tool call, or an error for the model.
     fn query(&self, call: &ToolCall) -> Result<String, String> {
         let Some(name) = &self.tool else {
             return Err(format!("there is no tool `{}`: no tools are available", call.name));
@@ -122,7 +122,7 @@ fn search_prompt(tool: &str, max_searches: Option<u32>) -> String {
     )
 }
 
-/// What the model is told before its last allowed call.
+/// Message before the model's last call.
 const ANSWER_NOW: &str =
     "No further searches are possible. Give your final answer now, between <answer> and </answer>.";
 
@@ -142,7 +142,7 @@ fn observation(found: Found) -> Observation {
     Observation { chunk_id: found.chunk_id, document_id: found.document_id, title: found.title, score: found.score }
 }
 
-/// Passages as the model reads them: `[1] Title`, the text below it, a blank line between passages.
+/// Formats passages for the model: `[1] Title`, the text below, a blank line between passages.
 fn passages(found: &[Found]) -> String {
     if found.is_empty() {
         return "No passages were found.".to_owned();
@@ -151,9 +151,8 @@ fn passages(found: &[Found]) -> String {
     numbered.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The text between the last `<answer>` and the last `</answer>`, trimmed; empty when there is no such pair. What stands
-/// in thoughts (`<think>`, closed or not) is no answer.
-/// (The rule is DeepSearch-RL's, which neither trims nor knows thoughts.)
+/// Returns the text between the last `<answer>` and the last `</answer>`, trimmed; empty without such a pair. Text in
+/// thoughts (`<think>`, closed or not) does not count. (DeepSearch-RL's rule, extended by trimming and thoughts.)
 fn extract_answer(text: &str) -> &str {
     const OPEN: &str = "<answer>";
     let last = |said: &str| {

@@ -1,4 +1,4 @@
-//! A recorded rollout played again: the model's messages come from the record, all others from the rules.
+//! Replay of a recorded rollout: the model's messages come from the record, all others from the rules.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use crate::episode::{Command, Episode, Event, Rules};
 use crate::protocol::{Action, Protocol};
 use crate::tool::ToolResult;
 
-/// A rollout on its way through its episode.
+/// A rollout and the state of its episode.
 pub(super) struct Replay<'a> {
     pub(super) rollout: &'a Trajectory,
     pub(super) episode: Episode,
     command: Command,
-    /// Where the messages of the model that were played stand: in the record, in the episode.
+    /// Positions of the replayed model messages: in the record, in the episode.
     said: Vec<(usize, usize)>,
 }
 
-/// A message that is not the model's: as recorded, as derived.
+/// A message of another role than the model: as recorded, as derived.
 pub(super) struct Pair<'a> {
-    /// Its place in the record.
+    /// Position in the record.
     pub(super) place: usize,
     pub(super) is_tool: bool,
-    /// Whether it stands before the model's first message.
+    /// Whether it precedes the model's first message.
     opens: bool,
     pub(super) recorded: Option<&'a Message>,
     pub(super) derived: Option<&'a Message>,
-    /// What a tool's message answers.
+    /// The action that a tool message answers.
     pub(super) action: Option<Action>,
 }
 
@@ -38,7 +38,8 @@ impl<'a> Replay<'a> {
         Self { rollout, episode, command, said: Vec::new() }
     }
 
-    /// Plays on until the episode waits for calls, and gives their arguments; none once the record or the episode ends.
+    /// Replays until the episode waits for calls and returns their arguments; empty once the record or the episode
+    /// ends.
     pub(super) fn calls(&mut self) -> &[Value] {
         while let (Command::Ask(_), Some(place)) = (&self.command, self.next_said()) {
             self.said.push((place, self.episode.messages().len()));
@@ -54,13 +55,13 @@ impl<'a> Replay<'a> {
         self.command = self.episode.step(Event::Returned(results));
     }
 
-    /// The place of the next message of the model in the record.
+    /// Position of the model's next message in the record.
     fn next_said(&self) -> Option<usize> {
         let from = self.said.last().map_or(0, |(place, _)| place + 1);
         (from..self.rollout.messages.len()).find(|place| self.rollout.messages[*place].is_model())
     }
 
-    /// A message of the model too many, or one that is missing: what, as recorded, as derived.
+    /// Reports an extra or missing model message: what, as recorded, as derived.
     pub(super) fn end(&self) -> Option<(String, String, String)> {
         let (said, told) = ("a message of the model".to_owned(), |place| format!("turn {place}"));
         match (&self.command, self.next_said()) {
@@ -70,7 +71,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// All messages that are not the model's, record and episode side by side from one message of the model to the next.
+    /// Pairs all messages other than the model's from record and episode, in the sections between model messages.
     pub(super) fn pairs(&self, protocol: &dyn Protocol) -> Vec<Pair<'_>> {
         let (record, episode) = (&self.rollout.messages, self.episode.messages());
         let ends = (self.next_said().unwrap_or(record.len()), episode.len());
@@ -96,14 +97,14 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The messages in that range that are a tool's, or that are not, with their places.
+/// Returns the messages in a range that are tool messages (or not), with their positions.
 fn of(messages: &[Message], range: std::ops::Range<usize>, is_tool: bool) -> Vec<(usize, &Message)> {
     let fits = |(_, message): &(usize, &Message)| (message.role == Role::Tool.name()) == is_tool;
     range.clone().zip(&messages[range]).filter(fits).collect()
 }
 
 impl Pair<'_> {
-    /// What the message is, in words.
+    /// Description of the message.
     pub(super) fn name(&self) -> String {
         let role = self.derived.filter(|_| self.opens).map(|message| message.role.as_str());
         match role {

@@ -1,4 +1,4 @@
-//! Everything that goes wrong between here and a server: what is tried again, what is given up, and as what.
+//! Failures between the client and a server: which are retried, which are rejected, and with which kind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use searchmill_fixtures::openai_server::{answer, message, search, status, status
 
 use super::*;
 
-/// Questions that are answered in the end.
+/// Questions that succeed in the end.
 fn answerable() -> Vec<(&'static str, Vec<Step>)> {
     vec![
         ("fine", vec![search(&["Italy"]), answer("Rome")]),
@@ -23,7 +23,7 @@ fn answerable() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// Questions that are not, with the kind of reject and the attempts.
+/// Questions that fail, with the kind of reject and the number of attempts.
 fn hopeless() -> Vec<(&'static str, Step, (&'static str, i32))> {
     let body = |text: &str| Step::Body(text.to_owned());
     vec![
@@ -55,7 +55,7 @@ fn failures_that_pass_are_tried_again_and_the_others_are_rejects_of_the_right_ki
     script.extend(hopeless().into_iter().map(|(question, step, _)| (question, vec![step])));
     let mut bench = Bench::new(&script).endpoint("timeout_seconds", json!(2));
     bench.harness.concurrency = script.len();
-    // Questions that fail stand between those that do not, in an order that is kept.
+    // Failing and succeeding questions are interleaved in a fixed order.
     let questions: Vec<_> = script.iter().rev().map(|(question, _)| *question).collect();
     let outcome = bench.run(&questions);
     let rows = outcome.read::<Trajectory>("trajectories");
@@ -165,7 +165,7 @@ impl ProgressSink for Silent {
     fn log(&self, _line: &str) {}
 }
 
-/// A context that can be told to stop.
+/// A context with a cancel flag.
 fn context(runtime: &tokio::runtime::Runtime, cancelled: Arc<AtomicBool>) -> Context {
     Context::new(ContextParts {
         seed: 0,

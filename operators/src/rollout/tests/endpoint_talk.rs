@@ -1,4 +1,4 @@
-//! Conversations that go well: what is sent, what is recorded.
+//! Successful conversations: what is sent, and what is recorded.
 
 use searchmill_fixtures::openai_server::{answer, call, message, search};
 

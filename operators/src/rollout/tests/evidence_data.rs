@@ -1,4 +1,4 @@
-//! The evidence teacher on real questions and real corpora: 2WikiMultihopQA and HotpotQA.
+//! Tests of the evidence teacher on real questions and corpora: 2WikiMultihopQA and HotpotQA.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::*;
 use searchmill_text::normalize::{contains_words, normalize_answer};
 use serde::Deserialize;
 
-/// A question as FlashRAG's files have it.
+/// A question in the format of FlashRAG's files.
 #[derive(Deserialize)]
 struct Row {
     id: String,
@@ -29,7 +29,7 @@ struct Supporting {
     sent_id: Vec<usize>,
 }
 
-/// Paragraphs by title; each a list of sentences (`content` in 2Wiki, `sentences` in HotpotQA).
+/// Paragraphs by title, each a list of sentences (`content` in 2Wiki, `sentences` in HotpotQA).
 #[derive(Deserialize)]
 struct Context {
     title: Vec<String>,
@@ -100,8 +100,8 @@ fn roll_at_once(concurrency: usize, questions: &[Question], chunks: &[Chunk], pa
     outcome.read("trajectories")
 }
 
-/// The share answered of the questions whose documents are in the corpus, after checking that every answer given is gold
-/// and earned, and that the other questions were not answered.
+/// Returns the share answered of the questions whose documents are in the corpus. Asserts that every answer is gold
+/// and supported by the searches, and that the other questions were not answered.
 fn share_answered(name: &str, questions: &[Question], chunks: &[Chunk], rows: &[Trajectory]) -> f64 {
     assert_eq!(rows.len(), questions.len());
     let titles: BTreeSet<_> = chunks.iter().filter_map(|chunk| chunk.title.as_ref()).collect();
@@ -135,7 +135,7 @@ fn was_shown(row: &Trajectory, piece: &Evidence) -> bool {
     })
 }
 
-/// Queries that hold a golden answer which neither the question nor a passage before them shows.
+/// Returns queries that contain a golden answer found neither in the question nor in an earlier passage.
 fn queries_that_tell(rows: &[Trajectory]) -> Vec<String> {
     let mut telling = Vec::new();
     for row in rows {

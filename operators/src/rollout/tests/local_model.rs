@@ -1,4 +1,4 @@
-//! Policy `model`: a decoder in this process searches and answers.
+//! Tests of the policy `model`: a decoder in this process searches and answers.
 
 use searchmill_fixtures::models::{model_folder, searching_model};
 

@@ -1,4 +1,4 @@
-//! What was recorded of conversations is derived again without asking the model.
+//! Tests that recorded conversations can be recomputed without calling the model.
 
 use searchmill_engine::operator::{Inputs, Rechecked};
 use searchmill_fixtures::openai_server::{answer, call, search};
@@ -6,7 +6,7 @@ use searchmill_schemas::to_batch;
 
 use super::*;
 
-/// Conversations that search in parallel, make mistakes, go beyond their limit, and answer from memory.
+/// Conversations with parallel searches, errors, exceeded limits, and answers without search.
 fn bench() -> (Bench, Vec<&'static str>) {
     let script = [
         ("parallel", vec![search(&["Tiber river", "capital France", "nonsenseword"]), answer("Rome")]),
@@ -21,7 +21,7 @@ fn bench() -> (Bench, Vec<&'static str>) {
     (Bench::new(&script).with(json!({"max_searches": 3, "max_turns": 5})), questions)
 }
 
-/// The recorded rows of a node and all it takes to check them.
+/// Recorded rows of a node, and the inputs for their check.
 struct Recorded {
     bench: Bench,
     bound: Inputs,
@@ -52,7 +52,7 @@ impl Recorded {
         recheck.check(&to_batch(rows).expect("rows")).expect("the indexes can be searched")
     }
 
-    /// What is found after a change of the rollout of that question.
+    /// Returns the findings after a change to the rollout of a question.
     fn changed(&self, question: &str, change: impl Fn(&mut Trajectory)) -> Vec<String> {
         let mut rows = self.rows.clone();
         change(rows.iter_mut().find(|row| row.question == question).expect("the rollout"));

@@ -1,5 +1,5 @@
-//! Trainers of others as real programs: a script that reads `swift sft`'s flags and writes what ms-swift 3.8 writes, one that
-//! fails, one that hangs, and one with a protocol of its own.
+//! Tests external trainers with real programs: a script that reads `swift sft`'s flags and writes what ms-swift 3.8
+//! writes, one that fails, one that hangs, and one with its own protocol.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::Train;
 use super::super::tests::{Bench, bench, column};
 
-/// Takes the flags as argparse does, does what `mode` says, and leaves a log and checkpoints.
+/// Parses arguments with argparse, behaves according to `mode`, and leaves a log and checkpoints.
 const SWIFT: &str = r#"#!/usr/bin/env python3
 import json, os, pathlib, shutil, struct, subprocess, sys, time
 words, flags, name = sys.argv[1:], {}, None
@@ -91,7 +91,7 @@ if mode != "silent":
         best_metric=3.2, global_step=4, log_history=[], memory=1.25)
 "#;
 
-/// A script of that text that can be run.
+/// Writes an executable script with this text.
 fn program(bench: &Bench, name: &str, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = bench.harness.path().join(name);
@@ -205,7 +205,7 @@ impl OutputSink for Folders {
     fn summary(&mut self, _text: &str) {}
 }
 
-/// Runs with a listener; gives what came of it and the lines of the log.
+/// Runs with a listener; returns the result and the lines of the log.
 fn listened(bench: &Bench, params: Value) -> (Result<(), OperatorError>, Vec<String>) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (context, listener) =
@@ -242,14 +242,14 @@ fn cancelling_kills_the_trainer_and_all_that_it_started() {
     assert_eq!(came.unwrap_err().blame, Blame::Cancelled, "{lines:?}");
     let pid = std::fs::read_to_string(bench.harness.path().join("listened/child.pid")).unwrap();
     let begun = Instant::now();
-    // What is dead and not yet buried has no command line.
+    // A zombie process has no command line.
     while std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()) {
         assert!(begun.elapsed() < Duration::from_secs(10), "process {pid} lives");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A trainer with a protocol of its own.
+/// A trainer with its own protocol.
 const OWN: &str = r#"
 import json, os, shutil, sys
 examples, held_out, model, out, metrics, seed = sys.argv[1:]

@@ -1,4 +1,4 @@
-//! One question to the server and its answer: what failed, and whether it is worth asking again.
+//! Sends one request to the server, and classifies failures: what failed, and whether a retry makes sense.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::response::{self, Heard, MOST_BYTES};
 use super::retry_after::retry_after;
 use super::stream::StreamReader;
 
-/// How much of an error's body is read.
+/// Maximum number of bytes read from an error's body.
 const MOST_ERROR_BYTES: usize = 64 << 10;
 
-/// How much of a response is kept with a failure, in characters.
+/// Maximum length of a response stored with a failure, in characters.
 const DETAIL_CHARS: usize = 500;
 
-/// Where questions go, and how.
+/// Address and settings of the server's requests.
 pub(super) struct Exchange {
     url: String,
     authorization: Option<HeaderValue>,
@@ -27,10 +27,10 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange with the server at that base URL.
+    /// Creates an exchange with the server at this base URL.
     ///
     /// # Errors
-    /// When the key cannot stand in a header.
+    /// If the key contains characters not allowed in a header.
     pub(super) fn new(
         base_url: &str,
         api_key: Option<String>,
@@ -41,12 +41,12 @@ impl Exchange {
         Ok(Self { url: completions_url(base_url), authorization, timeout, stream, prices: Prices::default() })
     }
 
-    /// The same at those prices.
+    /// Sets the prices.
     pub(super) fn at(self, prices: Option<&Prices>) -> Self {
         Self { prices: prices.cloned().unwrap_or_default(), ..self }
     }
 
-    /// Sends the call once.
+    /// Sends the request once.
     pub(super) async fn attempt(
         &self,
         body: Bytes,
@@ -60,7 +60,7 @@ impl Exchange {
                 Ok(heard)
             }
             Err(mut failure) => {
-                // Struck before they are shortened: a secret that is cut in two is not found.
+                // Secrets are removed before shortening: a truncated secret would not be recognised.
                 redactor.clean_all(std::iter::once(&mut failure.message).chain(&mut failure.detail));
                 failure.message = shortened(&failure.message).unwrap_or_default();
                 failure.detail = failure.detail.as_deref().and_then(shortened);
@@ -97,7 +97,7 @@ impl Exchange {
         reader.finish().map_err(|message| bad_response(message, &last))
     }
 
-    /// A whole body, up to the limit.
+    /// Reads the whole body, up to the limit.
     async fn body(&self, mut response: Response) -> Result<Vec<u8>, CallFailure> {
         let mut body = Vec::new();
         while let Some(bytes) = response.chunk().await.map_err(|error| self.broken(&error))? {
@@ -110,11 +110,11 @@ impl Exchange {
         Ok(body)
     }
 
-    /// A response with an error status.
+    /// Converts a response with an error status to a failure.
     async fn refused(&self, status: StatusCode, mut response: Response) -> CallFailure {
         let wait = retry_after(response.headers());
         let mut body = Vec::new();
-        // What cannot be read of an error is left out; a failed read must not hide the status.
+        // Ignores a failed read of the error body: it must not hide the status.
         while let Ok(Some(bytes)) = response.chunk().await {
             body.extend_from_slice(&bytes);
             if body.len() > MOST_ERROR_BYTES {
@@ -129,14 +129,14 @@ impl Exchange {
             _ => FailureKind::Refused,
         };
         let detail = String::from_utf8_lossy(&body).into_owned();
-        // The key, the address or the model's name: every other call has the same.
+        // The key, the address or the model name is wrong: every other call would fail in the same way.
         let same_for_all = status.is_redirection()
             || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
         let failure = CallFailure::new(kind, format!("{} answered {status}{moved}", self.url), Some(detail));
         CallFailure { retry_after: wait, same_for_all, ..failure }
     }
 
-    /// What to do about a redirect. It is not followed: the host that it names is not the one that the pipeline names.
+    /// Explains a redirect. Redirects are not followed: their host is not the one in the pipeline.
     fn moved(&self, response: &Response) -> String {
         let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let to = location.and_then(|location| url::Url::parse(&self.url).ok()?.join(location).ok());
@@ -144,7 +144,7 @@ impl Exchange {
         format!(", a redirect{host}, and redirects are not followed: put the final URL into `base_url`")
     }
 
-    /// No response, or only a part of one.
+    /// Classifies a missing or incomplete response.
     fn broken(&self, error: &reqwest::Error) -> CallFailure {
         if error.is_timeout() {
             let seconds = self.timeout.as_secs_f64();

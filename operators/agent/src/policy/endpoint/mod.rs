@@ -23,14 +23,14 @@ use super::{Actor, EndpointParams, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::Protocol;
 
-/// A model behind a server.
+/// A model on a server.
 pub struct Endpoint {
     frame: RequestFrame,
     exchange: Exchange,
 }
 
 impl Endpoint {
-    /// Looks the secret up and lays out what is the same in every request.
+    /// Resolves the secret and prepares the constant part of every request.
     pub fn open(params: &EndpointParams, protocol: &dyn Protocol, context: &Context) -> Result<Self, OperatorError> {
         let api_key = params.api_key.as_ref().map(|secret| context.secret(secret)).transpose()?;
         let timeout = Duration::from_secs_f64(params.timeout_seconds);
@@ -71,7 +71,7 @@ impl Actor for Caller<'_> {
     }
 }
 
-/// One question to the server.
+/// One request to the server.
 struct Asking<'a> {
     exchange: &'a Exchange,
     asked: Asked,
@@ -106,12 +106,12 @@ impl Call for Asking<'_> {
     }
 }
 
-/// An answer as it is kept.
+/// An answer in its stored form.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
     heard: Heard,
-    /// Attempts that it took.
+    /// Number of attempts.
     calls: u64,
 }
 

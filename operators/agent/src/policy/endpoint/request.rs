@@ -1,4 +1,4 @@
-//! Request bodies. What never changes is serialised once a node, and each message once a conversation.
+//! Request bodies. The constant part is serialised once per node, each message once per conversation.
 
 use bytes::Bytes;
 use searchmill_schemas::{Message, ToolCall};
@@ -8,20 +8,20 @@ use serde_json::{Map, Value, json};
 use super::super::EndpointParams;
 use crate::episode::Offer;
 
-/// The part of the body that is the same in every request of a node.
+/// The part of the body shared by all requests of a node.
 pub(super) struct RequestFrame {
     /// A JSON object without its closing brace.
     head: String,
-    /// Fields that say how the answer is sent, and change nothing in it.
+    /// Fields that control how the answer is sent, without effect on its content.
     transport: &'static str,
-    /// `,"tools":[…]`, or nothing where there are none.
+    /// `,"tools":[…]`, or empty without tools.
     tools: String,
     seed: Option<i64>,
     resend_reasoning: bool,
 }
 
 impl RequestFrame {
-    /// The frame of those params; `tools` is a JSON list, `stop` are the protocol's stop texts.
+    /// Builds the frame for these params; `tools` is a JSON list, `stop` holds the protocol's stop texts.
     pub(super) fn new(params: &EndpointParams, tools: &str, stop: &[String]) -> Self {
         let mut body: Map<String, Value> = params.extra.clone().into_iter().collect();
         body.insert("model".to_owned(), json!(params.model));
@@ -42,7 +42,7 @@ impl RequestFrame {
     }
 }
 
-/// The messages of one conversation, serialised as they come.
+/// Messages of one conversation, serialised as they arrive.
 pub(super) struct Conversation<'a> {
     frame: &'a RequestFrame,
     seed: Option<i64>,
@@ -57,7 +57,8 @@ impl<'a> Conversation<'a> {
         Self { frame, seed, messages: Vec::with_capacity(4096), taken: 0 }
     }
 
-    /// The next request. `messages` are all messages so far; those of earlier calls are not looked at again.
+    /// Builds the next request. `messages` are all messages so far; messages of earlier requests are not serialised
+    /// again.
     pub(super) fn next(&mut self, messages: &[Message], offer: Offer) -> Asked {
         for message in messages.iter().skip(self.taken) {
             if !self.messages.is_empty() {
@@ -86,9 +87,9 @@ impl<'a> Conversation<'a> {
 
 /// A request.
 pub(super) struct Asked {
-    /// What is sent.
+    /// The bytes to send.
     pub(super) body: Bytes,
-    /// What decides the answer: the body without what says how the answer is sent.
+    /// The part that determines the answer: the body without the transport fields.
     pub(super) identity: Bytes,
 }
 

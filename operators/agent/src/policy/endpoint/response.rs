@@ -1,5 +1,5 @@
-//! Answers of the chat-completions API, and the message made of them. Lenient where servers differ: content as text
-//! or parts, reasoning under two names, arguments as text or object, usage or ids missing.
+//! Answers of the chat-completions API, and their conversion to messages. Tolerates differences between servers:
+//! content as text or parts, reasoning under two names, arguments as text or object, missing usage or ids.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use searchmill_schemas::{Message, Role, ToolCall};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// Longest response, streamed or whole.
+/// Maximum length of a response in bytes, streamed or not.
 pub(super) const MOST_BYTES: usize = 32 << 20;
 
-/// An answer, or one piece of a streamed one.
+/// An answer, or one piece of a streamed answer.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Completion {
     #[serde(default, deserialize_with = "words")]
@@ -25,9 +25,9 @@ pub(super) struct Completion {
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Choice {
-    /// Whole answers: a [`WireMessage`].
+    /// In a whole answer: a [`WireMessage`].
     pub(super) message: Option<Value>,
-    /// Streamed pieces.
+    /// In a streamed answer: a piece of the message.
     pub(super) delta: Option<WireMessage>,
     #[serde(default, deserialize_with = "words")]
     pub(super) finish_reason: Option<String>,
@@ -65,7 +65,8 @@ pub(super) struct TokenUsage {
     pub(super) completion_tokens: Option<i64>,
 }
 
-/// Text, and other values as JSON: an answer was paid for, whatever type its model's name has.
+/// Deserialises text, or any other value as JSON text: a paid answer must not be lost over the type of the model
+/// name.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Null => None,
@@ -74,10 +75,10 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D
     })
 }
 
-/// Most tokens of one call: a server that says more does not count, and its numbers must not overflow any sum.
+/// Maximum number of tokens of one call. Larger values are wrong, and would overflow sums.
 const MOST_TOKENS: i64 = 1 << 40;
 
-/// A number of tokens, of whatever type; `None` where it is no number.
+/// Deserialises a token count of any type; `None` if it is not a number.
 fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let number =
@@ -85,17 +86,17 @@ fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::
     Ok(value.as_i64().or_else(|| number.map(|number| number as i64)).map(|number| number.min(MOST_TOKENS)))
 }
 
-/// A usage, where it is one.
+/// Deserialises a usage object; `None` if it is invalid.
 fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TokenUsage>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
-/// What the endpoint said, as it said it: the form in which answers are kept. What is made of it is decided anew each time
-/// that it is read, by the rules of then.
+/// The endpoint's answer in its original form, as it is stored. It is converted to a message on each read, by the
+/// current rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Heard {
     model: Option<String>,
-    /// The API's message.
+    /// The message in the API's form.
     message: Value,
     #[serde(default)]
     usage: TokenUsage,
@@ -103,10 +104,10 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Of a message and what stands beside it.
+    /// Creates an answer from a message and its metadata.
     ///
     /// # Errors
-    /// In words, when it is no message.
+    /// If it is not a valid message.
     pub(super) fn new(
         message: Value,
         model: Option<String>,
@@ -117,15 +118,15 @@ impl Heard {
         heard.message().map(|_| heard)
     }
 
-    /// The model's name, as the endpoint reports it.
+    /// The model name reported by the endpoint.
     pub(super) fn model(&self) -> Option<String> {
         self.model.clone()
     }
 
-    /// The model's message.
+    /// Converts the answer to a message.
     ///
     /// # Errors
-    /// In words, when there is no message in it.
+    /// If it contains no message.
     pub(super) fn message(&self) -> Result<Message, String> {
         let said = WireMessage::deserialize(&self.message);
         let said = said.map_err(|error| format!("the response is not a chat completion: {error}"))?;
@@ -139,19 +140,19 @@ impl Heard {
         Ok(message)
     }
 
-    /// What it cost, attempts aside.
+    /// Usage of the call, without retries.
     pub(super) fn usage(&self) -> Usage {
         let count = |tokens: Option<i64>| tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         let (prompt_tokens, completion_tokens) = (count(self.usage.prompt_tokens), count(self.usage.completion_tokens));
         Usage { calls: 1, prompt_tokens, completion_tokens, ..Usage::default() }
     }
 
-    /// Strikes secrets out of its texts.
+    /// Removes secrets from its texts.
     pub(super) fn clean(&mut self, redactor: &Redactor) {
         if !redactor.is_empty() {
             redactor.clean_all(self.model.iter_mut().chain(&mut self.finish_reason));
             clean(&mut self.message, redactor);
-            // Parts may each hold a piece of a secret.
+            // A secret may be spread over several parts.
             if let Some(content) = self.message.get_mut("content")
                 && let Cow::Owned(struck) = redactor.strike(&text(content))
             {
@@ -182,7 +183,7 @@ fn clean(value: &mut Value, redactor: &Redactor) {
     }
 }
 
-/// Strikes secrets out of the texts of a message: put together from an answer, they may hold what its parts did not.
+/// Removes secrets from the texts of a message: joined texts may contain a secret that no part contained.
 pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     if !redactor.is_empty() {
         redactor.clean_all(
@@ -194,10 +195,10 @@ pub(super) fn clean_message(message: &mut Message, redactor: &Redactor) {
     }
 }
 
-/// What a whole answer says.
+/// Parses a whole answer.
 ///
 /// # Errors
-/// In words, when there is no message in it.
+/// If it contains no message.
 pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     let completion: Completion =
         serde_json::from_slice(body).map_err(|error| format!("the response is not a chat completion: {error}"))?;
@@ -210,7 +211,7 @@ pub(super) fn read(body: &[u8]) -> Result<Heard, String> {
     Heard::new(message, completion.model, completion.usage, choice.finish_reason)
 }
 
-/// What an error object says.
+/// Returns the text of an error object.
 pub(super) fn error_message(error: &Value) -> String {
     match error.get("message").and_then(Value::as_str).or(error.as_str()) {
         Some(message) => message.to_owned(),
@@ -218,7 +219,7 @@ pub(super) fn error_message(error: &Value) -> String {
     }
 }
 
-/// Text, or the text parts of a list of parts.
+/// Returns text, or the joined text parts of a list.
 pub(super) fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -235,7 +236,7 @@ fn tool_call((place, call): (usize, WireCall)) -> ToolCall {
     }
 }
 
-/// Arguments as the API gives them (text), or as some servers do (an object).
+/// Returns the arguments, sent as text (per the API) or as an object (by some servers).
 pub(super) fn arguments(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,11 +1,12 @@
-//! `Retry-After`: how long a server asks to be left alone.
+//! `Retry-After`: the delay that a server asks for.
 
 use std::time::Duration;
 
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
-/// The wait asked for: `Retry-After-Ms` (milliseconds, as some APIs send), seconds, or an HTTP date. A date is measured
-/// from the response's own `Date`, so a wrong clock on either side does no harm; without one it says nothing.
+/// Returns the requested delay: `Retry-After-Ms` (milliseconds, sent by some APIs), seconds, or an HTTP date. A date
+/// is relative to the response's own `Date` header, so clock errors do not matter; without that header a date is
+/// ignored.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = |value: f64| Duration::try_from_secs_f64(value).ok();

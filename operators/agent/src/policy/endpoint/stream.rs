@@ -1,4 +1,4 @@
-//! Streamed answers: server-sent events put together to one message.
+//! Streamed answers: joins server-sent events into one message.
 
 use serde_json::Value;
 
@@ -6,16 +6,16 @@ use super::response::{
     Completion, Heard, MOST_BYTES, TokenUsage, WireCall, WireMessage, arguments, error_message, text,
 };
 
-/// Longest line of a stream.
+/// Maximum length of a line in bytes.
 const MOST_LINE_BYTES: usize = 4 << 20;
 
-/// Puts the pieces of a streamed answer together. Feed it bytes as they arrive.
+/// Joins the pieces of a streamed answer. Call `feed` with bytes as they arrive.
 #[derive(Default)]
 pub(super) struct StreamReader {
     pending: Vec<u8>,
-    /// The last whole line that said something.
+    /// The last complete line with data.
     last: Vec<u8>,
-    /// Bytes fed so far.
+    /// Number of bytes fed so far.
     fed: usize,
     model: Option<String>,
     usage: Option<TokenUsage>,
@@ -34,17 +34,17 @@ struct CallPieces {
 }
 
 impl StreamReader {
-    /// Takes bytes in; lines may be cut anywhere.
+    /// Processes bytes; lines may be split anywhere.
     ///
     /// # Errors
-    /// In words, when an event is not what the API promises.
+    /// If an event is not valid in the API.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.fed += bytes.len();
         self.pending.extend_from_slice(bytes);
         if self.fed > MOST_BYTES {
             return Err(format!("the stream is longer than {} MiB (limit)", MOST_BYTES >> 20));
         }
-        // What was pending has no end of a line.
+        // The pending bytes contain no line end.
         let fresh = self.pending.len() - bytes.len();
         let Some(end) = self.pending[fresh..].iter().rposition(|byte| *byte == b'\n').map(|end| fresh + end) else {
             let within = self.pending.len() <= MOST_LINE_BYTES;
@@ -56,15 +56,15 @@ impl StreamReader {
         lines.split(|byte| *byte == b'\n').try_for_each(|line| self.line(line))
     }
 
-    /// The last line with data, for messages.
+    /// The last line with data, for error messages.
     pub(super) fn last_line(&self) -> &[u8] {
         &self.last
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     ///
     /// # Errors
-    /// In words, when the stream ended before the message did.
+    /// If the stream ended before the message.
     pub(super) fn finish(mut self) -> Result<Heard, String> {
         let last = std::mem::take(&mut self.pending);
         self.line(&last)?;
@@ -82,7 +82,7 @@ impl StreamReader {
         Heard::new(message, self.model, self.usage, self.finish_reason)
     }
 
-    /// One line: `data: {…}`, `data: [DONE]`, or something without meaning here (comments, event names, blanks).
+    /// Processes one line: `data: {…}`, `data: [DONE]`, or a line to ignore (comment, event name, blank).
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
         let Some(payload) = line.trim_ascii().strip_prefix(b"data:") else { return Ok(()) };
         line.clone_into(&mut self.last);
@@ -125,7 +125,7 @@ impl StreamReader {
         }
     }
 
-    /// Adds a piece to the call it belongs to: by index, or, from servers that send none, a new call at each id.
+    /// Adds a piece to its call: by index or, if the server sends no index, a new call for each id.
     fn call(&mut self, call: WireCall) {
         const MOST_CALLS: usize = 1024;
         let begins = call.id.as_ref().is_some_and(|id| !id.is_empty());

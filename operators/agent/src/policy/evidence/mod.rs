@@ -1,5 +1,5 @@
-//! Policy `evidence`: a teacher that knows the gold evidence, searches for it with the real indexes and answers only if
-//! it was really retrieved. An honest oracle: what it cannot find, it does not claim.
+//! Policy `evidence`: a teacher that knows the gold evidence, searches for it with the real indexes, and answers only
+//! if the evidence was retrieved. It never claims evidence that it did not find.
 
 mod plan;
 mod sighting;
@@ -20,10 +20,10 @@ use super::{Actor, EvidenceParams, EvidenceWording, Policy, Reply};
 use crate::episode::Offer;
 use crate::protocol::INSUFFICIENT;
 
-/// Searches made for a question that has no evidence.
+/// Number of searches for a question without evidence.
 const SEARCHES_WITHOUT_EVIDENCE: u32 = 2;
 
-/// Searches in one turn at most, where turns may hold several.
+/// Maximum number of searches in one turn, if parallel searches are allowed.
 const PARALLEL_SEARCHES: usize = 3;
 
 /// The teacher.
@@ -50,14 +50,14 @@ impl Policy for EvidenceTeacher {
     }
 }
 
-/// The teacher at work on one question.
+/// The teacher's state for one question.
 struct Teacher<'a> {
     settings: &'a EvidenceTeacher,
     question: &'a Question,
     chance: ChaCha8Rng,
     pieces: Vec<Piece<'a>>,
     hidden: Hidden,
-    /// Turns read so far.
+    /// Number of messages read so far.
     read: usize,
     searches: u32,
 }
@@ -79,7 +79,7 @@ impl Teacher<'_> {
         Wording { chance: &mut self.chance, style: self.settings.params.wording }
     }
 
-    /// Reads the tool messages that are new; what there is to say about them.
+    /// Reads new tool messages and returns a remark about them.
     fn take_in(&mut self, messages: &[Message]) -> String {
         let new = messages.get(self.read..).unwrap_or_default();
         self.read = messages.len();
@@ -106,14 +106,14 @@ impl Teacher<'_> {
         }
     }
 
-    /// What to search for next; nothing when all is found or all attempts are made.
+    /// Returns the next queries; empty if everything is found or all attempts are used.
     fn next_queries(&mut self) -> Vec<String> {
         if self.pieces.is_empty() {
             return self.null_query().into_iter().collect();
         }
         let attempts = self.settings.params.attempts;
         let open = (0..self.pieces.len()).filter(|&i| self.pieces[i].is_worth_a_try(attempts));
-        // What has been named first: the rest is learnt on the way.
+        // Pieces already named come first: titles of the others may appear in their passages.
         let (named, unnamed): (Vec<_>, Vec<_>) = open.partition(|&i| self.pieces[i].named);
         let together = self.settings.params.parallel && named.len() > 1 && self.chance.random_bool(0.5);
         let most = if together { named.len().min(PARALLEL_SEARCHES) } else { 1 };
@@ -135,7 +135,7 @@ impl Teacher<'_> {
         queries
     }
 
-    /// For questions without evidence: the question itself, then its key words.
+    /// Query for a question without evidence: the question itself, then its key words.
     fn null_query(&mut self) -> Option<String> {
         self.searches += 1;
         match self.searches {
@@ -160,7 +160,7 @@ impl Teacher<'_> {
         ToolCall { id, name: name.to_owned(), arguments: json!({"query": query}).to_string() }
     }
 
-    /// The gold answer if all evidence was seen, else that it was not.
+    /// Answers with the gold answer if all evidence was seen, otherwise with "Insufficient Information".
     fn conclude(&mut self, remark: &str, messages: &[Message]) -> Message {
         let seen = !self.pieces.is_empty() && self.pieces.iter().all(|piece| piece.found);
         let gold = readable(&self.question.golden_answers, messages).filter(|_| seen);
@@ -175,8 +175,8 @@ impl Teacher<'_> {
     }
 }
 
-/// The golden answer that a passage shows, since a model learns to answer with what it can read; the first one where no
-/// passage shows any (yes and no, figures worked out).
+/// Returns the golden answer that a passage contains, because a model learns to answer with text it can read. Falls
+/// back to the first golden answer (yes and no, computed figures).
 fn readable<'g>(golden: &'g [String], messages: &[Message]) -> Option<&'g String> {
     let results = messages.iter().filter(|message| message.role == Role::Tool.name() && message.error.is_none());
     let shown: Vec<String> = results.map(|message| normalize_answer(&message.content)).collect();
@@ -187,7 +187,7 @@ fn readable<'g>(golden: &'g [String], messages: &[Message]) -> Option<&'g String
     golden.iter().find(is_shown).or(golden.first())
 }
 
-/// Words of a message: what stands for its tokens.
+/// Number of words of a message, used as its token count.
 fn words(message: &Message) -> i64 {
     let count = |text: &str| text.split_whitespace().count() as i64;
     count(&message.content) + message.tool_calls.iter().map(|call| count(&call.arguments)).sum::<i64>()
@@ -229,7 +229,7 @@ mod tests {
         ])
     }
 
-    /// Answers each call with the evidence whose title stands in the query, as an index would.
+    /// Answers each call with the evidence whose title the query contains, as an index would.
     fn play(question: &Question, sample: u32, params: EvidenceParams, shown: bool) -> Vec<Message> {
         let teacher = EvidenceTeacher::new(params, "search");
         let harness = searchmill_engine::operator::testing::Harness::new();

@@ -1,22 +1,22 @@
-//! What the teacher has to find, in which order, and in which words it looks for it.
+//! The teacher's search plan: which pieces of evidence to find, in which order, and with which queries.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use searchmill_schemas::{Evidence, Question};
 use searchmill_text::normalize::{contains_words, normalize_answer};
 
-/// A piece of evidence on the teacher's list.
+/// A piece of evidence to find.
 pub(super) struct Piece<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) found: bool,
-    /// The question or a passage has named it, so that anybody could search for it.
+    /// Whether the question or a passage has named it, so that a model could search for it.
     pub(super) named: bool,
     tries: u32,
-    /// Which way of asking comes first.
+    /// Index of the first query variant.
     first_way: Option<u32>,
 }
 
-/// The pieces to find, each once.
+/// The distinct pieces to find.
 pub(super) fn pieces(question: &Question) -> Vec<Piece<'_>> {
     let mut unique: Vec<&Evidence> = Vec::new();
     for evidence in &question.evidence {
@@ -36,7 +36,7 @@ impl<'a> Piece<'a> {
         Self { evidence, found: false, named: false, tries: 0, first_way: None }
     }
 
-    /// Looks whether a text names it.
+    /// Marks the piece as named if the text contains its title.
     pub(super) fn notice(&mut self, text: &str) {
         let title = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty());
         self.named |= title.is_some_and(|title| text.to_lowercase().contains(&title.to_lowercase()));
@@ -46,8 +46,8 @@ impl<'a> Piece<'a> {
         !self.found && self.tries < attempts
     }
 
-    /// The next way of asking for it: its title, its title with the question's words, its sentence, the question.
-    /// None of them tells what `hidden` hides.
+    /// Returns the next query: the title, the title with words of the question, the sentence, or the question. No
+    /// query reveals what `hidden` hides.
     pub(super) fn next_query(&mut self, question: &str, hidden: &Hidden, chance: &mut ChaCha8Rng) -> String {
         let ways = self.ways(question, hidden);
         let first = *self.first_way.get_or_insert_with(|| if ways.len() > 2 { chance.random_range(0..2) } else { 0 });
@@ -60,8 +60,8 @@ impl<'a> Piece<'a> {
         ways[place as usize % ways.len()].clone()
     }
 
-    /// The same for a plain teacher: always in the same order, and first in words that a student can have: those of the
-    /// question where it asks for this piece alone, else its title with them.
+    /// Returns the next query of a plain teacher, in a fixed order. The first query uses words that a student can
+    /// know: those of the question if this is its only piece, otherwise the title with them.
     pub(super) fn next_plain_query(&mut self, question: &str, hidden: &Hidden, alone: bool) -> String {
         let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
         let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
@@ -72,7 +72,7 @@ impl<'a> Piece<'a> {
         way
     }
 
-    /// Different queries for it, the most telling ones first.
+    /// Returns the query variants, most specific first.
     fn ways(&self, question: &str, hidden: &Hidden) -> Vec<String> {
         let mut ways: Vec<String> = Vec::new();
         if let Some(title) = self.evidence.title.as_deref().map(bare_title).filter(|title| !title.is_empty()) {
@@ -94,8 +94,8 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Golden answers that neither the question nor a passage has shown: a query that holds one would teach a student to
-/// know what it is asked.
+/// Golden answers not shown yet, neither by the question nor by a passage. A query that contains one would teach a
+/// student to search for an answer it cannot know.
 pub(super) struct Hidden(Vec<String>);
 
 impl Hidden {
@@ -105,7 +105,7 @@ impl Hidden {
         hidden
     }
 
-    /// A text that the student reads.
+    /// Removes the answers contained in a text that the student reads.
     pub(super) fn show(&mut self, text: &str) {
         if !self.0.is_empty() {
             let text = normalize_answer(text);
@@ -113,7 +113,7 @@ impl Hidden {
         }
     }
 
-    /// A query without the words of hidden answers, where it holds one.
+    /// Removes the words of hidden answers from a query.
     fn strip(&self, query: &str) -> String {
         let told = |text: &str| {
             let text = normalize_answer(text);
@@ -124,27 +124,27 @@ impl Hidden {
             let words: Vec<&str> = answer.split(' ').collect();
             let kept = query.split_whitespace().filter(|word| !words.contains(&normalize_answer(word).as_str()));
             let kept = kept.collect::<Vec<_>>().join(" ");
-            // Words that only normalised text tells apart: nothing of the query can stay.
+            // If only normalised text separates the words, the whole query is dropped.
             query = if kept.len() < query.len() { kept } else { String::new() };
         }
         query
     }
 }
 
-/// A title without the brackets that tell it from its namesakes: `Kiss and Tell (1945 film)` → `Kiss and Tell`.
+/// Removes the disambiguation from a title: `Kiss and Tell (1945 film)` → `Kiss and Tell`.
 fn bare_title(title: &str) -> &str {
     let bare = title.split(" (").next().unwrap_or(title).trim();
     if bare.is_empty() { title.trim() } else { bare }
 }
 
-/// Words that say nothing about what is asked.
+/// Words without meaning for a search.
 const EMPTY_WORDS: [&str; 48] = [
     "a", "an", "and", "are", "as", "at", "be", "been", "both", "by", "did", "do", "does", "for", "from", "had", "has",
     "have", "he", "her", "his", "how", "in", "is", "it", "its", "of", "on", "or", "same", "she", "than", "that", "the",
     "their", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "with",
 ];
 
-/// The first `most` telling words of a question, without those of `known`.
+/// Returns the first `most` meaningful words of a question that do not occur in `known`.
 pub(super) fn key_words(question: &str, known: &[&str], most: usize) -> String {
     let word = |text: &str| text.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
     let known: Vec<String> =

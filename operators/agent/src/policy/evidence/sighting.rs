@@ -1,13 +1,14 @@
-//! Was a piece of evidence shown in a tool's message?
+//! Detects whether a tool message shows a piece of evidence.
 
 use searchmill_schemas::{Evidence, Message, Role};
 
 use super::super::EvidenceMatch;
 
-/// A shorter sentence ("Teen Titans Go!") may stand anywhere, so it counts only where its document is shown too.
+/// Minimum words of a telling sentence. A shorter one ("Teen Titans Go!") may occur anywhere, so it counts only
+/// together with its document.
 const TELLING_WORDS: usize = 5;
 
-/// Does that message show it? Only a tool's messages show anything.
+/// Whether the message shows the evidence. Only tool messages can.
 pub(super) fn shows(message: &Message, evidence: &Evidence, matches: EvidenceMatch) -> bool {
     if message.role != Role::Tool.name() || message.observations.is_empty() {
         return false;
@@ -23,13 +24,13 @@ pub(super) fn shows(message: &Message, evidence: &Evidence, matches: EvidenceMat
     }
 }
 
-/// Its sentence stands in the text, case and white space aside (MultiHop-RAG's rule, which minds the case).
+/// Whether the text contains the sentence, ignoring case and white space (MultiHop-RAG's rule, but case-insensitive).
 fn shows_fact(message: &Message, fact: &str) -> bool {
     let fact = compact(fact);
     !fact.is_empty() && compact(&message.content).contains(&fact)
 }
 
-/// One of its passages was shown: by id where both have one, else by title.
+/// Whether a passage of the document was shown: the same id or the same title.
 fn shows_document(message: &Message, evidence: &Evidence) -> bool {
     let same_title = |title: &Option<String>| match (title, &evidence.title) {
         (Some(shown), Some(wanted)) => compact(shown) == compact(wanted),

@@ -1,4 +1,4 @@
-//! The teacher's sentences: short, varied, and true of what was shown.
+//! The teacher's sentences: short, varied, and true to the retrieved passages.
 
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -6,10 +6,10 @@ use searchmill_schemas::Evidence;
 
 use super::super::EvidenceWording;
 
-/// Words quoted from one sentence of evidence.
+/// Maximum number of words quoted from a sentence of evidence.
 const QUOTED_WORDS: usize = 40;
 
-/// Chooses among ways of saying a thing.
+/// Chooses between phrasings.
 pub(super) struct Wording<'a> {
     pub(super) chance: &'a mut ChaCha8Rng,
     pub(super) style: EvidenceWording,
@@ -75,7 +75,7 @@ const GIVING_UP: &[&str] = &[
 ];
 
 impl Wording<'_> {
-    /// One of the sentences; a plain teacher says none of them.
+    /// Picks one of the sentences; empty for a plain teacher.
     fn pick(&mut self, among: &[&'static str]) -> &'static str {
         match self.style {
             EvidenceWording::Varied => among.choose(self.chance).copied().unwrap_or_default(),
@@ -83,7 +83,7 @@ impl Wording<'_> {
         }
     }
 
-    /// Before the first search; sometimes nothing.
+    /// Sentence before the first search; may be empty.
     pub(super) fn opening(&mut self, queries: &[String]) -> String {
         match self.style {
             EvidenceWording::Varied => self.pick(OPENINGS).replace("{q}", &listed(queries)),
@@ -91,7 +91,7 @@ impl Wording<'_> {
         }
     }
 
-    /// Before a further search.
+    /// Sentence before a further search.
     pub(super) fn onward(&mut self, queries: &[String]) -> String {
         let sentence = match self.style {
             EvidenceWording::Varied => self.pick(ONWARDS),
@@ -100,7 +100,7 @@ impl Wording<'_> {
         sentence.replace("{q}", &listed(queries))
     }
 
-    /// After a search: what it showed, and whether something is still open.
+    /// Sentence after a search: what it found, and whether evidence is still missing.
     pub(super) fn remark(&mut self, found: &[&Evidence], open: usize) -> String {
         if found.is_empty() {
             return self.pick(NOT_FOUND).to_owned();
@@ -113,23 +113,23 @@ impl Wording<'_> {
         if open == 0 { said } else { format!("{said} {}", self.pick(STILL_OPEN)) }
     }
 
-    /// After a search that gave an error.
+    /// Sentence after a failed search.
     pub(super) fn failed(&mut self) -> String {
         self.pick(FAILED).to_owned()
     }
 
-    /// The end, with an answer.
+    /// Final message with an answer.
     pub(super) fn answer(&mut self, answer: &str) -> String {
         joined(self.pick(ANSWERS), &format!("<answer>{}</answer>", answer.trim()))
     }
 
-    /// The end, without one.
+    /// Final message without an answer.
     pub(super) fn insufficient(&mut self, answer: &str) -> String {
         joined(self.pick(GIVING_UP), &format!("<answer>{answer}</answer>"))
     }
 }
 
-/// Two sentences, of which either may be empty.
+/// Joins two sentences, either of which may be empty.
 pub(super) fn joined(first: &str, second: &str) -> String {
     if first.is_empty() || second.is_empty() { format!("{first}{second}") } else { format!("{first} {second}") }
 }
@@ -138,7 +138,7 @@ fn listed(queries: &[String]) -> String {
     queries.iter().map(|query| format!("\"{query}\"")).collect::<Vec<_>>().join(" and ")
 }
 
-/// What a piece of evidence says, shortened; where its sentence is not known, that its document is there.
+/// Quotes a piece of evidence, shortened; without a sentence, names its document.
 fn quoted(evidence: &Evidence) -> String {
     let Some(fact) = &evidence.fact else {
         let name = evidence.title.as_deref().or(evidence.document_id.as_deref()).unwrap_or("the document");
