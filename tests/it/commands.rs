@@ -74,7 +74,7 @@ fn why_asks_about_the_last_run_as_it_was_given() {
     assert_eq!(
         told.stdout.trim(),
         "chunks: run\n  param `size` changed from 8 to 9",
-        "`--set` overrides the params file"
+        "arguments of `why` override those of the last run"
     );
     mill.write("small.yaml", "size: 7\n");
     let told = mill.call(&["why", "chunks"]).exit(0);

@@ -31,7 +31,10 @@ fn rows_as_json_lines_come_alone() {
     for line in told.stdout.lines() {
         assert!(serde_json::from_str::<serde_json::Value>(line).is_ok_and(|row| row.is_object()), "{line}");
     }
-    assert!(mill.call(&["show", "scores@n=1"]).exit(0).stdout.contains("Exact match"), "the table has the other rows");
+    assert!(
+        mill.call(&["show", "scores@n=1"]).exit(0).stdout.contains("Exact match"),
+        "the default format has the heading"
+    );
 }
 
 #[test]

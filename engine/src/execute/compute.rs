@@ -45,7 +45,7 @@ fn prepare(job: &Arc<NodeJob>) -> Result<(Prepared, Task), OperatorError> {
     let row_base = job.parts.row_base(node);
     let asks_rows = node.operator.declaration.rows.is_some();
     if asks_rows && !job.recall && store.raise_floor(&row_base, &job.key, job.calls.as_deref(), job.run.started)? {
-        progress.log("goes on from the forced run that was cut off");
+        progress.log("resumes the interrupted forced run");
     } else if asks_rows {
         // Fetches the floor from a shared store: a worker reads only the local one.
         store.floor(&row_base)?;

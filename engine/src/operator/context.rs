@@ -99,8 +99,8 @@ impl CheckpointStore for NoCheckpoint {
 pub trait Pieces: Send + Sync {
     /// Returns the piece stored for that content.
     ///
+    /// # Errors
     /// Fails if the store cannot be read.
-    /// When the store cannot be read.
     fn find(&self, content: &[u8]) -> Result<Option<Vec<u8>>, OperatorError>;
     /// Stores the piece made from `content`; it survives the process.
     ///

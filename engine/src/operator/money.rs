@@ -64,17 +64,17 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// What an endpoint takes. Changes no bytes of any result.
+/// Prices of an endpoint. They do not affect results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "snake_case")]
 pub struct Prices {
-    /// Price of a million prompt tokens.
+    /// Price per million prompt tokens.
     pub prompt: f64,
-    /// Price of a million completion tokens.
+    /// Price per million completion tokens.
     pub completion: f64,
-    /// Price of a call, whatever its tokens.
+    /// Price per call, in addition to its tokens.
     pub call: f64,
-    /// The currency of these prices. All endpoints of a pipeline must have the same.
+    /// Currency of these prices. All endpoints of a pipeline must use the same one.
     pub currency: String,
 }
 

@@ -38,7 +38,7 @@ impl ParamIssue {
     }
 }
 
-/// A reference to a secret (`${secret:NAME}`): the value is looked up on the worker and never stored, shown or hashed.
+/// A reference to a secret (`${secret:NAME}`), resolved where the node runs; its value is never stored, shown or hashed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("x-searchmill-key" = false, "x-searchmill-secret" = true))]

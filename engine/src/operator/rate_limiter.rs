@@ -12,15 +12,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::money::Prices;
 
-/// What an endpoint is to be spared. Shared by all nodes of a run that ask it, and no part of any key.
+/// Limits of an endpoint. Shared by all nodes of a run that call it; not part of any key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "snake_case")]
 pub struct Limits {
-    /// Most requests in a minute, spread evenly.
+    /// Requests per minute (at most), spread evenly.
     pub requests_per_minute: Option<f64>,
-    /// Most tokens (prompt and completion) in a minute. How many a call takes is known afterwards: calls after it wait.
+    /// Prompt and completion tokens per minute (at most). A call's tokens are known afterwards: later calls wait.
     pub tokens_per_minute: Option<f64>,
-    /// Most requests at once.
+    /// Concurrent requests (at most).
     pub concurrency: Option<usize>,
 }
 

@@ -205,8 +205,8 @@ impl Inputs {
 pub trait OutputSink: Send {
     /// Appends rows to a port.
     ///
+    /// # Errors
     /// Fails if the rows do not fit the port or cannot be written.
-    /// When they do not fit the port or cannot be written.
     fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError>;
     /// Returns the folder of a tree port.
     ///

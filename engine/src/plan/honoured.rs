@@ -20,21 +20,19 @@ fn refusal(name: &str, node: &NodeSpec, declaration: &Declaration) -> Option<(&'
     let gpus = resources.gpus > 0;
     match name {
         "retry" if !declaration.retries => {
-            Some(("makes no calls that could be repeated", "remove it; `searchmill run` goes on with what failed"))
+            Some(("makes no calls that could be retried", "remove it; `searchmill run` resumes after a failure"))
         }
         "on_error" if !has_rows && node.on_error != OnError::DeadLetter => {
-            Some(("makes no calls for single rows: rows that it cannot use go to `rejects`", "remove it"))
+            Some(("makes no calls per row: unusable rows go to `rejects`", "remove it"))
         }
-        "concurrency" if !has_rows => {
-            Some(("has no rows in flight", "remove it; `threads` says how many threads it may use"))
-        }
+        "concurrency" if !has_rows => Some(("has no rows in flight", "remove it; `threads` limits its CPU threads")),
         "gpus" if gpus && !declaration.uses_gpus => Some(("computes nothing on a GPU with these params", "remove it")),
-        "fallback" if !gpus => Some(("wants no GPU", "add `gpus: 1`, or remove it")),
+        "fallback" if !gpus => Some(("requests no GPU", "add `gpus: 1`, or remove it")),
         "isolate" if resources.isolate && declaration.endpoint.is_some() => {
-            Some(("asks an endpoint, and limits and budget are kept in one process", "remove it"))
+            Some(("calls an endpoint, whose limits and budget need a single process", "remove it"))
         }
         "timeout" if !resources.isolate && !gpus => {
-            Some(("runs in this process, where nothing can stop it", "add `isolate: true`"))
+            Some(("runs in this process and cannot be stopped", "add `isolate: true`"))
         }
         _ => None,
     }

@@ -40,17 +40,17 @@ fn top() -> Value {
         "additionalProperties": false,
         "required": ["nodes"],
         "properties": {
-            "name": {"type": "string", "description": "Name of the pipeline; runs are listed under it."},
-            "description": {"type": "string", "description": "What it makes, and from what."},
-            "params": {"type": "object", "description": "Values that `${params.name}` refers to; overridden by --set and --params."},
-            "include": {"description": "Other files whose nodes and params are taken in."},
+            "name": {"type": "string", "description": "Name of the pipeline, shown in lists of runs."},
+            "description": {"type": "string", "description": "Purpose of the pipeline."},
+            "params": {"type": "object", "description": "Values for `${params.name}`; overridden by --set and --params."},
+            "include": {"description": "Other files whose nodes and params are included."},
             "nodes": {
-                "type": "object", "description": "The steps, by id.",
+                "type": "object", "description": "The nodes, by id.",
                 "additionalProperties": {"$ref": "#/$defs/node"},
             },
             "schedule": schedule_schema(),
             "budget": budget_schema(),
-            "tests": {"description": "Given rows and expected rows."},
+            "tests": {"description": "Input rows and expected rows."},
         },
     })
 }
@@ -59,12 +59,12 @@ fn budget_schema() -> Value {
     let amount = |description: &str| json!({"type": ["number", "string"], "description": description});
     json!({
         "type": "object",
-        "description": "What the calls of one run may cost; used up, the run stops with exit code 4, and the next one goes on. `run --budget` replaces single limits.",
+        "description": "Limits on the calls of one run. Once one is used up, the run stops with exit code 4; the next run resumes. `run --budget` replaces single limits.",
         "additionalProperties": false,
         "properties": {
             "calls": amount("Calls to endpoints, retries included."),
             "tokens": amount("Prompt and completion tokens, for example `1.5M`."),
-            "cost": amount("Units of the currency in which `prices` are told."),
+            "cost": amount("Cost in the currency of `prices`."),
         },
     })
 }
@@ -73,7 +73,7 @@ fn schedule_schema() -> Value {
     let duration = |description: &str| json!({"$ref": "#/$defs/duration", "description": description});
     json!({
         "type": "object",
-        "description": "When `searchmill schedule` starts it.",
+        "description": "When `searchmill schedule` runs the pipeline.",
         "additionalProperties": false,
         "required": ["cron"],
         "properties": {
@@ -84,15 +84,15 @@ fn schedule_schema() -> Value {
             "timezone": {"type": "string", "description": "IANA name: `Europe/Berlin`. Default: UTC."},
             "overlap": {
                 "enum": ["skip", "queue", "replace", "allow"],
-                "description": "What a tick does that comes while a run is going: nothing, wait, stop the run, start beside it. Default: skip.",
+                "description": "What to do with a tick during a run: skip it, queue it, stop the run, or start a second run. Default: skip.",
             },
             "catchup": {
                 "enum": ["none", "latest", "all", null],
-                "description": "What becomes of ticks that nobody was there for: nothing, the last of them runs, all run one after another. Default: latest.",
+                "description": "What to do with ticks missed while no daemon ran: run none, the latest, or all in order. Default: latest.",
             },
-            "jitter": duration("Each tick starts later by a share of this, the same share whenever it is asked. Default: none."),
-            "max_runtime": duration("A run that takes longer is told to finish what is in flight, and stopped. Default: no limit."),
-            "grace": duration("Time that such a run has to finish. Default: 60 s."),
+            "jitter": duration("Longest random delay of each tick, fixed per tick. Default: none."),
+            "max_runtime": duration("Longest time of a run; then it finishes the rows in flight and stops. Default: no limit."),
+            "grace": duration("Time such a run has to finish. Default: 60 s."),
         },
     })
 }
@@ -114,31 +114,31 @@ fn node_schema(names: &[Value], branches: &[Value]) -> Value {
                 ],
             },
             "with": {"type": "object", "description": "Params of the operator."},
-            "matrix": {"type": "object", "description": "Values to run the node with, one node for each combination."},
+            "matrix": {"type": "object", "description": "Values of `${matrix.KEY}`, one node for each combination."},
             "resources": {
-                "type": "object", "description": "What it may use. Never changes the result.",
+                "type": "object", "description": "Resource limits. They never change the result.",
                 "properties": {
                     "concurrency": {"type": ["integer", "string"], "description": "Rows in flight."},
                     "threads": {"type": ["integer", "string"], "description": "CPU threads."},
                     "gpus": {"type": ["integer", "string"], "description": "GPUs."},
                     "memory": {"type": ["string", "integer"], "description": "Memory, for example `4GiB`."},
-                    "fallback": {"enum": ["cpu"], "description": "Compute on the CPU where the GPUs are not there."},
-                    "isolate": {"type": ["boolean", "string"], "description": "Run in a process of its own."},
+                    "fallback": {"enum": ["cpu"], "description": "Compute on the CPU if the GPUs are missing."},
+                    "isolate": {"type": ["boolean", "string"], "description": "Run in a separate process."},
                     "timeout": {"$ref": "#/$defs/duration"},
                 },
             },
             "retry": {
-                "type": "object", "description": "Repeats of outside calls.",
+                "type": "object", "description": "Retries of external calls.",
                 "properties": {
-                    "max_attempts": {"type": ["integer", "string"], "description": "Attempts in all."},
+                    "max_attempts": {"type": ["integer", "string"], "description": "Attempts, the first included."},
                     "backoff": {"$ref": "#/$defs/duration"},
                     "max_backoff": {"$ref": "#/$defs/duration"},
                 },
             },
-            "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What a failed row does."},
-            "freeze": {"type": "boolean", "description": "Use what an earlier run made, whatever changed since."},
+            "on_error": {"enum": ["fail", "dead_letter", "drop"], "description": "What to do with a failed row."},
+            "freeze": {"type": "boolean", "description": "Use the last result, whatever changed since."},
             "seed": {"type": ["integer", "string"], "description": "Seed of all random choices."},
-            "description": {"type": "string", "description": "What the node is for."},
+            "description": {"type": "string", "description": "Purpose of the node."},
         },
         "allOf": branches,
     })

@@ -74,8 +74,8 @@ impl Session {
     /// Gathers an artifact and everything that produced it, ready to be written to a file. With `shallow`, only the
     /// records of its inputs; with `memo`, also the remembered rows. Without `what`, only remembered rows.
     ///
+    /// # Errors
     /// Fails if there is no such artifact, or if something is damaged.
-    /// When there is no such artifact, or something is damaged.
     pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
         let store = self.existing()?;
         let in_use = store.enter()?;
