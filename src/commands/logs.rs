@@ -62,7 +62,8 @@ mod tests {
             "event": "node_started", "node": "chunks", "operator": "chunk", "time": 1_795_191_023.092_369,
             "reasons": [{"reason": "param_changed", "path": "size", "from": 6, "to": 7}],
         });
-        let wanted = "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk (param `size` changed from 6 to 7)";
+        let wanted =
+            "2026-11-20T16:10:23.092Z  node started   node=chunks operator=chunk (param `size` changed from 6 to 7)";
         assert_eq!(plain(&started), wanted);
         let finished = json!({"event": "node_finished", "output": "chunk rows", "calls": 0, "seconds": 0.046_124, "summary": "a\nb\n"});
         assert_eq!(plain(&finished), format!("{:24}  node finished  output=\"chunk rows\" seconds=0.046\na\nb", ""));
