@@ -84,7 +84,7 @@ fn kinds_of_rows_are_described() {
     assert!(all.lines().any(|line| line.starts_with("trajectory  One rollout")), "{all}");
     let question = mill.call(&["kinds", "question"]).exit(0).stdout;
     assert!(question.contains("  golden_answers (list of text)  Accepted answers"), "{question}");
-    assert!(question.contains("    fact (text, optional)  The supporting sentence"), "{question}");
+    assert!(question.contains("    fact (text, optional)  Supporting sentence"), "{question}");
     let told = mill.call(&["kinds", "chunk", "--json"]).exit(0).events();
     assert_eq!((&told[0]["columns"][0]["name"], &told[0]["columns"][0]["type"]), (&"id".into(), &"text".into()));
     assert!(mill.call(&["kinds", "questoin"]).exit(2).stderr.contains("did you mean `question`?"));

@@ -42,6 +42,34 @@ fn text(claim: &Claim) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(claim).map_err(|error| StoreError::Location(error.to_string()))
 }
 
+/// A claim, and those of heirs that took the right to replace it and did not finish: one that was killed meanwhile leaves
+/// its claim behind. The file of a right is named by all claims before it, so each right is taken once.
+struct Succession {
+    texts: Vec<String>,
+    /// The machine of each claim; `None` if the claim cannot be parsed.
+    machines: Vec<Option<String>>,
+    /// Files of the rights that were taken.
+    taken: Vec<PathBuf>,
+    /// File of the right that is free.
+    right: PathBuf,
+}
+
+impl Succession {
+    fn read(path: &Path) -> Option<Self> {
+        let (text, claim) = read(path)?;
+        let (mut texts, mut machines) = (vec![text], vec![claim.map(|claim| claim.machine)]);
+        let mut taken = Vec::new();
+        loop {
+            let of = crate::fingerprint::hash_bytes(texts.concat().as_bytes()).short();
+            let right = path.with_extension(format!("heir-{of}"));
+            let Some((text, claim)) = read(&right) else { return Some(Self { texts, machines, taken, right }) };
+            texts.push(text);
+            machines.push(claim.map(|claim| claim.machine));
+            taken.push(right);
+        }
+    }
+}
+
 impl Store {
     /// Creates a claim file atomically. Returns `false` if one exists.
     fn make_claim(&self, path: &Path, claim: &Claim) -> Result<bool, StoreError> {
@@ -74,27 +102,26 @@ impl Store {
         if self.make_claim(&path, &claim)? {
             return Ok(Some(self.guard(path, claim)));
         }
-        let Some((seen, found)) = read(&path) else { return Ok(None) };
-        let left = found.as_ref().is_some_and(|found| alone && found.machine == claim.machine);
-        if !left && !watch.is_dead(&seen) {
+        let Some(line) = Succession::read(&path) else { return Ok(None) };
+        let left = alone && line.machines.iter().all(|found| found.as_ref() == Some(&claim.machine));
+        if !left && !watch.is_dead(&line.texts.concat()) {
             return Ok(None);
         }
-        Ok(self.inherit(&path, &seen, &claim)?.then(|| self.guard(path, claim)))
+        Ok(self.inherit(&path, &line, &claim)?.then(|| self.guard(path, claim)))
     }
 
     /// Replaces a dead claim unless another heir was faster.
-    fn inherit(&self, path: &Path, dead: &str, claim: &Claim) -> Result<bool, StoreError> {
-        let of = crate::fingerprint::hash_bytes(dead.as_bytes()).short();
-        let right = path.with_extension(format!("heir-{of}"));
-        if !self.make_claim(&right, claim)? {
+    fn inherit(&self, path: &Path, line: &Succession, claim: &Claim) -> Result<bool, StoreError> {
+        if !self.make_claim(&line.right, claim)? {
             return Ok(false);
         }
         // Another heir may have finished since the claim was read.
-        let same = read(path).is_some_and(|(seen, _)| seen == dead);
+        let same = read(path).is_some_and(|(seen, _)| line.texts.first() == Some(&seen));
         if same {
             self.put_claim(path, claim)?;
         }
-        fs::remove_file(&right).map_err(StoreError::io("remove", &right))?;
+        line.taken.iter().for_each(|right| remove(right));
+        fs::remove_file(&line.right).map_err(StoreError::io("remove", &line.right))?;
         Ok(same)
     }
 
@@ -160,5 +187,49 @@ impl Store {
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
         tracing::debug!("cannot remove {}: {error}", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_heir_that_was_killed_blocks_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let path = store.root().join("leases").join("key.held");
+        let here = || Claim::new(machine().to_owned());
+        assert!(store.make_claim(&path, &here()).unwrap());
+        for heirs in 1..3 {
+            // Killed after it took the right, before it replaced the claim.
+            let line = Succession::read(&path).unwrap();
+            assert!(store.make_claim(&line.right, &here()).unwrap());
+            assert_eq!(Succession::read(&path).unwrap().taken.len(), heirs);
+        }
+        let mut watch = Watch::default();
+        assert!(
+            store.try_guard(path.clone(), false, &mut watch).unwrap().is_none(),
+            "no lock proves that they are dead"
+        );
+        let guard = store.try_guard(path.clone(), true, &mut watch).unwrap().unwrap();
+        assert!(guard.is_ours());
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().filter_map(Result::ok);
+        assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("heir")));
+        drop(guard);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn one_of_two_heirs_replaces_a_claim() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        let path = store.root().join("leases").join("key.held");
+        assert!(store.make_claim(&path, &Claim::new(machine().to_owned())).unwrap());
+        let line = Succession::read(&path).unwrap();
+        let (one, other) = (Claim::new(machine().to_owned()), Claim::new(machine().to_owned()));
+        assert!(store.inherit(&path, &line, &one).unwrap());
+        assert!(!store.inherit(&path, &line, &other).unwrap(), "the claim that it read is no more");
+        assert!(is_held_by(&path, &one.holder));
     }
 }

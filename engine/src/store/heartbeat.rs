@@ -2,7 +2,6 @@
 //!
 //! A waiting process compares what it reads with what it read before, by its own monotonic clock. Clocks of different
 //! machines are never compared.
-//! clock that can be set.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
