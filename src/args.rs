@@ -622,7 +622,7 @@ pub(crate) enum WorkerArgs {
 
 /// Parses an age: `30d`, `12h`, `15m`, `40s`, `2w`.
 fn age(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no age: write a number and s, m, h, d or w, for example 30d");
+    let wrong = || format!("invalid age `{text}`: expected a number and s, m, h, d or w, for example 30d");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let seconds = match unit {
         "s" => 1.0,
