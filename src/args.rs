@@ -344,7 +344,7 @@ pub(crate) struct ServeModelArgs {
     /// memory).
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_mib: Option<u64>,
-    /// Compute on the first GPU that CUDA_VISIBLE_DEVICES shows: `searchmill-worker-cuda serve model … --gpu`.
+    /// Run on the first GPU in CUDA_VISIBLE_DEVICES: `searchmill-worker-cuda serve model … --gpu`.
     #[arg(long)]
     pub(crate) gpu: bool,
     /// Computation precision; bf16 is fastest on a GPU.
