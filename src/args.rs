@@ -465,7 +465,8 @@ pub(crate) enum TraceFormat {
 
 #[derive(Arguments)]
 pub(crate) struct AuditArgs {
-    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an
+    /// artifact's id.
     pub(crate) what: String,
     /// Use the node as recorded by this run (default: the newest run that has it).
     #[arg(long, value_name = "RUN")]
