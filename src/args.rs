@@ -344,7 +344,7 @@ pub(crate) struct ServeModelArgs {
     /// memory).
     #[arg(long, value_name = "MIB")]
     pub(crate) memory_mib: Option<u64>,
-    /// Compute on the first GPU that CUDA_VISIBLE_DEVICES shows: `searchmill-worker-cuda serve model … --gpu`.
+    /// Run on the first GPU in CUDA_VISIBLE_DEVICES: `searchmill-worker-cuda serve model … --gpu`.
     #[arg(long)]
     pub(crate) gpu: bool,
     /// Computation precision; bf16 is fastest on a GPU.
@@ -465,7 +465,8 @@ pub(crate) enum TraceFormat {
 
 #[derive(Arguments)]
 pub(crate) struct AuditArgs {
-    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an artifact's id.
+    /// A run (`latest`, `previous`, or the beginning of its id), `NODE`, `NODE.PORT`, or the beginning of an
+    /// artifact's id.
     pub(crate) what: String,
     /// Use the node as recorded by this run (default: the newest run that has it).
     #[arg(long, value_name = "RUN")]
@@ -622,7 +623,7 @@ pub(crate) enum WorkerArgs {
 
 /// Parses an age: `30d`, `12h`, `15m`, `40s`, `2w`.
 fn age(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no age: write a number and s, m, h, d or w, for example 30d");
+    let wrong = || format!("invalid age `{text}`: expected a number and s, m, h, d or w, for example 30d");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let seconds = match unit {
         "s" => 1.0,

@@ -104,7 +104,7 @@ pub(crate) fn begin(
             (Sink::File { file: file.map_err(unusable)?, lost: Lost::default() }, None, path.display().to_string())
         }
         Target::Http(url) => {
-            let unusable = |error| Failure::usage(format!("--openlineage: {url} cannot be used: {error}"));
+            let unusable = |error| Failure::usage(format!("--openlineage: invalid address {url}: {error}"));
             // Redirects are not followed: events and the key go only to the given address.
             let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
             let client = client.build().map_err(unusable)?;

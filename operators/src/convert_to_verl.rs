@@ -129,7 +129,7 @@ fn blank(question: Question) -> Reject {
 fn to_columns(schema: &SchemaRef, rows: &[Value]) -> Result<RecordBatch, OperatorError> {
     let mut decoder = ReaderBuilder::new(SchemaRef::clone(schema)).with_batch_size(rows.len()).build_decoder()?;
     decoder.serialize(rows)?;
-    decoder.flush()?.ok_or_else(|| OperatorError::engine("rows of the trainer's layout came to nothing"))
+    decoder.flush()?.ok_or_else(|| OperatorError::engine("the trainer's rows could not be built"))
 }
 
 #[cfg(test)]

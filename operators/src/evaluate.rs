@@ -74,7 +74,7 @@ impl EvaluateParams {
         let lists = [("ks", &self.ks), ("pass_at", &self.pass_at)];
         let zero = |(name, list): (&str, &Vec<u32>)| {
             let place = list.iter().position(|k| *k == 0)?;
-            Some(ParamIssue::new(format!("{name}.{place}"), "k counts from 1"))
+            Some(ParamIssue::new(format!("{name}.{place}"), "must be at least 1"))
         };
         lists.into_iter().filter_map(zero).collect()
     }
@@ -106,12 +106,12 @@ impl Operator for Evaluate {
         if !bound("trajectories") && !bound("questions") {
             let missing = if bound("hits") {
                 OperatorError::pipeline(
-                    "`evaluate` has `hits`, but neither `questions` nor `trajectories` to say what they should be",
+                    "`evaluate` has `hits`, but neither `questions` nor `trajectories` with their evidence",
                 )
                 .with_help("add `questions:` with the questions that were searched for")
             } else {
                 OperatorError::pipeline("`evaluate` has nothing to score")
-                    .with_help("give `trajectories`, or `questions` and `hits`")
+                    .with_help("connect `trajectories`, or `questions` and `hits`")
             };
             return Err(missing);
         }
@@ -152,11 +152,11 @@ fn issues(params: &EvaluateParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("confidence", "must be between 0 and 1").with_help("write 0.95 for 95 %"));
     }
     if params.resamples > 1_000_000 {
-        issues.push(ParamIssue::new("resamples", "at most 1000000"));
+        issues.push(ParamIssue::new("resamples", "must be at most 1,000,000"));
     }
     let mut seen = BTreeSet::new();
     if let Some(place) = params.group_by.iter().position(|column| !seen.insert(column)) {
-        issues.push(ParamIssue::new(format!("group_by.{place}"), "is written twice"));
+        issues.push(ParamIssue::new(format!("group_by.{place}"), "is listed twice"));
     }
     issues
 }

@@ -199,7 +199,7 @@ fn malformed(reason: &str) -> OperatorError {
 fn checked(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
     let own = conform(kind, batch).map_err(|error| {
         OperatorError::pipeline(format!("the program's output does not fit `as: {kind}`: {error}"))
-            .with_help("mend the program's schema, or declare the kind that it writes with `as:`")
+            .with_help("fix the program's schema, or set `as:` to the kind that it writes")
     })?;
     if kind == RecordKind::Table {
         return Ok(own);

@@ -242,7 +242,7 @@ fn corpus(inputs: &Inputs) -> Result<Vec<String>, OperatorError> {
     }
     if texts.is_empty() {
         return Err(OperatorError::data("the corpus has no text to train a tokenizer on")
-            .with_help("examples need their rendered `text`: `convert-to-swift` makes it"));
+            .with_help("examples need the column `text`, as added by `convert-to-swift`"));
     }
     Ok(texts)
 }

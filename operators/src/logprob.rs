@@ -26,8 +26,9 @@ pub(crate) struct Logprob;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct LogprobParams {
-    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model. Weights of a
-    /// `.gguf` file are dequantised to 32-bit numbers. Without it, the model comes from the input `model`.
+    /// A folder, a `.gguf` file, or a Hugging Face id (`Qwen/Qwen3-0.6B`) of a Qwen2, Qwen2.5, Qwen3 or Llama model.
+    /// Weights of a `.gguf` file are dequantised to 32-bit numbers. Without it, the model comes from the input
+    /// `model`.
     pub(crate) model: Option<String>,
     /// Branch, tag or commit of a Hugging Face model. A commit never changes.
     #[serde(default = "main_branch")]

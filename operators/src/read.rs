@@ -151,7 +151,7 @@ fn issues(params: &ReadParams) -> Vec<ParamIssue> {
         issues.push(ParamIssue::new("id_prefix", message));
     }
     if params.limit == Some(0) {
-        issues.push(ParamIssue::new("limit", "a limit of 0 reads nothing"));
+        issues.push(ParamIssue::new("limit", "must be at least 1"));
     }
     issues
 }
@@ -159,7 +159,7 @@ fn issues(params: &ReadParams) -> Vec<ParamIssue> {
 fn check_paths(paths: &Paths) -> Vec<ParamIssue> {
     let list = paths.list();
     if list.is_empty() {
-        return vec![ParamIssue::new("path", "no path is given")];
+        return vec![ParamIssue::new("path", "expected at least one path")];
     }
     let place = |number: usize| match paths {
         Paths::One(_) => "path".to_owned(),
@@ -185,13 +185,13 @@ fn check_layout(params: &ReadParams) -> Option<ParamIssue> {
     let layout = params.layout?;
     let kinds = layout.kinds();
     if !params.columns.is_empty() {
-        return Some(ParamIssue::new("columns", "a layout knows its columns; leave out `layout` or `columns`"));
+        return Some(ParamIssue::new("columns", "`layout` and `columns` exclude each other: remove one of them"));
     }
     if kinds.contains(&RecordKind::from(params.kind)) {
         return None;
     }
     let names: Vec<_> = kinds.iter().map(|kind| format!("`as: {}`", kind.name())).collect();
-    let message = format!("this layout gives {}, not {} rows", names.join(" or "), RecordKind::from(params.kind));
+    let message = format!("this layout returns {}, not {} rows", names.join(" or "), RecordKind::from(params.kind));
     Some(ParamIssue::new("layout", message).with_help(format!("write {}", names.join(" or "))))
 }
 
@@ -469,9 +469,8 @@ fn widen_mapped(shapes: &mut [Shape], origins: &[Origin], record: Raw<'_>) -> Re
 }
 
 fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result<RecordBatch, OperatorError> {
-    let misfit = |message: String| {
-        OperatorError::data(format!("`{}` does not go with the files before it: {message}", file.shown))
-    };
+    let misfit =
+        |message: String| OperatorError::data(format!("`{}` does not match the first file: {message}", file.shown));
     let column = |field: &FieldRef| {
         let column =
             batch.column_by_name(field.name()).ok_or_else(|| misfit(format!("it has no column `{}`", field.name())))?;
@@ -480,7 +479,7 @@ fn aligned(batch: &RecordBatch, schema: &SchemaRef, file: &SourceFile) -> Result
         })
     };
     if let Some(extra) = batch.schema().fields().iter().find(|field| schema.field_with_name(field.name()).is_err()) {
-        return Err(misfit(format!("it has a further column `{}`", extra.name())));
+        return Err(misfit(format!("it has an extra column `{}`", extra.name())));
     }
     let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

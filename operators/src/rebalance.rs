@@ -237,7 +237,7 @@ fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(
     let times = |name: &String| labels.iter().filter(|label| *label == name).count();
     if let Some(name) = ratios.keys().find(|name| times(name) > 1) {
         let message = format!("`mode.ratios`: `{name}` is the name of {} groups", times(name));
-        return Err(OperatorError::pipeline(message).with_help("tell them apart by another expression in `by`"));
+        return Err(OperatorError::pipeline(message).with_help("add an expression to `by` that distinguishes them"));
     }
     let absent: Vec<_> = ratios.keys().filter(|name| !labels.contains(name)).collect();
     let unnamed = labels.iter().any(|label| !ratios.contains_key(label));
@@ -245,7 +245,7 @@ fn require_groups(ratios: &BTreeMap<String, f64>, labels: &[String]) -> Result<(
         Some(name) if unnamed => {
             let found = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
             Err(OperatorError::pipeline(format!("`mode.ratios`: there is no group `{name}`"))
-                .with_help(format!("groups: {found}; give a ratio of 0 to those that should be left out")))
+                .with_help(format!("groups: {found}; set the ratio of groups to drop to 0")))
         }
         _ => Ok(()),
     }

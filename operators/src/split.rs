@@ -63,7 +63,7 @@ fn issues(params: &SplitParams) -> Vec<ParamIssue> {
     }
     issues.extend(check_shares(&params.parts));
     if params.by == By::Group(String::new()) {
-        issues.push(ParamIssue::new("by.group", "no column is named"));
+        issues.push(ParamIssue::new("by.group", "expected a column name"));
     }
     issues
 }
@@ -75,10 +75,10 @@ fn check_part(name: &str, size: PartSize) -> Option<ParamIssue> {
         return Some(ParamIssue::new(path, "a part's name is an output port: lower-case letters, digits, `_` and `-`"));
     }
     match size {
-        _ if name == "rejects" => Some(ParamIssue::new(path, "`rejects` is taken by the rows that fail")),
-        PartSize::Rows(0) => Some(ParamIssue::new(path, "a part of no rows")),
+        _ if name == "rejects" => Some(ParamIssue::new(path, "`rejects` is reserved for rejected rows")),
+        PartSize::Rows(0) => Some(ParamIssue::new(path, "must be at least 1 row")),
         PartSize::Share(share) if !(share > 0.0 && share <= 1.0) => {
-            Some(ParamIssue::new(path, format!("a share is above 0 and at most 1, not {share}")))
+            Some(ParamIssue::new(path, format!("a share must be above 0 and at most 1, found {share}")))
         }
         _ => None,
     }
@@ -256,7 +256,7 @@ fn tell_unnamed(unnamed: usize, rows: usize, context: &Context) -> Result<(), Op
     if unnamed == rows {
         let message = format!("none of the {rows} rows names a document, so `by: document` cannot split by it");
         let help = "documents are named by `document_id` (chunks, hits) or by `document_id` or `title` in `evidence` \
-                    (questions); mend where the rows are read, or write `by: row`";
+                    (questions); fix the columns in `read`, or write `by: row`";
         return Err(OperatorError::data(message).with_help(help));
     }
     // A few questions without evidence are normal: unanswerable ones.

@@ -30,15 +30,15 @@ use tokenizers::Tokenizer;
 use self::held_out::held_out_questions;
 use self::params::{Method, TrainParams};
 
-/// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have loss
-/// (`loss_spans` of `convert-to-swift`). Packed examples do not see each other. The loss of a step is the mean over
-/// all its learnt tokens. On the CPU the same inputs, params and seed give the same bytes for any number of threads. A GPU
-/// (`resources: {gpus: 1}`) gives other bytes; the report names the device. A killed training resumes from its last
-/// saved state with the same result, bit for bit.
+/// Trains a model on converted examples: all its weights, or a LoRA adapter. Only tokens that the model wrote have
+/// loss (`loss_spans` of `convert-to-swift`). Packed examples do not see each other. The loss of a step is the mean
+/// over all its learnt tokens. On the CPU the same inputs, params and seed give the same bytes for any number of
+/// threads. A GPU (`resources: {gpus: 1}`) gives different bytes; the report names the device. A killed training
+/// resumes from its last saved state with the same result, bit for bit.
 ///
-/// With `backend: swift` or `backend: exec` an external program trains. Its output goes to the node's log, its metrics become
-/// the rows of `steps`, and its checkpoint becomes the model. If killed, it starts over. `audit` does not repeat
-/// it, because another run may give other bytes.
+/// With `backend: swift` or `backend: exec` an external program trains. Its output goes to the node's log, its
+/// metrics become the rows of `steps`, and its checkpoint becomes the model. If killed, it starts over. `audit` does
+/// not repeat it, because another run may give different bytes.
 pub(crate) struct Train;
 
 impl Operator for Train {

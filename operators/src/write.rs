@@ -98,8 +98,8 @@ impl Deliver for WriteParams {
 fn issues(params: &WriteParams) -> Vec<ParamIssue> {
     let issue = match scheme(&params.path) {
         _ if params.path.is_empty() => Some("the path is empty".to_owned()),
-        Some("hf") => Some("files cannot be written to the Hugging Face Hub from here".to_owned()),
-        Some(found) if !SCHEMES.contains(&found) => Some(format!("`{found}://` cannot be written")),
+        Some("hf") => Some("writing to the Hugging Face Hub is not supported".to_owned()),
+        Some(found) if !SCHEMES.contains(&found) => Some(format!("writing to `{found}://` is not supported")),
         _ => None,
     };
     let mut issues: Vec<_> = issue.map(|message| ParamIssue::new("path", message)).into_iter().collect();
@@ -131,7 +131,7 @@ impl WriteKernel {
     fn rows(&self, rows: &RowsInput, tree: &Path, context: &Context) -> Result<Manifest, OperatorError> {
         let name = export::file_name(&self.params.path)?;
         if rows.rows == 0 {
-            context.progress().log(&format!("there are 0 rows to write to {}", self.params.path));
+            context.progress().log(&format!("no rows to write to {}", self.params.path));
         }
         let format = self.params.format.or_of_name(&name).ok_or_else(|| {
             OperatorError::pipeline(format!("the format of `{name}` cannot be told from its name"))
@@ -165,7 +165,7 @@ fn copy_tree(input: &TreeInput, tree: &Path) -> Result<Manifest, OperatorError> 
         // A link could point outside the artifact.
         if !std::fs::symlink_metadata(input.path.join(&path))?.is_file() {
             let message = format!("`{}` of the folder is not a regular file", path.display());
-            let help = "links and pipes are not written: let the node before it make a file";
+            let help = "links and pipes cannot be written: write a regular file in the upstream node";
             return Err(OperatorError::data(message).with_help(help));
         }
         let target = tree.join(&path);

@@ -26,7 +26,7 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
         wanted.fields().iter().filter(lacks).map(|field| format!("`{}`", field.name())).collect();
     if !missing.is_empty() {
         let word = if missing.len() == 1 { "a column" } else { "the columns" };
-        let message = format!("{kind} rows need {word} {}; there are: {}", missing.join(", "), names(batch));
+        let message = format!("{kind} rows need {word} {}; found: {}", missing.join(", "), names(batch));
         return Err(SchemaError(message));
     }
     let columns = wanted
@@ -34,7 +34,7 @@ pub fn conform(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, Sch
         .iter()
         .map(|field| {
             let column = batch.column_by_name(field.name()).ok_or_else(|| {
-                SchemaError(format!("{kind} rows need a column `{}`; there are: {}", field.name(), names(batch)))
+                SchemaError(format!("{kind} rows need a column `{}`; found: {}", field.name(), names(batch)))
             })?;
             let column = if column.data_type() == field.data_type() {
                 Arc::clone(column)

@@ -25,7 +25,7 @@ impl RecordKind {
     #[must_use]
     pub fn about(self) -> String {
         let about = self.described().map(|described| described.about.trim());
-        about.unwrap_or("Rows with any columns, as `sql` and `join` make them.").to_owned()
+        about.unwrap_or("Rows with any columns, as output by `sql` and `join`.").to_owned()
     }
 
     /// Returns the columns of this kind in order; empty for `Table`.

@@ -31,7 +31,7 @@ pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) 
     };
     let path = session.directory().join(output);
     std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
-    let signed = if args.key.is_some() { "signed" } else { "not signed: give a --key" };
+    let signed = if args.key.is_some() { "signed" } else { "not signed: use --key to sign" };
     if terminal.is_json() {
         let subjects = statement.subject.len();
         let line = json!({"file": output, "signed": args.key.is_some(), "subjects": subjects});
@@ -73,7 +73,7 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     if terminal.is_json() {
         terminal.line(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}).to_string());
     } else {
-        terminal.line(&format!("{0}: keep it secret; {0}.pub: give it to others (key {id})", file.display()));
+        terminal.line(&format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display()));
     }
     Ok(OK)
 }

@@ -76,7 +76,7 @@ fn memory() -> Finding {
         (Some(total), Some(free)) => {
             Finding::new("memory", "ok", format!("{}, {} available", bytes(total << 10), bytes(free << 10)))
         }
-        _ => Finding::new("memory", "absent", "this system does not say".to_owned()),
+        _ => Finding::new("memory", "absent", "unknown on this system".to_owned()),
     }
 }
 
@@ -86,7 +86,7 @@ fn store(session: &Session) -> Finding {
         let why = match failure {
             Failure::Store(error) => error.to_string(),
             Failure::Usage { message, .. } | Failure::Busy(message) | Failure::Other(message) => message,
-            Failure::Pipeline(..) => "a pipeline is wrong".to_owned(),
+            Failure::Pipeline(..) => "invalid pipeline".to_owned(),
         };
         Finding::new("store", "wrong", why)
     };
@@ -94,12 +94,12 @@ fn store(session: &Session) -> Finding {
     match session.has_store() {
         Err(failure) => return wrong(failure),
         Ok(false) => {
-            return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` makes it"));
+            return Finding::new("store", "absent", format!("none at {shown} yet: `searchmill run` creates it"));
         }
         Ok(true) => {}
     }
     match session.probe_store() {
-        Ok(()) => Finding::new("store", "ok", format!("{shown}, can be written")),
+        Ok(()) => Finding::new("store", "ok", format!("{shown}, writable")),
         Err(failure) => wrong(failure),
     }
 }
@@ -109,7 +109,7 @@ fn gpus(devices: &Result<Vec<Device>, String>) -> Vec<Finding> {
         Err(why) => vec![Finding::new("GPU", "wrong", why.clone())],
         Ok(devices) if devices.is_empty() => {
             let why = match visible_devices() {
-                Some(list) => format!("none that CUDA_VISIBLE_DEVICES (`{list}`) shows"),
+                Some(list) => format!("none visible in CUDA_VISIBLE_DEVICES (`{list}`)"),
                 None => "nvidia-smi lists none".to_owned(),
             };
             vec![Finding::new("GPU", "absent", why)]
@@ -136,7 +136,8 @@ fn device_json(device: &Device) -> Value {
 /// Checks the CUDA worker, and that it starts: without a driver it does not.
 fn worker() -> Finding {
     let Some(program) = cuda_worker() else {
-        let detail = "no searchmill-worker-cuda beside this program or on PATH: needed by nodes with `gpus`".to_owned();
+        let detail =
+            "no searchmill-worker-cuda next to this program or on PATH (needed by nodes with `gpus`)".to_owned();
         return Finding::new("CUDA worker", "absent", detail);
     };
     let shown = program.display();

@@ -22,7 +22,7 @@ pub(super) fn export(terminal: &Terminal, session: &Session, args: &ExportArgs) 
         return Ok(OK);
     }
     let size = std::fs::metadata(&path).map(|metadata| metadata.len()).unwrap_or_default();
-    let rows = if args.memo { format!(", {} remembered rows", census.rows) } else { String::new() };
+    let rows = if args.memo { format!(", {} cached rows", census.rows) } else { String::new() };
     terminal.line(&format!(
         "{}: {} artifacts, {} results, {} runs{rows} ({})",
         args.file.display(),
@@ -51,7 +51,7 @@ fn write(path: &Path, export: Export) -> Result<(), Failure> {
     });
     written.map_err(|error| {
         if let Err(left) = std::fs::remove_file(&partial) {
-            tracing::debug!("left {} behind: {left}", partial.display());
+            tracing::debug!("cannot remove {}: {left}", partial.display());
         }
         unwritable(error)
     })

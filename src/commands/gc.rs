@@ -77,7 +77,7 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         garbage.artifacts.len(),
         display::bytes(garbage.bytes())
     );
-    line.push_str(&format!("; {} results and {} stay", garbage.kept_results, display::bytes(garbage.kept_bytes)));
+    line.push_str(&format!("; {} results and {} are kept", garbage.kept_results, display::bytes(garbage.kept_bytes)));
     terminal.line(&line);
     let (memos, bytes) = garbage.kept_memos;
     if memos > 0 {
@@ -87,16 +87,16 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         terminal.line(&format!("{} of rows that were paid for stay in {memos} {word}{how}", display::bytes(bytes)));
     }
     if garbage.in_use {
-        let line = "the store is in use: results go at once, their files with the next `gc` that finds nobody there";
+        let line = "the store is in use: results are removed now, their files by the next `gc` while the store is idle";
         terminal.note(line);
     }
     if garbage.shared && garbage.waiting.0 > 0 {
         let (count, bytes) = garbage.waiting;
         let bytes = display::bytes(bytes);
-        terminal.note(&format!("{count} artifacts ({bytes}) that nothing kept names are still too young to go"));
+        terminal.note(&format!("{count} unreferenced artifacts ({bytes}) are too recent to remove"));
     }
     if garbage.shared {
-        terminal.note("nothing younger than ten minutes goes from a shared store, whatever --older-than says");
+        terminal.note("nothing younger than ten minutes is removed from a shared store, regardless of --older-than");
     }
     if garbage.shared && !garbage.results.is_empty() {
         let line = "other machines may be about to read files of these results: a later `gc` takes them, when as much time \
@@ -104,8 +104,8 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         terminal.note(line);
     }
     if removed {
-        terminal.note(&format!("{} given back", display::bytes(freed)));
+        terminal.note(&format!("{} freed", display::bytes(freed)));
     } else if !rows.is_empty() || !garbage.artifacts.is_empty() {
-        terminal.note("nothing was removed; --yes removes it");
+        terminal.note("nothing was removed; use --yes to remove the results");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn import(terminal: &Terminal, session: &Session, args: &ImportArgs) 
         return Ok(OK);
     }
     terminal.line(&format!(
-        "new here: {} artifacts, {} results, {} runs, {} remembered rows; {} things were known",
+        "added: {} artifacts, {} results, {} runs, {} cached rows; already present: {} items",
         imported.artifacts, imported.results, imported.runs, imported.rows, imported.known
     ));
     if let (Some(name), Some(artifact)) = (&imported.root, &imported.artifact) {

@@ -37,7 +37,7 @@ fn list(terminal: &Terminal) {
 }
 
 fn unknown(name: &str) -> Failure {
-    Failure::usage(format!("there is no kind of rows `{name}`")).with_help(suggest(
+    Failure::usage(format!("unknown kind of rows `{name}`")).with_help(suggest(
         name,
         &RecordKind::ALL.map(RecordKind::name),
         "kinds",

@@ -34,8 +34,9 @@ use crate::display::Terminal;
 
 pub(crate) fn dispatch(args: Args, terminal: &Terminal) -> Result<u8, Failure> {
     if let Some(directory) = &args.directory {
-        std::env::set_current_dir(directory)
-            .map_err(|error| Failure::usage(format!("cannot work in {}: {error}", directory.display())))?;
+        std::env::set_current_dir(directory).map_err(|error| {
+            Failure::usage(format!("cannot use the working directory {}: {error}", directory.display()))
+        })?;
     }
     let directory = std::env::current_dir()?;
     let place = StorePlace::new(&args.store, args.store_cache.as_deref(), &directory)?;

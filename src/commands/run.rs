@@ -88,7 +88,7 @@ fn budget(given: &[String]) -> Result<BudgetLimits, Failure> {
 /// First Ctrl-C: finish work in flight. Second: stop immediately.
 async fn listen(stop: Stop, reporter: Arc<dyn Reporter>) {
     if wait().await {
-        let line = "interrupted: finishing what is in flight; once more to stop at once".to_owned();
+        let line = "interrupted: finishing work in flight; press Ctrl-C again to stop now".to_owned();
         reporter.event(&Event::NodeLog { node: String::new(), line });
         stop.drain();
     }

@@ -33,7 +33,7 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
             if let Some(known) = all.iter().find(|known| known.name == new.name) {
                 let (one, other) = (known.file.display(), new.file.display());
                 let failure = Failure::usage(format!("{one} and {other} are both called `{}`", new.name));
-                return Err(failure.with_help("give one of them another `name:`"));
+                return Err(failure.with_help("change the `name:` of one of them"));
             }
             all.push(new);
         }
@@ -212,7 +212,7 @@ fn trigger(terminal: &Terminal, session: &Session, names: &[String]) -> Result<u
     }
     for known in &known {
         schedules.ask_for_run(&known.name, now())?;
-        terminal.note(&format!("{}: asked for a run", known.name));
+        terminal.note(&format!("{}: run requested", known.name));
     }
     Ok(OK)
 }

@@ -41,7 +41,7 @@ fn model(terminal: &Terminal, session: &Session, args: &ServeModelArgs) -> Resul
     let model = TextModel::open(&folder, adapter.as_deref(), opening)?;
     let name = args.name.clone().unwrap_or_else(|| args.model.trim_end_matches('/').to_owned());
     let address = listener.local_addr()?;
-    terminal.line(&format!("`{name}` answers at http://{address}/v1{device}"));
+    terminal.line(&format!("serving `{name}` at http://{address}/v1{device}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(answer(listener, model, name, args.max_tokens, door, told_to_end()))?;
     Ok(OK)

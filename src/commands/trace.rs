@@ -63,7 +63,7 @@ fn down_row(terminal: &Terminal, traced: &Trace, row: &str) -> Result<(), Failur
     let (header, rows) = lineage::descendants(&found);
     terminal.table(&header, &rows);
     if found.is_empty() {
-        terminal.note("nothing was made of it");
+        terminal.note("nothing was derived from it");
     }
     Ok(())
 }

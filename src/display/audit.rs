@@ -24,7 +24,7 @@ impl Page<'_> {
         let mut lines = vec![
             ("result records", format!("{}: checksums, keys", report.records)),
             ("artifacts", format!("{}, {} files, {} read", report.artifacts, report.files, bytes(report.bytes))),
-            ("sources", format!("{}, {} of them there and unchanged", report.sources, report.sources_unchanged)),
+            ("sources", format!("{}, {} of them present and unchanged", report.sources, report.sources_unchanged)),
         ];
         if let Some(seed) = self.seed {
             lines.push(("rows drawn with", format!("--seed {seed}")));
@@ -41,7 +41,7 @@ impl Page<'_> {
         };
         match self.report.differences() {
             0 if self.report.unchecked.is_empty() => format!("everything checked is as recorded{notes}"),
-            0 => format!("what was looked at is as recorded{notes}"),
+            0 => format!("what was checked is as recorded{notes}"),
             1 => format!("1 difference{notes}"),
             count => format!("{count} differences{notes}"),
         }

@@ -98,7 +98,7 @@ pub(super) fn balance(summary: &RunSummary) -> String {
         _ if summary.budget.is_some() => format!("{WARN}stopped by the budget{WARN:#}"),
         _ => format!("{GOOD}done{GOOD:#}"),
     };
-    let kept = "\nwhat was finished is kept, single rows too: the same command goes on from there";
+    let kept = "\nfinished results and rows are cached: the same command resumes from there";
     let rest = if summary.interrupted { kept } else { "" };
     format!("{word} in {}: {}{rest}", duration(summary.seconds), parts.join(" · "))
 }

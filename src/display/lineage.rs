@@ -154,7 +154,7 @@ fn branch<'a>(
             let maker = input.made_by.and_then(|key| steps.get(&key));
             match maker {
                 Some(maker) => pending.push(Pending::Step(maker, below)),
-                None => pending.push(Pending::Line(format!("{below}{ERROR}no record says what made it{ERROR:#}\n"))),
+                None => pending.push(Pending::Line(format!("{below}{ERROR}no record of its origin{ERROR:#}\n"))),
             }
             let name = maker.map_or_else(
                 || short(&input.artifact),
@@ -371,7 +371,7 @@ fn standing(row: &Ancestor, steps: &BTreeMap<NodeKey, &GraphStep>, makers: &mut 
         }
     }
     if row.places.iter().any(|place| place.key.is_none()) {
-        lines.push(format!("{ERROR}no record in the store says what made this table{ERROR:#}"));
+        lines.push(format!("{ERROR}no record in the store shows the origin of this table{ERROR:#}"));
     }
     lines
 }
@@ -471,7 +471,7 @@ fn causes(node: &NodeChange) -> Vec<String> {
     lines.extend(node.outcome.iter().map(change));
     lines.extend(node.reasons.iter().map(ToString::to_string));
     let unexplained = node.reasons.is_empty() && !node.outputs.is_empty();
-    lines.extend(unexplained.then(|| format!("other content without another key: {}", node.outputs.join(", "))));
+    lines.extend(unexplained.then(|| format!("different content under the same key: {}", node.outputs.join(", "))));
     lines
 }
 

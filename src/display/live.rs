@@ -123,7 +123,7 @@ fn tell_of_long_nodes(live: Weak<Live>) {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("progress".to_owned()).spawn(watch) {
-        tracing::debug!("long nodes will not be told of: {error}");
+        tracing::debug!("progress of long nodes is not reported: {error}");
     }
 }
 
@@ -271,7 +271,7 @@ impl Live {
                 line(ERROR, "failed", node, &format!("{message}{help}"))
             }
             Event::HeldBack { node, destinations, reason } => {
-                let help = format!("mend the cause and run again, or write it all the same: --deliver-anyway {node}");
+                let help = format!("fix the cause and run again, or write it anyway: --deliver-anyway {node}");
                 let kept = format!("{} stays as it was", destinations.join(", "));
                 line(WARN, "held back", node, &format!("{reason}; {kept}\n  {HELP}help{HELP:#}: {help}"))
             }
@@ -283,9 +283,9 @@ impl Live {
                 let silent = duration(*seconds);
                 Some(format!("{WARN}{endpoint} has been silent for {silent}, calls waiting: {waiting}{WARN:#}"))
             }
-            Event::EndpointHeard { endpoint } => Some(format!("{WARN}{endpoint} answers again{WARN:#}")),
+            Event::EndpointHeard { endpoint } => Some(format!("{WARN}{endpoint} responds again{WARN:#}")),
             Event::BudgetUsedUp { limit } => Some(format!(
-                "{WARN}the budget is used up: {limit}; what was paid for is kept, and the next run goes on{WARN:#}"
+                "{WARN}the budget is used up: {limit}; paid results are cached, and the next run resumes{WARN:#}"
             )),
             Event::RunFinished(_) => {
                 let hidden = state.cached.saturating_sub(LISTED);

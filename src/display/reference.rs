@@ -48,7 +48,7 @@ pub(crate) fn kind_page(kind: RecordKind, width: Option<usize>) -> String {
     page.paragraph(&kind.about());
     page.columns(&kind.columns(), 0);
     if kind != RecordKind::Table {
-        page.text.push_str("\nFurther columns may ride along.");
+        page.text.push_str("\nAdditional columns are allowed.");
     }
     page.text.trim_end().to_owned()
 }
@@ -141,7 +141,7 @@ impl Page {
                 0,
                 "NAME",
                 &accept.to_string(),
-                "any number of inputs, named by you: `from: {NAME: node}`; with `from: node` its name is `input`",
+                "any number of inputs, with names of your choice: `from: {NAME: node}`; with `from: node` its name is `input`",
             );
         }
         for port in &ports.inputs {
@@ -162,7 +162,7 @@ impl Page {
             };
             self.item(0, &port.name, &kind, &port.about);
         }
-        self.item(0, "rejects", "reject rows", "rows that failed, with the reason");
+        self.item(0, "rejects", "reject rows", "rejected rows, with the reason");
         self.text.push('\n');
     }
 

@@ -45,15 +45,15 @@ fn text(notice: &Value) -> String {
         "daemon_started" => format!("serving {}; health at http://{}/healthz", next(notice), word("address")),
         "daemon_stopped" => "stopped".to_owned(),
         "stopping" => stopping_daemon(notice),
-        "adopted" => format!("run {} (tick {}) of an earlier daemon still goes on", word("id"), word("tick")),
+        "adopted" => format!("run {} (tick {}) of an earlier daemon is still active", word("id"), word("tick")),
         "missed" => missed(notice),
-        "skipped" => format!("tick {} passed over: a run is going", word("tick")),
-        "paused" => format!("tick {} passed over: paused", word("tick")),
+        "skipped" => format!("tick {} skipped: a run is active", word("tick")),
+        "paused" => format!("tick {} skipped: paused", word("tick")),
         "queued" => format!("run {} (tick {}) waits, {} in all", word("id"), word("tick"), word("waiting")),
         "starting" => format!("run {} starts ({} {})", word("id"), word("cause"), word("tick")),
         "stopping_run" => stopping_run(notice),
         "ended" => ended(notice),
-        "changed" => format!("ticks are `{}` in {} from now on", word("cron"), word("timezone")),
+        "changed" => format!("new cadence: `{}` in {}", word("cron"), word("timezone")),
         "clock_set_back" => {
             format!("{WARN}the clock was set back{WARN:#} from {}: counting from now", word("accounted"))
         }
@@ -73,10 +73,10 @@ fn next(notice: &Value) -> String {
 fn stopping_daemon(notice: &Value) -> String {
     let running = notice["running"].as_u64().unwrap_or_default();
     match (notice["signal"].as_u64(), running) {
-        (Some(1), 0) => "told to stop".to_owned(),
-        (Some(1), _) => format!("told to stop: waiting for {running} running; once more stops them"),
-        (Some(2), _) => "told to stop at once: telling the runs".to_owned(),
-        _ => "leaving; the runs go on by themselves".to_owned(),
+        (Some(1), 0) => "stopping".to_owned(),
+        (Some(1), _) => format!("stopping: waiting for {running} active runs; a second signal stops them"),
+        (Some(2), _) => "stopping the active runs".to_owned(),
+        _ => "exiting; the runs continue".to_owned(),
     }
 }
 
@@ -87,18 +87,18 @@ fn missed(notice: &Value) -> String {
     let text = |name: &str| notice[name].as_str().unwrap_or_default().to_owned();
     let span = if ticks == 1 { text("last") } else { format!("{} to {}", text("first"), text("last")) };
     let verb = match made_up {
-        0 => "none is made up for".to_owned(),
-        made_up if made_up == ticks => "made up for now".to_owned(),
-        made_up => format!("{made_up} made up for now"),
+        0 => "none is caught up".to_owned(),
+        made_up if made_up == ticks => "caught up now".to_owned(),
+        made_up => format!("{made_up} caught up now"),
     };
     format!("{WARN}missed{WARN:#}{more} {ticks} tick{} ({span}): {verb}", if ticks == 1 { "" } else { "s" })
 }
 
 fn stopping_run(notice: &Value) -> String {
     let reason = match notice["reason"].as_str() {
-        Some("overran") => "it takes longer than `max_runtime`",
-        Some("replaced") => "a later tick takes its place",
-        _ => "the daemon stops",
+        Some("overran") => "exceeded `max_runtime`",
+        Some("replaced") => "replaced by a later tick",
+        _ => "the daemon is stopping",
     };
     let told = match notice["signal"].as_u64() {
         Some(1) => "told to finish what is in flight",

@@ -72,7 +72,7 @@ pub(super) fn ended(schedules: &Schedules, name: &str, ticket: u64, status: std:
                 ending.message = Some(format!("killed by signal {signal}"));
             }
         }
-        Err(error) => ending.message = Some(format!("cannot be waited for: {error}")),
+        Err(error) => ending.message = Some(format!("cannot wait for the process: {error}")),
     }
     if ending.exit == Some(0) {
         ending.message = None;
@@ -115,7 +115,7 @@ pub(super) async fn outlive(schedules: &Schedules, name: &str, ticket: u64, proc
         tokio::time::sleep(LOOK).await;
     }
     recorded(schedules, name, ticket).unwrap_or_else(|| {
-        let message = Some("its process is gone and left no record of an end".to_owned());
+        let message = Some("the process ended without a record".to_owned());
         Ending { message, ..read_log(&schedules.run_log(name, ticket)) }
     })
 }

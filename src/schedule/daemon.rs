@@ -202,8 +202,8 @@ impl Daemon<'_> {
                 served.schedule = new.schedule;
                 return;
             }
-            Ok(new) => format!("is called `{}` now: start the daemon again", new.name),
-            Err(_) => "is wrong now: its schedule stays as it was; `searchmill validate` says more".to_owned(),
+            Ok(new) => format!("is now named `{}`: restart the daemon", new.name),
+            Err(_) => "is invalid: the previous schedule stays in effect; see `searchmill validate`".to_owned(),
         };
         let (name, problem) = (served.name.clone(), format!("{} {problem}", served.file.display()));
         self.say(&name, &json!({"event": "problem", "message": problem}));
@@ -227,7 +227,7 @@ impl Daemon<'_> {
         if let Some(problem) = &problem
             && self.trouble.as_ref() != Some(problem)
         {
-            let message = format!("nothing starts until the state can be kept: {problem}");
+            let message = format!("no run starts until the state can be saved: {problem}");
             let name = self.served[place].name.clone();
             self.say(&name, &json!({"event": "problem", "message": message}));
         }
@@ -290,10 +290,10 @@ impl Daemon<'_> {
         let Some(running) = served.state.running.iter().find(|running| running.ticket.id == id) else { return };
         let told = match &running.process {
             Some(process) => process::signal(process, signal),
-            None => Err("the daemon that started it was killed before it noted the process".to_owned()),
+            None => Err("the daemon that started it was killed before it saved the process".to_owned()),
         };
         if let Err(problem) = told {
-            let message = format!("run {id} cannot be told to stop: {problem}");
+            let message = format!("cannot stop run {id}: {problem}");
             self.say(&served.name, &json!({"event": "problem", "message": message}));
         }
     }

@@ -41,7 +41,7 @@ impl Health {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let silence = said.at.elapsed();
         match &said.trouble {
-            None if silence > SILENCE => Some(format!("the daemon has been silent for {} s", silence.as_secs())),
+            None if silence > SILENCE => Some(format!("the daemon's loop has not run for {} s", silence.as_secs())),
             trouble => trouble.clone(),
         }
     }
@@ -55,7 +55,7 @@ impl Health {
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     if !address.ip().is_loopback() {
         let failure = Failure::usage(format!("`--listen {address}` is no loopback address"));
-        return Err(failure.with_help("listen on 127.0.0.1, and let a proxy decide who may ask from elsewhere"));
+        return Err(failure.with_help("listen on 127.0.0.1, and use a proxy for access from other machines"));
     }
     TcpListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
@@ -70,7 +70,7 @@ pub(super) async fn answer(listener: TcpListener, health: Arc<Health>) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        tracing::warn!("the health endpoint has ended: {error}");
+        tracing::warn!("the health endpoint failed: {error}");
     }
 }
 

@@ -70,7 +70,7 @@ impl Given {
             Value::String(text) => text,
             Value::Array(parts) => {
                 let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
-                texts.ok_or_else(|| Refusal::bad("only text can be read, no other content"))?.concat()
+                texts.ok_or_else(|| Refusal::bad("only text content is supported"))?.concat()
             }
             _ => return Err(Refusal::bad("a message's content must be text")),
         };

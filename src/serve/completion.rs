@@ -38,7 +38,7 @@ impl Prompt {
             Self::Text(text) => served.model.tokens(&text).map_err(Refusal::bad),
             Self::Texts(mut texts) => match (texts.pop(), texts.is_empty()) {
                 (Some(text), true) => served.model.tokens(&text).map_err(Refusal::bad),
-                _ => Err(Refusal::bad("one prompt a request is supported")),
+                _ => Err(Refusal::bad("only one prompt per request is supported")),
             },
         }
     }

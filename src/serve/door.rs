@@ -133,8 +133,8 @@ async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
     let (head, body) = request.into_parts();
     match tokio::time::timeout(door.body, to_bytes(body, BODY_BYTES)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Ok(Err(_)) => refusal(StatusCode::PAYLOAD_TOO_LARGE, "the request's body is cut off, or longer than 8 MiB"),
-        Err(_) => refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long to come"),
+        Ok(Err(_)) => refusal(StatusCode::PAYLOAD_TOO_LARGE, "the request body is truncated or longer than 8 MiB"),
+        Err(_) => refusal(StatusCode::REQUEST_TIMEOUT, "the request body timed out"),
     }
 }
 

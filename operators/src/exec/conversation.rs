@@ -43,7 +43,7 @@ pub(super) fn converse(
 }
 
 fn joined<T>(result: thread::Result<T>) -> Result<T, OperatorError> {
-    result.map_err(|_| OperatorError::engine("a thread that talks to the program panicked"))
+    result.map_err(|_| OperatorError::engine("a thread for the program's pipes panicked"))
 }
 
 /// Writes the rows. It is not an error if the program stops reading early.

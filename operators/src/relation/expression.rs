@@ -48,11 +48,11 @@ pub(crate) fn check_query(path: &str, text: &str) -> Option<ParamIssue> {
         Err(error) => return Some(ParamIssue::new(path, format!("not SQL: {}", reason(&error.strip_backtrace())))),
     };
     if statements.len() != 1 {
-        return Some(ParamIssue::new(path, format!("one query is wanted, found {} statements", statements.len())));
+        return Some(ParamIssue::new(path, format!("expected one query, found {} statements", statements.len())));
     }
     match &statements[0] {
         Statement::Statement(one) if matches!(**one, SqlStatement::Query(_)) => refused(path, one),
-        _ => Some(ParamIssue::new(path, "only a query (`SELECT …`, `WITH … SELECT …`) can stand here")),
+        _ => Some(ParamIssue::new(path, "expected a query (`SELECT …` or `WITH … SELECT …`)")),
     }
 }
 
@@ -80,7 +80,10 @@ impl Visitor for Refused {
     fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Self::Break> {
         match table {
             TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
-                ControlFlow::Break(("`TABLESAMPLE` does nothing".to_owned(), "draw the rows before, with `sample`"))
+                ControlFlow::Break((
+                    "`TABLESAMPLE` does nothing".to_owned(),
+                    "sample the rows in an earlier node, with `sample`",
+                ))
             }
             _ => ControlFlow::Continue(()),
         }

@@ -22,16 +22,17 @@ pub(crate) enum Backend {
     Exec(Box<ExecParams>),
 }
 
-/// Options of `swift sft`. Flags follow ms-swift 3.8. The params of `train` itself (learning rate, LoRA, …) are passed on.
-/// Examples must come from `convert-to-swift`. `train` chooses the held-out examples, by question.
+/// Options of `swift sft`. Flags follow ms-swift 3.8. The params of `train` itself (learning rate, LoRA, …) are
+/// passed on. Examples must come from `convert-to-swift`. `train` chooses the held-out examples, by question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct SwiftParams {
-    /// The program and its arguments before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Its content, or
-    /// its answer to `--version`, is part of the key; its path is not.
+    /// The program and its arguments before `sft`: `[swift]`, `[/opt/swift/bin/swift]`, `[uv, run, swift]`. Its
+    /// content, or its answer to `--version`, is part of the key; its path is not.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) program: Vec<String>,
-    /// Version of ms-swift (`3.8.3`), or any other text that identifies the trainer. Part of the cache key; otherwise unused.
+    /// Version of ms-swift (`3.8.3`), or any other text that identifies the trainer. Part of the cache key; otherwise
+    /// unused.
     pub(crate) version: Option<String>,
     /// `--model_type`; `null`: `qwen3_nothinking` for Qwen3, `qwen2_5` for Qwen2, swift's guess for others.
     pub(crate) model_type: Option<String>,
@@ -41,8 +42,8 @@ pub(crate) struct SwiftParams {
     pub(crate) agent_template: String,
     /// `--torch_dtype`.
     pub(crate) torch_dtype: TorchDtype,
-    /// Examples per device and pass. `batch_size` must be a multiple of this times the node's GPUs; the quotient becomes
-    /// `--gradient_accumulation_steps`.
+    /// Examples per device and pass. `batch_size` must be a multiple of this times the node's GPUs; the quotient
+    /// becomes `--gradient_accumulation_steps`.
     #[schemars(range(min = 1))]
     pub(crate) per_device_batch_size: usize,
     /// `--gradient_checkpointing`, not reentrant.
@@ -77,8 +78,8 @@ pub(crate) struct SwiftParams {
     /// More flags, named without dashes: `{loss_scale: hermes, deepspeed: zero2}`. A list becomes several words, a map
     /// becomes JSON. Files and folders named in values are sources.
     pub(crate) flags: BTreeMap<String, Value>,
-    /// Environment variables passed to swift besides `PATH`, `HOME` and the node's GPUs (`HF_HOME`, `WANDB_API_KEY`). Their
-    /// values are not part of the cache key.
+    /// Environment variables passed to swift besides `PATH`, `HOME` and the node's GPUs (`HF_HOME`, `WANDB_API_KEY`).
+    /// Their values are not part of the cache key.
     pub(crate) environment: Vec<String>,
     /// Timeout in seconds (0 = none). Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]
@@ -136,31 +137,34 @@ impl Default for SwiftParams {
     }
 }
 
-/// Any program that trains. Its arguments may contain `{examples}` and `{held_out}` (JSONL files, one row per line), `{model}`
-/// (the folder of the base model), `{output}` (an empty folder for the trained model or adapter), `{metrics}` (a file for its
-/// metrics) and `{seed}` (the node's seed). Metrics are JSON objects, one per line: `step` (or `global_step`), `epoch`, `loss`,
-/// `learning_rate`, `grad_norm`, `token_accuracy`, `eval_loss`, `eval_token_accuracy`, or the names of transformers and
-/// ms-swift. `SEARCHMILL_TRAINING` holds all params of `train` as JSON, `SEARCHMILL_PARAMS` holds `params`, and
-/// `SEARCHMILL_SEED` the seed.
+/// Any program that trains. Its arguments may contain `{examples}` and `{held_out}` (JSONL files, one row per line),
+/// `{model}` (the folder of the base model), `{output}` (an empty folder for the trained model or adapter),
+/// `{metrics}` (a file for its metrics) and `{seed}` (the node's seed). Metrics are JSON objects, one per line:
+/// `step` (or `global_step`), `epoch`, `loss`, `learning_rate`, `grad_norm`, `token_accuracy`, `eval_loss`,
+/// `eval_token_accuracy`, or the names of transformers and ms-swift. `SEARCHMILL_TRAINING` holds all params of
+/// `train` as JSON, `SEARCHMILL_PARAMS` holds `params`, and `SEARCHMILL_SEED` the seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct ExecParams {
-    /// The program and its first arguments: `[python3]`, `[/opt/trl/bin/python]`. No shell is involved. The key identifies
-    /// your own program by its content, a system program by its answer to `--version`.
+    /// The program and its first arguments: `[python3]`, `[/opt/trl/bin/python]`. No shell is involved. The key
+    /// identifies your own program by its content, a system program by its answer to `--version`.
     pub(crate) program: Vec<String>,
-    /// Version of the program (`trl 0.20`), instead of its answer to `--version`. Part of the cache key; otherwise unused.
+    /// Version of the program (`trl 0.20`), instead of its answer to `--version`. Part of the cache key; otherwise
+    /// unused.
     pub(crate) version: Option<String>,
-    /// Its arguments, with the names in braces replaced. Files and folders named there (also after a `=`) are sources: if
-    /// their content changes, the node runs again.
+    /// Its arguments, with the names in braces replaced. Files and folders named there (also after a `=`) are
+    /// sources: if their content changes, the node runs again.
     pub(crate) arguments: Vec<String>,
-    /// More files whose content decides the outcome (modules that the script imports). A folder means all files below it.
+    /// More files whose content decides the outcome (modules that the script imports). A folder means all files below
+    /// it.
     pub(crate) files: Vec<String>,
-    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not sources.
+    /// Files and folders that the program writes besides its output (logs, caches). Arguments that name them are not
+    /// sources.
     pub(crate) writes: Vec<String>,
     /// Passed to the program as JSON in the environment variable `SEARCHMILL_PARAMS`.
     pub(crate) params: Map<String, Value>,
-    /// Environment variables passed to the program besides `PATH`, `HOME` and the node's GPUs. Their values are not part of
-    /// the cache key.
+    /// Environment variables passed to the program besides `PATH`, `HOME` and the node's GPUs. Their values are not
+    /// part of the cache key.
     pub(crate) environment: Vec<String>,
     /// Timeout in seconds (0 = none). Not part of the cache key.
     #[schemars(extend("x-searchmill-key" = false))]

@@ -26,8 +26,8 @@ pub(crate) enum Method {
 #[serde(default, deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct TrainParams {
     /// The trainer: `candle` (this process), `swift` (ms-swift, with its options `swift: {…}`), or any other program:
-    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. External programs see the GPUs of the node
-    /// (`resources: {gpus: 1}`).
+    /// `exec: {program: [python3], arguments: [train.py, --out, "{output}"]}`. External programs see the GPUs of the
+    /// node (`resources: {gpus: 1}`).
     #[serde(deserialize_with = "named_or_tagged")]
     #[schemars(transform = allow_names)]
     pub(crate) backend: Backend,
@@ -45,8 +45,8 @@ pub(crate) struct TrainParams {
     /// Examples per optimiser step.
     #[schemars(range(min = 1))]
     pub(crate) batch_size: usize,
-    /// Tokens per forward/backward pass, padding included. A larger batch is split into several passes whose gradients are
-    /// added. Bounds the memory.
+    /// Tokens per forward/backward pass, padding included. A larger batch is split into several passes whose
+    /// gradients are added. Bounds the memory.
     #[schemars(range(min = 1))]
     pub(crate) pass_tokens: usize,
     /// Maximum length of an example in tokens.
@@ -56,9 +56,9 @@ pub(crate) struct TrainParams {
     pub(crate) truncation: Truncation,
     /// A numeric column with the loss weight of each example (`null`: all have weight 1).
     pub(crate) weight_column: Option<String>,
-    /// Loss weight of prompt and tool tokens (model tokens have weight 1). A small weight helps models trained from scratch
-    /// to copy names sooner (Shi et al. 2024, arXiv:2405.14394, on when loss over instructions helps). Evaluation ignores
-    /// these tokens.
+    /// Loss weight of prompt and tool tokens (model tokens have weight 1). A small weight helps models trained from
+    /// scratch to copy names sooner (Shi et al. 2024, arXiv:2405.14394, on when loss over instructions helps).
+    /// Evaluation ignores these tokens.
     pub(crate) context_weight: f64,
     /// Peak learning rate.
     pub(crate) learning_rate: f64,
@@ -79,8 +79,8 @@ pub(crate) struct TrainParams {
     pub(crate) early_stopping: Option<u32>,
     /// Which checkpoint to output: `last` or `best`.
     pub(crate) keep: Keep,
-    /// Hold the activations of one layer at a time and recompute them in the backward pass: a third slower, for longer texts
-    /// in the same memory. Does not change the result.
+    /// Hold the activations of one layer at a time and recompute them in the backward pass: a third slower, for
+    /// longer texts in the same memory. Does not change the result.
     #[schemars(extend("x-searchmill-key" = false))]
     pub(crate) checkpointing: bool,
     /// Steps between saved states, from which a killed training resumes. Does not change the result.

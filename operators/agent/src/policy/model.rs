@@ -123,7 +123,7 @@ impl LocalModel {
     ) -> Result<Self, OperatorError> {
         let (folder, adapter) = params.source().folders(trees, context)?;
         let compute = Compute::leased(context, params.dtype)?;
-        context.progress().log(&format!("the model computes on {}", compute.name()));
+        context.progress().log(&format!("the model runs on {}", compute.name()));
         let (plain, device) = (compute.is_plain(), compute.name());
         let opening = Opening {
             rows: context.concurrency(),

@@ -229,7 +229,7 @@ impl EndpointParams {
             require(&format!("limits.{name}"), false, "must be above 0");
         }
         for name in self.extra.keys().filter(|name| OWN_FIELDS.contains(&name.as_str())) {
-            require(&format!("extra.{name}"), false, "this field is set by searchmill: give it as a param of its own");
+            require(&format!("extra.{name}"), false, "this field is set by searchmill: use the param instead");
         }
         issues
     }

@@ -161,8 +161,9 @@ fn bad_response(message: String, body: &[u8]) -> CallFailure {
 }
 
 fn bearer(key: &str) -> Result<HeaderValue, OperatorError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim()))
-        .map_err(|_| OperatorError::machine("the API key has characters that an HTTP header cannot carry"))?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim())).map_err(|_| {
+        OperatorError::machine("the API key contains characters that are not allowed in an HTTP header")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -61,7 +61,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Returns the next query of a plain teacher, in a fixed order. The first query uses words that a student can
-    /// know: those of the question if this is its only piece, otherwise the title with them.
+    /// know: those of the question if it asks only for this piece, otherwise the title with them.
     pub(super) fn next_plain_query(&mut self, question: &str, hidden: &Hidden, alone: bool) -> String {
         let title = self.evidence.title.as_deref().map(bare_title).filter(|_| !alone).unwrap_or_default();
         let first = hidden.strip(&format!("{title} {}", key_words(question, &[title], 8)));
