@@ -1,5 +1,5 @@
-//! Tests of broken pipelines: `tests/diagnostics/*.yaml`, with the expected text next to each one. `UPDATE=1 cargo test
-//! --test it diagnostics` rewrites the expected texts.
+//! Tests of broken pipelines: `tests/diagnostics/*.yaml`, with the expected text next to each one.
+//! `UPDATE=1 cargo test --test it diagnostics` rewrites the expected texts.
 
 use std::path::{Path, PathBuf};
 

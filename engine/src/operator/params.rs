@@ -38,7 +38,7 @@ impl ParamIssue {
     }
 }
 
-/// A reference to a secret (`${secret:NAME}`), resolved where the node runs; its value is never stored, shown or hashed.
+/// A secret reference (`${secret:NAME}`), resolved where the node runs; its value is never stored, shown or hashed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(extend("x-searchmill-key" = false, "x-searchmill-secret" = true))]
