@@ -50,7 +50,10 @@ fn choices_are_listed_where_one_is_missing() {
     let pipeline = "name: x\nnodes:\n  w: {op: generate-world, with: {documents: 100, questions: 8}}\n  v: {op: convert-to-verl, from: w.questions}\n";
     mill.write("pipeline.yaml", pipeline);
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
-    assert!(told.contains("`layout`: Trainer that reads the rows. Write `search-r1` or `research` or `verl`"), "{told}");
+    assert!(
+        told.contains("`layout`: Trainer that reads the rows. Write `search-r1` or `research` or `verl`"),
+        "{told}"
+    );
 }
 
 #[test]
