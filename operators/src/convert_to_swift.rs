@@ -10,9 +10,8 @@ use crate::conversion::swift::convert;
 
 /// Converts each rollout to a row `{"tools": "[…]", "messages": […]}` for ms-swift 3.8 (`swift sft --agent_template
 /// hermes`) and renders it as that trainer does. The column `text` is the text to tokenise, `loss_spans` its byte
-/// ranges that carry loss, and `content_spans` the byte ranges of content, where `<
-/// im_end
-/// >` and other control tokens are plain text. Model text before a tool call ends with the newline that the served
+/// ranges that carry loss, and `content_spans` the byte ranges of content, where `<|im_end|>` and other control
+/// tokens are plain text. Model text before a tool call ends with the newline that the served
 /// model sees there. Rollouts are rejected if the arguments of a call are not a JSON object, or if the last message
 /// is not the model's.
 pub(crate) struct ConvertToSwift;

@@ -97,7 +97,7 @@ fn wrong_parts_are_explained() {
     assert!(refused(json!({"a": 0.5, "b": 0.4})).contains("add up to 0.9"));
     assert!(refused(json!({"a": 1.5})).contains("at most 1"));
     assert!(refused(json!({"A": 1.0})).contains("output port"));
-    assert!(refused(json!({"rejects": 1.0})).contains("taken"));
+    assert!(refused(json!({"rejects": 1.0})).contains("reserved"));
     assert!(refused(json!({"a": "rest", "b": "rest"})).contains("only one"));
     assert!(refused(json!({"a": 1.0, "b": "rest"})).contains("nothing is left"));
 }

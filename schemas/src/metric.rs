@@ -16,7 +16,7 @@ described! {
         pub name: String,
         /// Group of rows (`all`, a question type, `baseline:…`).
         pub group: String,
-        /// Mean.
+        /// Mean value.
         pub value: f64,
         /// Lower end of the 95 % interval.
         pub low: Option<f64>,

@@ -1,10 +1,10 @@
 //! Merges small segments of a memo. Safe beside running processes and if killed at any time:
 //!
 //! 1. Renames a segment that no running process writes to (writers lock their segment) to `*.merging`. Readers read
-//! those too. On a file system without locks, a live writer notices after its next record that its file is gone, and
-//! writes that record again to a new segment. 2. Reads all segments, writes them to one file, flushes it, and publishes
-//! it under the digest of its content. 3. Removes the segments. If killed before, records exist twice, which is
-//! harmless.
+//!    those too. On a file system without locks, a live writer notices after its next record that its file is gone, and
+//!    writes that record again to a new segment.
+//! 2. Reads all segments, writes them to one file, flushes it, and publishes it under the digest of its content.
+//! 3. Removes the segments. If killed before, records exist twice, which is harmless.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -236,11 +236,7 @@ mod tests {
         assert!(count >= 3);
     }
 
-    /// Asserts that loss covers exactly the text from `<
-    /// im_start
-    /// >assistant\n` to the end of the next `<
-    /// im_end
-    /// >`.
+    /// Asserts that loss covers exactly the text from `<|im_start|>assistant\n` to the end of the next `<|im_end|>`.
     fn check_loss(rendered: &Rendered) {
         let opening = "<|im_start|>assistant\n";
         let wanted: Vec<_> = rendered
