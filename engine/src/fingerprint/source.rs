@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ impl StatRecord {
 /// Asks a program for its version; `None` if it does not report one.
 pub type AskVersion = fn(&Path) -> Option<String>;
 
-/// Digests of external files, shared by threads: hashing one file does not delay the lookup of another.
+/// Digests of external files, shared by threads: hashing one file does not delay another.
 pub struct SourceDigests {
     known: Mutex<BTreeMap<PathBuf, StatRecord>>,
     changed: AtomicBool,
@@ -64,8 +64,8 @@ pub struct SourceDigests {
     ask: AskVersion,
     /// Reported versions: each program is asked once.
     versions: Mutex<BTreeMap<PathBuf, Option<String>>>,
-    /// Held while a file is hashed, so that two nodes that read the same file hash it once.
-    hashing: Mutex<()>,
+    /// One lock per file that is being hashed, so that nodes that read the same file hash it once.
+    hashing: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>,
     /// Devices of read-only file systems, as `major:minor`.
     read_only: BTreeSet<String>,
 }
@@ -190,7 +190,16 @@ impl SourceDigests {
         if let Some((seen, digest)) = self.remembered(file)? {
             return Ok((seen, digest, false));
         }
-        let _alone = locked(&self.hashing);
+        let turn = Arc::clone(locked(&self.hashing).entry(file.to_owned()).or_default());
+        let alone = locked(&turn);
+        let hashed = self.hashed(file);
+        drop(alone);
+        locked(&self.hashing).remove(file);
+        hashed
+    }
+
+    /// Hashes a file, unless another thread has just done so.
+    fn hashed(&self, file: &Path) -> std::io::Result<(FileStat, Digest, bool)> {
         for _ in 0..TRIES {
             if let Some((seen, digest)) = self.remembered(file)? {
                 return Ok((seen, digest, false));
@@ -322,6 +331,32 @@ mod tests {
             fs::rename(folder.path().join("a/y"), folder.path().join("b/y")).unwrap();
             assert_eq!(before, identities(folder.path(), &sources), "{sources:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_takes_long_delays_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "long", "1");
+        write(folder.path(), "short", "2");
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (reading, begun) = std::sync::mpsc::channel();
+        let held = Mutex::new(held);
+        let digests = SourceDigests::new(BTreeMap::new(), |_| None).until(move || {
+            if std::thread::current().name() == Some("long") {
+                reading.send(()).unwrap();
+                locked(&held).recv().ok();
+            }
+            false
+        });
+        std::thread::scope(|scope| {
+            let long = std::thread::Builder::new().name("long".to_owned());
+            let long = long.spawn_scoped(scope, || digests.digest(&folder.path().join("long")).unwrap()).unwrap();
+            begun.recv().unwrap();
+            digests.digest(&folder.path().join("short")).unwrap();
+            drop(hold);
+            long.join().unwrap();
+        });
+        assert!(locked(&digests.hashing).is_empty());
     }
 
     #[test]
