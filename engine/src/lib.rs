@@ -1,6 +1,6 @@
 //! searchmill's engine: YAML to a typed plan to cached execution with lineage. It names no operator.
 //!
-//! [`Session`] is the door to it: a program opens one with its operators, checks a pipeline, and runs it.
+//! [`Session`] is the entry point: a program opens one with its operators, checks a pipeline, and runs it.
 //!
 //! ```
 //! use searchmill_engine::{Lines, Overrides, Registry, RunOptions, Session, operator::entry};
@@ -56,7 +56,7 @@ pub mod spec;
 pub mod fingerprint;
 // What is due and what waits: the pure core of `schedule`.
 pub mod schedule;
-// The only code that writes: artifacts, results, remembered rows and answers, records of runs.
+// The only code that writes: artifacts, results, cached rows and answers, records of runs.
 pub mod store;
 // What made an artifact, whether it is still whole, and archives, attestations and OpenLineage events of it.
 pub mod lineage;
@@ -66,21 +66,21 @@ pub mod report;
 pub mod plan;
 // Looks results up, runs kernels, commits.
 pub mod execute;
-// The door to all of this.
+// The entry point to all of this.
 mod session;
 
-// The door.
+// The entry point.
 pub use session::{
     Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, RunOptions, Session, Shown, StorePlace,
     Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
 };
-// What goes in.
+// Its arguments.
 pub use execute::{Stop, WorkerPipes, Workers};
 pub use operator::Registry;
 pub use plan::Selection;
 pub use spec::Overrides;
 pub use store::KeepPolicy;
-// What comes out.
+// Its results.
 pub use diagnostic::{Diagnostic, SourceMap};
 pub use execute::{Basis, Device, NodeStatus, Survey, Work, devices, unix_time};
 pub use fingerprint::{Digest, NodeKey, Reason};

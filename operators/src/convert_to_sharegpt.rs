@@ -9,7 +9,7 @@ use crate::conversion::sharegpt::convert;
 
 /// Converts each rollout to a row `{"conversations": […], "system": "…", "tools": "[…]"}` for LLaMA-Factory: human or
 /// observation alternates with gpt or function_call. The layout cannot hold text before a tool call; such text is
-/// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts whose turns do not alternate are rejected.
+/// dropped. Reasoning, if kept, is in `<think>` tags. Rollouts in which these do not alternate are rejected.
 pub(crate) struct ConvertToSharegpt;
 
 /// Parameters of `convert-to-sharegpt`.

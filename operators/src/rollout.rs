@@ -139,7 +139,7 @@ impl Operator for Rollout {
     }
 }
 
-/// Opens the check of recorded rollouts: repeats searches, and recomputes prompts and rewards.
+/// Opens the check of recorded rollouts: repeats searches, and derives prompts, questions and answers again.
 fn recheck(params: &RolloutParams, inputs: &Inputs, context: &Context) -> Result<Box<dyn Recheck>, OperatorError> {
     let trees = inputs.trees("search");
     let search = if trees.is_empty() { None } else { Some(Search::open(&trees, &params.search, context)?) };

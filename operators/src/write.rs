@@ -42,7 +42,7 @@ pub struct WriteParams {
     pub compression: Compression,
     /// Maximum share of rows lost in upstream nodes (rejects, rows skipped by `on_error: drop`). If it is exceeded,
     /// or no rows are left, nothing is written: `path` is unchanged, and the run ends with exit code 3. `searchmill
-    /// run … --deliver-anyway` overrides this limit.
+    /// run … --deliver-anyway` writes in both cases.
     #[serde(default = "default_max_reject_share")]
     #[schemars(extend("x-searchmill-key" = false))]
     pub max_reject_share: f64,

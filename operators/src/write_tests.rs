@@ -312,5 +312,5 @@ fn pipes_and_folders_in_the_way_are_refused_without_waiting() {
     // Also in a folder with other files.
     std::fs::create_dir_all(path("shared")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(path("shared/a")).status().unwrap().success());
-    assert!(refused(folder(&harness, &[("a", "1")]), "shared").contains("is no regular file"));
+    assert!(refused(folder(&harness, &[("a", "1")]), "shared").contains("is not a regular file"));
 }

@@ -60,7 +60,7 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         })
         .collect();
     let memo = |(base, bytes): &(Digest, u64)| {
-        vec!["remembered rows".to_owned(), base.short(), String::new(), display::bytes(*bytes)]
+        vec!["cached rows".to_owned(), base.short(), String::new(), display::bytes(*bytes)]
     };
     rows.extend(garbage.memos.iter().map(memo));
     let run = |(run, bytes): &(String, u64)| {
@@ -99,8 +99,8 @@ fn print(terminal: &Terminal, garbage: &Garbage, removed: bool, freed: u64, now:
         terminal.note("nothing younger than ten minutes is removed from a shared store, regardless of --older-than");
     }
     if garbage.shared && !garbage.results.is_empty() {
-        let line = "other machines may be about to read files of these results: a later `gc` takes them, when as much time \
-                    has passed again";
+        let line = "other machines may be about to read files of these results: a later `gc` removes them, once the \
+                    same time has passed again";
         terminal.note(line);
     }
     if removed {

@@ -182,7 +182,7 @@ fn next(terminal: &Terminal, session: &Session, args: &ScheduleNextArgs) -> Resu
         }
     }
     if !terminal.is_json() {
-        terminal.table(&["schedule", "tick (UTC)", "there"], &rows);
+        terminal.table(&["schedule", "tick (UTC)", "local time"], &rows);
     }
     Ok(OK)
 }

@@ -87,7 +87,7 @@ fn made(step: &GraphStep) -> Vec<String> {
     lines
 }
 
-/// Formats results as a tree from the target back to the sources. The sources of a result are shown once.
+/// Formats results as a tree from the target back to the sources. Everything upstream of a result is shown once.
 pub(crate) fn tree(graph: &Graph) -> String {
     let steps: BTreeMap<NodeKey, &GraphStep> = graph.steps.iter().map(|step| (step.key, step)).collect();
     let used: BTreeSet<NodeKey> =

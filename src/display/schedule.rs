@@ -101,8 +101,8 @@ fn stopping_run(notice: &Value) -> String {
         _ => "the daemon is stopping",
     };
     let told = match notice["signal"].as_u64() {
-        Some(1) => "told to finish what is in flight",
-        Some(2) => "told to stop at once",
+        Some(1) => "told to finish work in flight",
+        Some(2) => "told to stop immediately",
         _ => "killed",
     };
     format!("run {} {WARN}{told}{WARN:#}: {reason}", notice["id"])

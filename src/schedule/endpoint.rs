@@ -54,7 +54,7 @@ impl Health {
 /// Binds the address before anything runs, to detect that it is in use.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     if !address.ip().is_loopback() {
-        let failure = Failure::usage(format!("`--listen {address}` is no loopback address"));
+        let failure = Failure::usage(format!("`--listen {address}` is not a loopback address"));
         return Err(failure.with_help("listen on 127.0.0.1, and use a proxy for access from other machines"));
     }
     TcpListener::bind(address)

@@ -195,11 +195,11 @@ fn what_was_paid_and_is_not_remembered_was_not_checked() {
     segments().filter(|path| !first.contains(path)).for_each(|path| fs::remove_file(path).expect("removed"));
     let told = bench.mill.call(&["audit", "answers"]).exit(6);
     let last = last_line(&told);
-    assert!(last.contains("4 of 6 remembered rows of answers (they are gone"), "{last}");
-    assert!(last.contains("2 of 4 remembered answers of answers"), "{last}");
+    assert!(last.contains("4 of 6 cached rows of answers (they are gone"), "{last}");
+    assert!(last.contains("2 of 4 cached answers of answers"), "{last}");
     fs::remove_dir_all(&memo).expect("removed");
     let told = bench.mill.call(&["audit", "answers"]).exit(6);
-    assert!(last_line(&told).contains("6 of 6 remembered rows of answers"), "{}", told.stdout);
+    assert!(last_line(&told).contains("6 of 6 cached rows of answers"), "{}", told.stdout);
     bench.mill.call(&["audit", "bm25"]).exit(0);
 }
 
@@ -226,9 +226,9 @@ fn segments(bench: &Bench, of_rows: bool) -> Vec<std::path::PathBuf> {
 #[test]
 fn what_was_bought_by_force_and_is_gone_was_not_checked() {
     for (of_rows, cut, wanted) in [
-        (true, false, "6 of 6 remembered rows of answers"),
-        (true, true, "remembered rows of answers"),
-        (false, false, "6 of 6 remembered answers of answers"),
+        (true, false, "6 of 6 cached rows of answers"),
+        (true, true, "cached rows of answers"),
+        (false, false, "6 of 6 cached answers of answers"),
     ] {
         let mut bench = Bench::new(&patient(6, Duration::ZERO));
         bench.run(&[]).exit(0);

@@ -45,7 +45,7 @@ fn commands_that_only_read_make_no_store() {
 fn a_folder_of_something_else_does_not_become_a_store() {
     let mill = mill();
     let told = mill.call(&["run", "pipeline.yaml", "--store", "."]).exit(5);
-    assert!(told.stderr.contains("is no store and holds other things"), "{}", told.stderr);
+    assert!(told.stderr.contains("is not a store and contains other files"), "{}", told.stderr);
     assert!(!mill.path(".gitignore").exists() && !mill.path("results").exists());
     let told = mill.call(&["run", "pipeline.yaml", "--store", "pipeline.yaml"]).exit(5);
     assert!(told.stderr.contains("pipeline.yaml"), "{}", told.stderr);

@@ -195,7 +195,7 @@ const FAULTS: [Fault; 17] = [
     Fault {
         name: "a flipped byte in the memo",
         harm: |bench| flip(&segment(bench)),
-        audit: "remembered rows are damaged",
+        audit: "cached rows are damaged",
         ran: "",
         reason: "",
         paid: 0..=0,
@@ -288,10 +288,10 @@ fn much_that_is_damaged_is_paid_again_only_with_leave() {
     }
     fs::write(&file, bytes).expect("written");
     let told = bench.run(&[]).exit(5);
-    assert!(told.stdout.contains("5 of 24 remembered answers are damaged in"), "{}", told.stdout);
+    assert!(told.stdout.contains("5 of 24 cached answers are damaged in"), "{}", told.stdout);
     assert!(told.stdout.contains("--rebuy") && paid(&bench) == before, "{}", told.stdout);
     let told = bench.run(&["--rebuy"]).exit(0);
-    assert!(told.stdout.contains("what is missing is asked again"), "{}", told.stdout);
+    assert!(told.stdout.contains("calling again for the missing ones"), "{}", told.stdout);
     assert_eq!((paid(&bench), bench.mill.artifacts()), (before + 5, expected));
     let damaged = file.with_extension("damaged");
     assert!(damaged.exists() || file.with_extension("merging.damaged").exists(), "the damaged file is preserved");

@@ -62,7 +62,7 @@ fn forget_result(bench: &Bench) {
 fn honest_rollouts_are_what_was_answered() {
     let bench = bench();
     let told = bench.mill.call(&["audit", "answers", "--rollouts"]).exit(0);
-    assert!(told.stdout.contains("6 rows are what the remembered answers give"), "{}", told.stdout);
+    assert!(told.stdout.contains("6 rows match the cached answers"), "{}", told.stdout);
     // After `--force`, both answers of each call are known; the current rollouts match the newer ones.
     bench.run(&["--force=answers"]).exit(0);
     bench.mill.call(&["audit", "answers", "--rollouts"]).exit(0);
@@ -86,7 +86,7 @@ fn answers_that_are_gone_are_not_taken_for_checked() {
     std::fs::remove_file(segment(&bench, |result| result.asked)).expect("removed");
     let told = bench.mill.call(&["audit", "answers", "--rollouts"]);
     assert_ne!(told.code, 0, "{}", told.stdout);
-    assert!(told.stdout.contains("answers of 6 of 6 rows are not remembered here"), "{}", told.stdout);
+    assert!(told.stdout.contains("answers of 6 of 6 rows are not cached here"), "{}", told.stdout);
 }
 
 #[test]

@@ -352,14 +352,14 @@ fn a_changed_prompt_in_a_record_is_found() {
     let found = differences(&audit(&mill, &["swift"], 1));
     let all = found.join("\n");
     assert!(found.iter().all(|line| line.starts_with("rollouts | record | ")), "{found:?}");
-    assert!(all.contains("the checksum does not fit") && all.contains("does not give its key"), "{all}");
+    assert!(all.contains("the checksum does not fit") && all.contains("do not give its key"), "{all}");
     assert!(all.contains("param `system_prompt`"), "{all}");
     // With a valid checksum, too, the key reveals the change.
     let line = mill.read(&path).lines().next().expect("a line").replace("Search first.", "Search last.");
     let checksum = searchmill_engine::fingerprint::hash_bytes(line.as_bytes());
     mill.write(&path, &format!("{line}\n\"{checksum}\"\n"));
     let found = differences(&audit(&mill, &["swift"], 1));
-    assert!(found.len() == 1 && found[0].contains("does not give its key"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("do not give its key"), "{found:?}");
     std::fs::remove_file(mill.path(&path)).expect("removed");
     let found = differences(&audit(&mill, &["latest"], 1)).join("\n");
     assert!(found.contains("rollouts | record | ") && found.contains("is gone from the store"), "{found}");
@@ -427,7 +427,7 @@ fn forged_observations_are_derived_again() {
         assert!(found[0].starts_with(&format!("rollouts | recheck | output trajectories, row {row}, ")), "{found:?}");
         assert!(found[0].contains(what), "{what}: {found:?}");
         if what == "chunks" {
-            assert!(found[0].contains(&format!("turn {turn}, ")), "{found:?}");
+            assert!(found[0].contains(&format!("message {turn}, ")), "{found:?}");
         }
     }
 }

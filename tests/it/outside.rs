@@ -49,7 +49,7 @@ fn an_included_file_that_is_no_pipeline_is_not_shown() {
         mill.write("secrets.env", secret);
         let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;
         assert!(!told.contains("hunter2"), "{told}");
-        assert!(told.contains("`secrets.env` is no pipeline") && told.contains("pipeline.yaml:2:"), "{told}");
+        assert!(told.contains("`secrets.env` is not a pipeline") && told.contains("pipeline.yaml:2:"), "{told}");
     }
     mill.write("secrets.env", "nodes:\n  a: {op: reed}\n");
     let told = mill.call(&["validate", "pipeline.yaml"]).exit(2).stderr;

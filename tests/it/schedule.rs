@@ -456,6 +456,6 @@ fn what_cannot_be_served_is_refused_at_once() {
     put(&mill, "pipelines/nightly.yaml", &pipeline(EVERY_SECOND, "0"));
     mill.write("pipelines/copy.yaml", &pipeline(EVERY_SECOND, "0"));
     refused(&mill, &["schedule", "pipelines"], "are both called `nightly`");
-    refused(&mill, &["schedule", "pipelines/copy.yaml", "--listen", "0.0.0.0:0"], "no loopback address");
+    refused(&mill, &["schedule", "pipelines/copy.yaml", "--listen", "0.0.0.0:0"], "not a loopback address");
     refused(&mill, &["schedule", "next", "weekly"], "no schedule and no file `weekly`");
 }

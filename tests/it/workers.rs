@@ -189,7 +189,7 @@ fn gpus_that_are_not_there_are_said_before_anything_runs() {
     let mut command = mill.command(&["run", "pipeline.yaml"]);
     with_devices(&mill, &mut command, "");
     let told = Told::new(command.output().expect("the program")).exit(2);
-    for word in ["error[no-gpu]: `node` wants 1 GPU, and this machine has none", "pipeline.yaml:4:3", "fallback: cpu"] {
+    for word in ["error[no-gpu]: `node` needs 1 GPU, and this machine has none", "pipeline.yaml:4:3", "fallback: cpu"] {
         assert!(told.stderr.contains(word), "{}", told.stderr);
     }
     assert!(mill.store().run_ids().is_empty(), "nothing ran");

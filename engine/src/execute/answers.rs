@@ -33,7 +33,7 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     let seed = rerun.step.preimage.seed.unwrap_or_default();
     let context = quiet_context(rerun.step.name(), seed, directory, tokio::runtime::Handle::current());
     let Kernel::AsyncMap(kernel) = rerun.operator.open(&rerun.inputs, &context)? else {
-        return Ok(Outcome::NotChecked("its rows do not stand alone".to_owned()));
+        return Ok(Outcome::NotChecked("its rows are not independent".to_owned()));
     };
     let recorded = recorded(store, rerun, kernel.as_ref())?;
     let rows = input_rows(rerun, kernel.as_ref(), seed)?;
@@ -42,15 +42,15 @@ pub(super) fn compare(store: &Store, rerun: &Rerun<'_>, directory: &Path) -> Res
     if !other.is_empty() {
         let wrong = |id: String| {
             let place = format!("row {id}, what the model said");
-            (String::new(), difference(place, "as in the artifact", "not among the remembered answers"), 1)
+            (String::new(), difference(place, "as in the artifact", "not among the cached answers"), 1)
         };
         return Ok(Outcome::Differs(other.into_iter().take(TOLD).map(wrong).collect()));
     }
     let all = recorded.len();
     Ok(match all - same {
-        0 => Outcome::Same(format!("{all} rows are what the remembered answers give")),
+        0 => Outcome::Same(format!("{all} rows match the cached answers")),
         unknown => Outcome::NotChecked(format!(
-            "answers of {unknown} of {all} rows are not remembered here; the other {same} rows are what was answered"
+            "answers of {unknown} of {all} rows are not cached here; the other {same} rows match their answers"
         )),
     })
 }
@@ -196,7 +196,7 @@ impl CallJournal for Remembered {
                 if chosen < answers.len() {
                     Begun::Known(answers.swap_remove(chosen))
                 } else {
-                    Begun::Failed("the answer is not remembered".to_owned())
+                    Begun::Failed("the answer is not cached".to_owned())
                 }
             }
         };

@@ -121,7 +121,7 @@ pub(super) fn read_calls(calls: &CallCache, context: &Context) -> Result<(), Ope
             error.with_help("restore the files from a backup, or run with `--rebuy` to pay for the missing answers")
         );
     }
-    context.progress().log(&format!("{told}: what is missing is asked again"));
+    context.progress().log(&format!("{told}: calling again for the missing ones"));
     calls.mend()?;
     Ok(())
 }

@@ -147,7 +147,7 @@ pub(super) fn recheck(
         return Ok(Outcome::NotChecked(format!("it has no output `{port}`")));
     };
     let InputArtifact::Rows(table) = store.open_input(&output.id)? else {
-        return Ok(Outcome::NotChecked(format!("its output `{port}` is no table")));
+        return Ok(Outcome::NotChecked(format!("its output `{port}` is not a table")));
     };
     let mut differences = Vec::new();
     let (mut compared, mut checked) = (0, 0);

@@ -96,7 +96,7 @@ fn record(step: &Step, report: &mut Report) {
     }
     let stored = &step.result.preimage;
     if Preimage::key(stored) != step.key && !has_long_number(stored) {
-        let message = "what its record says of operator, params, inputs and seed does not give its key";
+        let message = "the operator, params, inputs and seed in its record do not give its key";
         report.differs("record", step.name(), place(), message);
     }
     let Some(origin) = &step.result.origin else { return };
@@ -144,7 +144,7 @@ fn gaps(step: &Step, replaced: &[Replaced], report: &mut Report) {
     let known = |id: &ArtifactId| replaced.iter().any(|replaced| replaced.gave(id));
     for input in step.inputs.iter().filter(|input| input.maker.is_none() && !known(&input.id)) {
         let place = Some(format!("input `{}`, artifact {}", input.port, input.id.digest().short()));
-        report.differs("lineage", step.name(), place, "no record in the store says what made it");
+        report.differs("lineage", step.name(), place, "no record in the store shows its origin");
     }
 }
 
@@ -302,7 +302,7 @@ fn artifact(store: &Store, expected: &Expected<'_>, report: &mut Report) {
     for extra in store.strangers(&expected.id, &artifact) {
         let described = artifact.parts.iter().any(|part| part.name == extra);
         let added = "the file was added: the artifact does not have it";
-        let fault = if described { "it was replaced: it is no regular file" } else { added };
+        let fault = if described { "it was replaced: it is not a regular file" } else { added };
         report.differs("artifact", &expected.node, Some(format!("{label}, file {extra}")), fault);
     }
 }

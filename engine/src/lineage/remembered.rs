@@ -32,7 +32,7 @@ pub(super) fn memos(store: &Store, closure: &Closure, report: &mut Report) {
                     }
                 }
             }
-            Err(error) => report.miss(format!("remembered {what} of {}", first.name()), error.to_string()),
+            Err(error) => report.miss(format!("cached {what} of {}", first.name()), error.to_string()),
         }
     }
 }
@@ -57,13 +57,13 @@ fn missing(store: &Store, step: &Step, memo: &Memo, what: &str) -> Option<String
     };
     let known = memo.len() as u64;
     if known < records && (what == "rows" || calls == 0) {
-        return Some(format!("{} of {records} remembered {what}", records - known));
+        return Some(format!("{} of {records} cached {what}", records - known));
     }
     // A record stands for one call or more.
     let known = if known < calls { memo.calls() } else { calls };
     (known < calls).then(|| match what {
         "rows" => format!("the rows of {} of {calls} calls", calls - known),
-        _ => format!("{} of {calls} remembered answers", calls - known),
+        _ => format!("{} of {calls} cached answers", calls - known),
     })
 }
 

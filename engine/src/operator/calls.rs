@@ -128,7 +128,7 @@ impl Context {
         match self.patiently(journal.begin(call.request(), &accept)).await? {
             Begun::Known(kept) => call
                 .read(&kept.response)
-                .map_err(|_| RowFailure::new(FailureKind::Data, "a remembered answer cannot be parsed")),
+                .map_err(|_| RowFailure::new(FailureKind::Data, "a cached answer cannot be parsed")),
             Begun::Ask(mut open) => {
                 let kept = self.ask(call).await?;
                 let answer = read(&kept)?;

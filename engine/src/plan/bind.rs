@@ -225,7 +225,7 @@ fn cycle_error(nodes: &[NodeSpec], graph: &DiGraph<(), ()>, start: NodeIndex) ->
     };
     let error = Diagnostic::error("cycle", format!("nodes need each other in a circle: {shown}"));
     let error = error.at(nodes[start.index()].id_span, "the circle passes here");
-    error.help("a node may use only what is made before it; cut one of these edges")
+    error.help("a node can use only outputs of earlier nodes; remove one of these edges")
 }
 
 /// Returns a shortest cycle through `start`.

@@ -84,7 +84,7 @@ fn schedule_schema() -> Value {
             "timezone": {"type": "string", "description": "IANA name: `Europe/Berlin`. Default: UTC."},
             "overlap": {
                 "enum": ["skip", "queue", "replace", "allow"],
-                "description": "What to do with a tick during a run: skip it, queue it, stop the run, or start a second run. Default: skip.",
+                "description": "What to do with a tick during a run: skip it, queue it, replace the run, or start a second run. Default: skip.",
             },
             "catchup": {
                 "enum": ["none", "latest", "all", null],

@@ -183,7 +183,7 @@ pub struct Counts {
     pub failed: u64,
     /// Ticks skipped because a run was active.
     pub skipped: u64,
-    /// Missed ticks that were not made up.
+    /// Missed ticks that were not caught up.
     pub missed: u64,
     /// Ticks that arrived while the schedule was paused.
     pub paused: u64,

@@ -140,7 +140,7 @@ impl Session {
     pub(super) fn existing(&self) -> Result<&Store, Failure> {
         let store = self.look()?;
         if !store.exists() {
-            let help = "`searchmill run FILE` makes it; --store names another one, -C another folder";
+            let help = "`searchmill run FILE` creates it; --store names another one, -C another folder";
             return Err(Failure::usage(self.no_store()).with_help(help));
         }
         once(&self.complete, || store.fetch_records())?;

@@ -94,7 +94,7 @@ fn gpu_finding(node: &Node, workers: &Workers) -> Option<Diagnostic> {
     let resources = &node.spec.resources;
     let (wanted, there) = (resources.gpus as usize, workers.devices.len());
     let gpus = |count: usize| if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
-    let wants = format!("`{}` wants {}", node.id(), gpus(wanted));
+    let wants = format!("`{}` needs {}", node.id(), gpus(wanted));
     if !workers.suffice(resources) {
         let has = if there == 0 { "none".to_owned() } else { gpus(there) };
         let fault = Diagnostic::error("no-gpu", format!("{wants}, and this machine has {has}"));

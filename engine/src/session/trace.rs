@@ -80,8 +80,8 @@ impl Trace {
         let mut tables = artifacts.iter().chain(tables);
         let found = tables.find_map(|id| descent(&self.store, &self.closure, *id, row).ok());
         found.ok_or_else(|| {
-            let help = "name the table that holds it: NODE.PORT";
-            Failure::usage(format!("no table of this has a row `{row}`")).with_help(help)
+            let help = "name the table that contains it: NODE.PORT";
+            Failure::usage(format!("no table contains a row `{row}`")).with_help(help)
         })
     }
 
@@ -101,8 +101,8 @@ impl Trace {
         let (mut artifacts, key) = (self.roots.artifacts.iter(), self.roots.keys.first().copied());
         match (artifacts.next(), artifacts.next()) {
             (Some(id), None) => Ok((*id, key)),
-            (None, _) => Err(Failure::usage("a row stands in a table: name a node or an artifact")),
-            _ => Err(Failure::usage(format!("the row `{row}` may stand in several tables of this"))
+            (None, _) => Err(Failure::usage("`--row` needs a table: name a node or an artifact")),
+            _ => Err(Failure::usage(format!("several tables may contain the row `{row}`"))
                 .with_help("name one output: NODE.PORT")),
         }
     }

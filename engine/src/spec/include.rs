@@ -109,7 +109,7 @@ fn looks_like_a_pipeline(file: FileId, shared: &Shared<'_>) -> bool {
 /// Replaces the diagnostics of a file that is not a pipeline. Its lines are not shown, as they may contain secrets.
 fn strange(found: usize, wanted: &Wanted, shared: &mut Shared<'_>) {
     shared.problems.truncate(found);
-    let message = format!("`{}` is no pipeline: it has neither `nodes:` nor `include:`", wanted.path);
+    let message = format!("`{}` is not a pipeline: it has neither `nodes:` nor `include:`", wanted.path);
     let fault = Diagnostic::error("not-a-pipeline", message).at(wanted.span, "named here");
     shared.report(fault.help("its lines are not shown because they may contain secrets"));
 }

@@ -24,7 +24,7 @@ pub struct Schedule {
     pub overlap: Overlap,
     /// How missed ticks are handled.
     pub catchup: Catchup,
-    /// Each tick is delayed by a fixed share of this.
+    /// Each tick is delayed by a share of this, which depends on the schedule's name and the tick alone.
     pub jitter: Duration,
     /// A run that takes longer is told to stop.
     pub max_runtime: Option<Duration>,

@@ -281,7 +281,7 @@ fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
     match names.filter(|name| !FOLDERS.contains(&name.as_str()) && name != ".gitignore").min() {
         None => Ok(()),
         Some(stranger) => Err(StoreError::Location(format!(
-            "{} is no store and holds other things (`{stranger}`): name a folder of its own with --store",
+            "{} is not a store and contains other files (`{stranger}`): choose another folder with --store",
             root.display()
         ))),
     }

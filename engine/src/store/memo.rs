@@ -91,7 +91,7 @@ impl MemoDamage {
     pub fn told(&self, what: &str) -> String {
         let (lost, all) = (self.lost, self.lost + self.whole);
         let files: Vec<String> = self.segments.iter().map(|path| path.display().to_string()).collect();
-        format!("{lost} of {all} remembered {what} are damaged in {}", files.join(", "))
+        format!("{lost} of {all} cached {what} are damaged in {}", files.join(", "))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::operator::OperatorError;
 const HASHES: u64 = 8 << 20;
 /// Limit of characters of a column in an error.
 const SHOWN: usize = 60;
-const HELP: &str = "give each source ids of its own: `id_prefix: NAME-` in `read`, or `'NAME-' || id AS id` in `sql`; \
+const HELP: &str = "give each source its own ids: `id_prefix: NAME-` in `read`, or `'NAME-' || id AS id` in `sql`; \
                     rows that are equal are merged by `dedup` with `by: [id]`";
 
 /// A finished table.

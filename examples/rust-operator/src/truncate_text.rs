@@ -19,9 +19,9 @@ pub(crate) struct TruncateText;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) struct TruncateTextParams {
-    /// Most words of a text. A word is what stands between white space.
+    /// Maximum number of words per text. Words are separated by white space.
     pub(crate) words: usize,
-    /// What a shortened text ends in.
+    /// Text appended to a shortened text.
     #[serde(default = "ellipsis")]
     pub(crate) ending: String,
 }

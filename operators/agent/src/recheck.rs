@@ -132,15 +132,15 @@ fn message_difference(pair: &Pair<'_>) -> Option<(String, String, String)> {
             let run = called.filter(|_| derived.error.is_none()).and_then(|action| action.arguments.as_ref().ok());
             let query = run.map_or_else(String::new, |arguments| format!(" to `{}`", query(arguments)));
             let (what, recorded, derived) = response_difference(recorded, derived)?;
-            Some((format!("turn {place}, {what} of the tool response{query}"), recorded, derived))
+            Some((format!("message {place}, {what} of the tool response{query}"), recorded, derived))
         }
         (None, Some(_)) if *is_tool => {
             let tool = called.map_or("", |action| &action.tool);
-            let what = format!("turn {place}, answer to the call `{tool}`");
+            let what = format!("message {place}, answer to the call `{tool}`");
             Some((what, "none".to_owned(), "a tool response".to_owned()))
         }
         (Some(_), None) if *is_tool => {
-            Some((format!("turn {place}"), "a tool response".to_owned(), "no call asks for it".to_owned()))
+            Some((format!("message {place}"), "a tool response".to_owned(), "no call asks for it".to_owned()))
         }
         _ => text_difference(pair),
     }

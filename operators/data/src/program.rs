@@ -128,7 +128,7 @@ pub fn variable_issues<'a>(path: &'a str, names: &'a [String]) -> impl Iterator<
 /// Reports invalid entries of `writes`, with their positions below `path`.
 pub fn write_issues<'a>(path: &'a str, writes: &'a [String]) -> impl Iterator<Item = ParamIssue> + 'a {
     sources::wrong_writes(writes).map(move |place| {
-        ParamIssue::new(format!("{path}.{place}"), "the working directory lies in it, so the key would see no file")
+        ParamIssue::new(format!("{path}.{place}"), "it contains the working directory, so the key would cover no file")
             .with_help("name the files and folders that the program writes")
     })
 }
@@ -220,7 +220,7 @@ fn succeeded(name: &str, ended: ExitStatus, tail: &VecDeque<String>) -> Result<(
     if let Some(help) = out_of_memory(signal, tail) {
         let passed_on = signal.filter(|_| ended.code().is_some());
         let by = passed_on
-            .map_or_else(String::new, |signal| format!(" (a program of its own was killed by signal {signal})"));
+            .map_or_else(String::new, |signal| format!(" (a program that it started was killed by signal {signal})"));
         return Err(OperatorError::machine(format!("`{name}` ran out of memory: it {how}{by}{said}")).with_help(help));
     }
     Err(OperatorError::pipeline(message).with_help("its output is in the node's log: `searchmill logs`"))

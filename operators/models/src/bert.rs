@@ -46,7 +46,7 @@ pub struct BertParams {
     /// Scale vectors to length 1, so that the inner product is the cosine.
     #[serde(default = "default_normalize")]
     pub normalize: bool,
-    /// Maximum length in tokens; longer texts are cut (also at the number of the model's positions).
+    /// Maximum length in tokens (at most the model's number of positions); longer texts are cut.
     #[serde(default = "default_max_length")]
     pub max_length: usize,
     /// Approximate number of tokens (4 bytes of text each) per batch and thread. Batches that fit the processor's caches are

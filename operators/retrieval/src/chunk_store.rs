@@ -117,7 +117,7 @@ impl ChunkStore {
 
 fn open_file(path: &Path) -> Result<File, OperatorError> {
     File::open(path).map_err(|error| {
-        OperatorError::data(format!("this folder is no search index: {}: {error}", path.display()))
+        OperatorError::data(format!("this folder is not a search index: {}: {error}", path.display()))
             .with_help("use the output of an `index` node")
     })
 }

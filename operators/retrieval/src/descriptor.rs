@@ -95,7 +95,7 @@ impl Descriptor {
     pub(crate) fn read(folder: &Path) -> Result<Self, OperatorError> {
         let path = folder.join(FILE);
         let text = std::fs::read(&path).map_err(|error| {
-            OperatorError::data(format!("this folder is no search index: {}: {error}", path.display()))
+            OperatorError::data(format!("this folder is not a search index: {}: {error}", path.display()))
                 .with_help("use the output of an `index` node")
         })?;
         let found: Self = serde_json::from_slice(&text)

@@ -201,7 +201,7 @@ fn wrong_uses_are_errors_that_say_how_to_mend_them() {
     assert!(run(json!({"query": "nothing"})).contains("no column `nothing`"));
     let empty = tempfile::tempdir().unwrap();
     let error = Search::open(&[&tree(empty.path())], &settings(1), &harness.context()).err().unwrap();
-    assert!(error.to_string().contains("no search index"));
+    assert!(error.to_string().contains("not a search index"));
 }
 
 #[test]

@@ -265,7 +265,7 @@ impl<'a> Supervised<'a> {
         }
         let (how, help) = match &ended {
             Ok(status) => how(*status),
-            Err(error) => (format!("cannot be awaited: {error}"), None),
+            Err(error) => (format!("ended in an unknown state: {error}"), None),
         };
         let unlinked = tail.iter().any(|line| line.contains("error while loading shared libraries"));
         let help = if unlinked { Some(UNLINKED) } else { help };
@@ -301,7 +301,7 @@ fn how(status: ExitStatus) -> (String, Option<&'static str>) {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {
         Some(9) => {
-            let help = "the machine probably ran out of memory: signal 9 comes from the system. Lower the node's load, or add memory";
+            let help = "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
             ("was killed by signal 9".to_owned(), Some(help))
         }
         Some(signal) => (format!("was killed by signal {signal}"), None),

@@ -28,7 +28,7 @@ async fn get_named(objects: Objects, path: Path, name: String) -> object_store::
 impl Remote {
     fn segment_call(&self, path: &FilePath, sent: u64) -> Result<(), StoreError> {
         let (segment, objects) = (self.segments.segment(path, sent), Arc::clone(&self.objects));
-        self.call("send remembered rows to", async move { segment.lock().await.send(&objects).await })
+        self.call("upload cached rows to", async move { segment.lock().await.send(&objects).await })
     }
 }
 
@@ -66,7 +66,7 @@ impl Store {
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
         let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base));
-        let fetched = remote.call("read remembered rows of", async move {
+        let fetched = remote.call("read cached rows of", async move {
             let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
             let of_it = names.filter(|found| *found == name || (is_plain(found) && range_of(found, &own).is_some()));
             let gets: Vec<_> =
@@ -89,7 +89,7 @@ impl Store {
         let folder = self.memo_folder(base);
         let known = noted(&folder);
         let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base.hex()));
-        let fetched = remote.call("read remembered rows of", async move {
+        let fetched = remote.call("read cached rows of", async move {
             let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
             let new: Vec<String> = names.filter(|name| !known.contains(name) && is_plain(name)).collect();
             let gets: Vec<_> = new
@@ -146,7 +146,7 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(()) };
         for segment in remote.segments.all() {
             let objects = Arc::clone(&remote.objects);
-            remote.call("send remembered rows to", async move { segment.lock().await.finish(&objects).await })?;
+            remote.call("upload cached rows to", async move { segment.lock().await.finish(&objects).await })?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl<'a> Replay<'a> {
 
     /// Reports an extra or missing model message: what, as recorded, as derived.
     pub(super) fn end(&self) -> Option<(String, String, String)> {
-        let (said, told) = ("a message of the model".to_owned(), |place| format!("turn {place}"));
+        let (said, told) = ("a message of the model".to_owned(), |place| format!("message {place}"));
         match (&self.command, self.next_said()) {
             (Command::End, Some(place)) => Some((told(place), said, "the rollout had ended".to_owned())),
             (Command::Ask(_), None) => Some((told(self.rollout.messages.len()), "none".to_owned(), said)),
@@ -110,7 +110,7 @@ impl Pair<'_> {
         match role {
             Some("system") => "system prompt".to_owned(),
             Some("user") => "question told to the model".to_owned(),
-            _ => format!("turn {}", self.place),
+            _ => format!("message {}", self.place),
         }
     }
 }

@@ -175,7 +175,7 @@ fn entries(root: &Path) -> io::Result<Vec<PathBuf>> {
 fn move_to(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(parent(to))?;
     if fs::metadata(to).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::other(format!("{} is no regular file", to.display())));
+        return Err(io::Error::other(format!("{} is not a regular file", to.display())));
     }
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => replace(to, || File::open(from)).map(drop),

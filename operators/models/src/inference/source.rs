@@ -130,7 +130,7 @@ impl ModelSource {
 /// Returns the only item of a list, if any.
 fn one(mut items: Vec<PathBuf>, what: &str) -> Result<Option<PathBuf>, OperatorError> {
     if items.len() > 1 {
-        return Err(OperatorError::pipeline(format!("{} {what}s are given, one is wanted", items.len())));
+        return Err(OperatorError::pipeline(format!("expected one {what}, found {}", items.len())));
     }
     Ok(items.pop())
 }

@@ -84,7 +84,7 @@ fn a_model_must_be_given_and_only_one() {
     };
     let model = model_folder(128);
     assert_eq!(told(&[], json!("model")), "no model is given");
-    assert_eq!(told(&[&model, &model], json!("model")), "2 models are given, one is wanted");
+    assert_eq!(told(&[&model, &model], json!("model")), "expected one model, found 2");
     assert!(told(&[], json!({"model": {"model": "./nowhere"}})).contains("nowhere"));
     let ports = (entry::<Rollout>().bind)(json!({"policy": "model"})).expect("binds").declaration.ports;
     assert!(ports.inputs.iter().any(|port| port.name == "model"));

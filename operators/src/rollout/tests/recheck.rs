@@ -77,9 +77,12 @@ fn every_forged_part_is_named() {
     let recorded = Recorded::new(true);
     let swapped = recorded.changed("parallel", |row| row.messages.swap(3, 4));
     assert_eq!(swapped.len(), 2, "both responses answer another call: {swapped:?}");
-    assert!(swapped[0].starts_with("turn 3, chunks of the tool response to `Tiber river`: "), "{swapped:?}");
+    assert!(swapped[0].starts_with("message 3, chunks of the tool response to `Tiber river`: "), "{swapped:?}");
     let dropped = recorded.changed("parallel", |row| drop(row.messages.remove(5)));
-    assert!(dropped.len() == 1 && dropped[0].starts_with("turn 5, answer to the call `search`: none"), "{dropped:?}");
+    assert!(
+        dropped.len() == 1 && dropped[0].starts_with("message 5, answer to the call `search`: none"),
+        "{dropped:?}"
+    );
     let added = recorded.changed("from memory", |row| {
         let mut message = row.messages[0].clone();
         "tool".clone_into(&mut message.role);
@@ -87,7 +90,10 @@ fn every_forged_part_is_named() {
     });
     assert!(added.iter().any(|line| line.contains("no call asks for it")), "{added:?}");
     let forgiven = recorded.changed("mistakes", |row| row.messages[3].error = None);
-    assert!(forgiven.len() == 1 && forgiven[0].starts_with("turn 3, error of the tool response: none"), "{forgiven:?}");
+    assert!(
+        forgiven.len() == 1 && forgiven[0].starts_with("message 3, error of the tool response: none"),
+        "{forgiven:?}"
+    );
     let query = recorded.changed("mistakes", |row| {
         row.messages.iter_mut().flat_map(|message| &mut message.tool_calls).for_each(|call| {
             call.arguments = call.arguments.replace("Italy", "France");
@@ -99,9 +105,9 @@ fn every_forged_part_is_named() {
     let ended = recorded.changed("too many", |row| "max_turns".clone_into(&mut row.finish_reason));
     assert_eq!(ended, ["finish reason: max_turns / answered"]);
     let more = recorded.changed("from memory", |row| row.messages.push(row.messages[2].clone()));
-    assert_eq!(more, ["turn 3: a message of the model / the rollout had ended"]);
+    assert_eq!(more, ["message 3: a message of the model / the rollout had ended"]);
     let cut = recorded.changed("parallel", |row| drop(row.messages.pop()));
-    assert_eq!(cut[0], "turn 6: none / a message of the model");
+    assert_eq!(cut[0], "message 6: none / a message of the model");
     let unknown = recorded.changed("too many", |row| row.golden_answers = vec!["Paris".to_owned()]);
     assert!(unknown.len() == 1 && unknown[0].starts_with("question: "), "{unknown:?}");
 }

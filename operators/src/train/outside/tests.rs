@@ -163,7 +163,7 @@ fn failures_are_told_with_the_tail_of_the_log() {
     assert!(failure.message.contains("ran out of memory: it ended with exit code 1"), "{failure}");
     assert!(failure.message.contains("Tried to allocate 2.00 GiB") && failure.blame == Blame::Machine, "{failure}");
     let failure = told("killed", json!({}));
-    assert!(failure.message.contains("exit code 247 (a program of its own was killed by signal 9)"), "{failure}");
+    assert!(failure.message.contains("exit code 247 (a program that it started was killed by signal 9)"), "{failure}");
     assert!(failure.help.unwrap().contains("no memory left"));
     assert!(told("nan", json!({})).message.contains("step 3: the loss is not a number"));
     let failure = told("cut", json!({}));
