@@ -301,7 +301,8 @@ fn how(status: ExitStatus) -> (String, Option<&'static str>) {
     use std::os::unix::process::ExitStatusExt;
     match status.signal() {
         Some(9) => {
-            let help = "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
+            let help =
+                "signal 9 usually means that the machine had no memory left. Lower the node's load, or add memory";
             ("was killed by signal 9".to_owned(), Some(help))
         }
         Some(signal) => (format!("was killed by signal {signal}"), None),
