@@ -246,6 +246,24 @@ fn limit_has_its_own_entries() {
 }
 
 #[test]
+fn a_limited_run_ends_early_though_a_row_was_rejected() {
+    let mill = Mill::new();
+    let line = |i: usize| format!("{{\"id\": \"d{i}\", \"text\": \"a few words about {i}\"}}\n");
+    let lines: String = (0..100_000).map(line).collect();
+    mill.write("documents.jsonl", &format!("not JSON\n{lines}nor is this\n"));
+    mill.write(
+        "pipeline.yaml",
+        "name: limited\nnodes:\n  corpus: {op: read, with: {path: documents.jsonl, kind: documents}}\n",
+    );
+    mill.run(&["--limit", "4"]).exit(0);
+    let rows = |args: &[&str]| mill.call(&[&["show", "corpus", "--format", "jsonl", "-n", "0"], args].concat()).exit(0).stdout;
+    assert_eq!(rows(&[]).lines().count(), 4);
+    assert_eq!(rows(&["--rejects"]).lines().count(), 1, "the last line was not read");
+    mill.run(&[]).exit(0);
+    assert_eq!(rows(&["--rejects"]).lines().count(), 2);
+}
+
+#[test]
 fn a_plan_changes_nothing_and_its_exit_code_tells_of_work() {
     let mill = Mill::new();
     mill.write("documents.jsonl", &documents(None));

@@ -23,6 +23,27 @@ fn world() -> Mill {
 }
 
 #[test]
+fn a_node_of_a_matrix_with_a_dot_in_its_name_is_found_everywhere() {
+    let mill = world();
+    mill.write("pipeline.yaml", &WORLD.replace("{n: [1, 2, 3]}", "{n: [0.5]}"));
+    mill.run(&[]).exit(0);
+    assert!(mill.call(&["show", "scores@n=0.5"]).exit(0).stdout.contains("Exact match"));
+    for args in [
+        &["show", "scores@n=0.5.metrics"][..],
+        &["show", "scores@n=0.5", "--rejects"],
+        &["show", "scores@n=0.5", "--run", "latest"],
+        &["trace", "scores@n=0.5"],
+        &["pin", "scores@n=0.5", "--run", "latest", "--name", "kept"],
+        &["show", "kept"],
+        &["logs", "latest"],
+    ] {
+        mill.call(args).exit(0);
+    }
+    let told = mill.call(&["show", "scores@n=0.5.metric"]).exit(2).stderr;
+    assert!(told.contains("has no output `metric`") && told.contains("metrics"), "{told}");
+}
+
+#[test]
 fn rows_as_json_lines_come_alone() {
     let mill = world();
     mill.run(&["scores@n=1"]).exit(0);

@@ -111,8 +111,8 @@ pub fn resolve(
         Some(run) => vec![run_of(store, run)?],
         None => store.newest_runs(),
     };
-    if let Some(found) = node(store, &runs, text)? {
-        return Ok(found);
+    if let Some((run, node, port)) = output_of(store, &runs, text)? {
+        return Ok(Target::Node { run, node, port });
     }
     if text.len() >= LEAST_DIGITS && store.run_ids().iter().any(|id| id.starts_with(text)) {
         return run_of(store, text).map(Target::Run);
@@ -144,7 +144,16 @@ pub fn came_to_nothing(store: &Store, runs: &[String], text: &str) -> Option<Not
     Some(NotFound::new(message, Some(format!("its output: `searchmill logs {run} --node {}`", node.node))))
 }
 
-fn node(store: &Store, runs: &[String], text: &str) -> Result<Option<Target>, NotFound> {
+/// Returns the run, the node and the port, if one was written, of `NODE` or `NODE.PORT` in the first run that has
+/// outputs of that node. The whole text is tried first: names of matrix nodes may contain dots.
+///
+/// # Errors
+/// Fails if the node has no such port.
+pub fn output_of(
+    store: &Store,
+    runs: &[String],
+    text: &str,
+) -> Result<Option<(String, Box<NodeRun>, Option<String>)>, NotFound> {
     let written = text.rsplit_once('.');
     for run in runs {
         let nodes = store.run_nodes(run);
@@ -164,7 +173,7 @@ fn node(store: &Store, runs: &[String], text: &str) -> Result<Option<Target>, No
             let message = format!("node `{}` has no output `{port}`", found.node);
             return Err(NotFound::new(message, advice(port, &ports)));
         }
-        return Ok(Some(Target::Node { run: run.clone(), node: Box::new(found), port }));
+        return Ok(Some((run.clone(), Box::new(found), port)));
     }
     Ok(None)
 }

@@ -156,16 +156,17 @@ pub(crate) fn list(
             Ok(Listing { files: vec![(wanted.name(&path, directory), path)], ..Listing::default() })
         }
         Ok(_) => Err(SourceProblem::NotAFile { path: written.to_owned() }),
-        Err(_) => matching(written, plain, wanted, directory),
+        Err(_) if plain.contains(['*', '?', '[']) => matching(written, plain, wanted, directory),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(SourceProblem::NotFound { path: written.to_owned() })
+        }
+        Err(error) => Err(unreadable(&error)),
     }
 }
 
 /// Returns the files that a pattern matches, in path order. As in shells, only a literal dot matches a leading dot.
 fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Result<Listing, SourceProblem> {
     let not_found = || SourceProblem::NotFound { path: written.to_owned() };
-    if !plain.contains(['*', '?', '[']) {
-        return Err(not_found());
-    }
     let pattern = if Path::new(plain).is_absolute() {
         plain.to_owned()
     } else {
@@ -177,7 +178,12 @@ fn matching(written: &str, plain: &str, wanted: Wanted, directory: &Path) -> Res
         path: written.to_owned(),
         reason: format!("it is not a pattern: {}", error.msg),
     })?;
-    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).filter(|file| file.is_file()).collect();
+    let unreadable = |error: glob::GlobError| SourceProblem::Unreadable {
+        path: error.path().display().to_string(),
+        reason: error.error().to_string(),
+    };
+    let found = found.collect::<Result<Vec<PathBuf>, _>>().map_err(unreadable)?;
+    let mut files: Vec<PathBuf> = found.into_iter().filter(|file| file.is_file()).collect();
     files.sort();
     if files.is_empty() {
         return Err(not_found());
@@ -308,6 +314,9 @@ mod tests {
         assert_eq!(refused, SourceProblem::NotAFile { path: "socket".to_owned() });
         assert!(refused.to_string().contains("is not a regular file"), "{refused}");
         drop(socket);
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        let looped = list("loop", Wanted::All, folder.path(), &|| false).unwrap_err();
+        assert!(matches!(looped, SourceProblem::Unreadable { .. }), "it is there: {looped}");
     }
 
     #[test]

@@ -106,6 +106,8 @@ struct State {
     serial: u64,
     /// Time since which calls have waited without hearing from the endpoint.
     waiting_since: Option<Instant>,
+    /// Whether data arrived since the last call began.
+    heard: bool,
     /// Length of the last reported silence.
     told: Option<Duration>,
     /// Whether the endpoint has sent something since that report.
@@ -168,6 +170,7 @@ impl RateLimiter {
             under_way: BTreeSet::new(),
             serial: 0,
             waiting_since: None,
+            heard: false,
             told: None,
             spoke: false,
             unreached: Streak::default(),
@@ -210,6 +213,9 @@ impl RateLimiter {
         }
         state.serial += 1;
         let call = state.serial;
+        if std::mem::take(&mut state.heard) && state.under_way.is_empty() {
+            state.waiting_since = None;
+        }
         state.under_way.insert(call);
         state.waiting_since.get_or_insert(now);
         Ok(call)
@@ -220,8 +226,9 @@ impl RateLimiter {
         let mut state = self.state();
         state.spoke = state.told.is_some();
         state.unreached.length = 0;
-        let others = state.under_way.len() > 1;
-        state.waiting_since = others.then(Instant::now);
+        // The call goes on: its stream may stall.
+        state.waiting_since = Some(Instant::now());
+        state.heard = true;
     }
 
     /// Records a call that was given up because the endpoint could not be reached.
@@ -352,6 +359,26 @@ mod tests {
         limiter.heard();
         limiter.end(again);
         assert_eq!((silent(202), silent(203)), (Some(None), None));
+    }
+
+    #[test]
+    fn a_stream_that_stalls_is_told_and_a_pause_between_calls_is_not() {
+        let limiter = limiter(&Limits::default());
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let call = limiter.begin(start).expect("a call");
+        limiter.heard();
+        assert_eq!(limiter.watch(at(29)), None);
+        let told = limiter.watch(at(31)).and_then(|silence| silence.silent);
+        assert!(
+            told.is_some_and(|silent| silent.as_secs() >= 30),
+            "one call, whose stream began and stalled: {told:?}"
+        );
+        limiter.heard();
+        limiter.watch(at(32));
+        limiter.end(call);
+        let _next = limiter.begin(at(300)).expect("a call");
+        assert_eq!(limiter.watch(at(301)), None, "nothing was owed between the calls");
     }
 
     #[test]

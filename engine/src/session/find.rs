@@ -1,83 +1,122 @@
-//! Resolves a name on the command line to an artifact and the result that produced it.
+//! Resolves a name on the command line to an artifact: `NODE`, `NODE.PORT`, an artifact's id or its prefix, or a pin.
 
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use crate::lineage::archive::Root;
-use crate::lineage::came_to_nothing;
-use crate::store::{ArtifactId, Makers, NodeRun, OutputRecord, Store};
+use crate::lineage::{came_to_nothing, output_of, run_of};
+use crate::plan::nearest;
+use crate::store::{ArtifactId, Makers, NodeRun, Pin, Store};
 
-/// Finds `NODE` or `NODE.PORT` of the newest run that has it (or of `run`), an artifact's id or a prefix of it, or a
-/// pin.
-pub(super) fn find(store: &Store, what: &str, run: Option<&str>) -> Result<Root, Failure> {
-    let ids = store.newest_runs();
-    let runs: Vec<&String> = ids.iter().filter(|id| run.is_none_or(|run| id.starts_with(run))).collect();
-    if runs.is_empty() && run.is_some() {
-        return Err(Failure::usage(format!("there is no run `{}`", run.unwrap_or_default()))
-            .with_help("`searchmill runs` lists them"));
+/// Digits of an id that must be written.
+const LEAST_DIGITS: usize = 4;
+
+/// An artifact that was found by name.
+pub(super) struct Named {
+    pub(super) artifact: ArtifactId,
+    pub(super) origin: Origin,
+}
+
+/// Where a name was found.
+pub(super) enum Origin {
+    /// An output of a run.
+    Output {
+        run: String,
+        node: Box<NodeRun>,
+        port: String,
+    },
+    Pin(Pin),
+    /// An artifact that no run names, such as an imported one.
+    Store,
+}
+
+/// Finds an artifact in the newest run that has the node (or in `run`), among the pins, or by its id; with `rejects`,
+/// the node's rejects.
+pub(super) fn find(store: &Store, what: &str, run: Option<&str>, rejects: bool) -> Result<Named, Failure> {
+    let runs = match run {
+        Some(run) => vec![run_of(store, run)?],
+        None => store.newest_runs(),
+    };
+    if let Some((run, node, port)) = output_of(store, &runs, what)? {
+        let port = if rejects { Some("rejects".to_owned()) } else { port };
+        return of_node(run, node, port);
     }
-    for id in runs {
-        for (name, port) in [(what, None)].into_iter().chain(what.rsplit_once('.').map(|(n, p)| (n, Some(p)))) {
-            let nodes = store.run_nodes(id);
-            if let Some(node) = nodes.iter().find(|node| node.node == name && !node.outputs.is_empty()) {
-                return of_node(store, id, node, port);
-            }
-        }
+    let nothing = || came_to_nothing(store, &runs, what).map(Failure::from);
+    if let Some(run) = run {
+        return Err(nothing().unwrap_or_else(|| Failure::usage(format!("the run {run} has no node `{what}`"))));
     }
     if let Ok(Some(pin)) = store.pinned(what) {
-        return Ok(Root { artifact: pin.artifact, key: pin.key, name: pin.from, run: None });
+        return Ok(Named { artifact: pin.artifact, origin: Origin::Pin(pin) });
     }
-    if let Some(reason) = came_to_nothing(store, &ids, what) {
-        return Err(reason.into());
+    match by_prefix(store, what)? {
+        Some(found) => Ok(found),
+        None => Err(nothing().unwrap_or_else(|| unknown(store, what))),
     }
-    by_prefix(store, what)
 }
 
-fn of_node(store: &Store, run: &str, node: &NodeRun, port: Option<&str>) -> Result<Root, Failure> {
-    let output: Option<(&str, &OutputRecord)> = match port {
-        None => node.outputs.first().map(|(port, output)| (port.as_str(), output)),
-        Some(port) => node.outputs.get(port).map(|output| (port, output)),
-    };
-    let Some((port, output)) = output else {
+fn of_node(run: String, node: Box<NodeRun>, port: Option<String>) -> Result<Named, Failure> {
+    let first = || node.outputs.first().map(|(port, _)| port.clone()).unwrap_or_default();
+    let port = port.unwrap_or_else(first);
+    let Some(output) = node.outputs.get(&port) else {
         let ports = node.outputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let message = format!("node `{}` has no output `{}`", node.node, port.unwrap_or_default());
+        let message = format!("node `{}` has no output `{port}`", node.node);
         return Err(Failure::usage(message).with_help(format!("its outputs: {ports}")));
     };
-    let pipeline = store.run(run).map(|record| record.pipeline).unwrap_or_default();
-    let name = format!("{pipeline}/{}.{port}", node.node);
-    Ok(Root { artifact: output.id, key: node.key, name, run: Some(run.to_owned()) })
+    Ok(Named { artifact: output.id, origin: Origin::Output { run, node, port } })
 }
 
-fn by_prefix(store: &Store, prefix: &str) -> Result<Root, Failure> {
-    let nodes = store.newest_runs().into_iter().flat_map(|run| {
-        let nodes = store.run_nodes(&run);
-        nodes.into_iter().map(move |node| (run.clone(), node))
-    });
-    let mut found: Vec<(ArtifactId, String, NodeRun, String)> = Vec::new();
-    for (run, node) in nodes {
-        for (port, output) in &node.outputs {
-            let fits = prefix.len() >= 4 && output.id.to_string().starts_with(prefix);
-            if fits && found.iter().all(|(id, ..)| *id != output.id) {
-                found.push((output.id, run.clone(), node.clone(), port.clone()));
+/// Finds the artifact whose id begins with `prefix`; the whole id also finds one that no run names.
+fn by_prefix(store: &Store, prefix: &str) -> Result<Option<Named>, Failure> {
+    let mut found: Vec<Named> = Vec::new();
+    let runs = if prefix.len() >= LEAST_DIGITS { store.newest_runs() } else { Vec::new() };
+    for run in runs {
+        for node in store.run_nodes(&run) {
+            for (port, output) in &node.outputs {
+                let fits = output.id.to_string().starts_with(prefix);
+                if fits && found.iter().all(|known| known.artifact != output.id) {
+                    let origin = Origin::Output { run: run.clone(), node: Box::new(node.clone()), port: port.clone() };
+                    found.push(Named { artifact: output.id, origin });
+                }
             }
         }
     }
-    match found.as_slice() {
-        [(_, run, node, port)] => of_node(store, run, node, Some(port)),
-        [] => by_id(store, prefix),
-        _ => {
-            Err(Failure::usage(format!("`{prefix}` begins more than one artifact's id")).with_help("write more of it"))
-        }
+    if found.len() > 1 {
+        let message = format!("`{prefix}` begins more than one artifact's id");
+        return Err(Failure::usage(message).with_help("write more of it"));
     }
+    let in_store = || ArtifactId::parse(prefix).filter(|id| store.artifact(id).is_some());
+    Ok(found.pop().or_else(|| in_store().map(|artifact| Named { artifact, origin: Origin::Store })))
 }
 
-/// Finds an artifact that no run names, such as an imported one.
-fn by_id(store: &Store, text: &str) -> Result<Root, Failure> {
-    let unknown = || {
-        Failure::usage(format!("there is no node and no artifact `{text}` in the store"))
-            .with_help("`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts")
-    };
-    let id = ArtifactId::parse(text).filter(|id| store.artifact(id).is_some()).ok_or_else(unknown)?;
-    let key = Makers::read(store).of(&id, &BTreeSet::new()).first().copied();
-    Ok(Root { artifact: id, key, name: id.digest().short(), run: None })
+fn unknown(store: &Store, name: &str) -> Failure {
+    let failure = Failure::usage(format!("there is no node and no artifact `{name}` in the store"));
+    let all = "`searchmill runs` lists runs; `searchmill status FILE` lists nodes and artifacts";
+    failure.with_help(match near_node(store, name) {
+        Some(near) => format!("did you mean `{near}`? {all}"),
+        None => all.to_owned(),
+    })
+}
+
+/// Returns the node of the newest run with the closest name.
+fn near_node(store: &Store, name: &str) -> Option<String> {
+    let nodes = store.run_nodes(store.newest_runs().first()?);
+    nearest(name, nodes.iter().map(|done| done.node.as_str())).map(str::to_owned)
+}
+
+impl Named {
+    /// Returns the artifact with the result that produced it.
+    pub(super) fn root(self, store: &Store) -> Root {
+        let artifact = self.artifact;
+        match self.origin {
+            Origin::Output { run, node, port } => {
+                let pipeline = store.run(&run).map(|record| record.pipeline).unwrap_or_default();
+                Root { artifact, key: node.key, name: format!("{pipeline}/{}.{port}", node.node), run: Some(run) }
+            }
+            Origin::Pin(pin) => Root { artifact, key: pin.key, name: pin.from, run: None },
+            Origin::Store => {
+                let key = Makers::read(store).of(&artifact, &BTreeSet::new()).first().copied();
+                Root { artifact, key, name: artifact.digest().short(), run: None }
+            }
+        }
+    }
 }

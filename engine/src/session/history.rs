@@ -49,16 +49,13 @@ impl Session {
         Ok(store.newest_runs().iter().find_map(|id| store.run(id)))
     }
 
-    /// Returns the events of the newest run whose id begins with `run`, or of the newest run: one JSON object per line.
+    /// Returns the events of a run, or of the newest one: one JSON object per line.
     ///
     /// # Errors
     /// Fails if there is no such run.
     pub fn run_events(&self, run: Option<&str>) -> Result<String, Failure> {
         let store = self.existing()?;
-        let meant = |id: &&String| run.map_or_else(|| !store.is_imported(id), |prefix| id.starts_with(prefix));
-        let missing = || Failure::usage("there is no such run").with_help("`searchmill runs` lists them");
-        let ids = store.run_ids();
-        Ok(store.run_events(ids.iter().rev().find(meant).ok_or_else(missing)?))
+        Ok(store.run_events(&run_of(store, run.unwrap_or("latest"))?))
     }
 
     /// Compares two runs. If `one` is `previous`, it is the run of the same pipeline before `other`.

@@ -18,7 +18,7 @@ impl Session {
     /// Fails if there is no such artifact, if it is damaged, or if the name is taken or invalid.
     pub fn pin(&self, what: &str, run: Option<&str>, name: Option<&str>, lineage: bool) -> Result<Pin, Failure> {
         let store = self.existing()?;
-        let root = find(store, what, run)?;
+        let root = find(store, what, run, false)?.root(store);
         if store.check(&root.artifact).is_err() {
             let message = format!("the artifact {} is not whole in the store", root.artifact.digest().short());
             return Err(Failure::usage(message).with_help("run its pipeline again, then pin it"));
@@ -79,7 +79,7 @@ impl Session {
     pub fn export(&self, what: Option<&str>, run: Option<&str>, shallow: bool, memo: bool) -> Result<Export, Failure> {
         let store = self.existing()?;
         let in_use = store.enter()?;
-        let root = what.map(|what| find(store, what, run)).transpose()?;
+        let root = what.map(|what| find(store, what, run, false)).transpose()?.map(|named| named.root(store));
         Ok(Export::gather(store, in_use, &Request { root, shallow, memo })?)
     }
 
@@ -98,7 +98,7 @@ impl Session {
     pub fn statement(&self, what: &str, run: Option<&str>) -> Result<(String, Statement), Failure> {
         let store = self.existing()?;
         let _in_use = store.enter()?;
-        let root = find(store, what, run)?;
+        let root = find(store, what, run, false)?.root(store);
         let statement = statement(store, &root)?;
         Ok((root.name, statement))
     }

@@ -97,7 +97,7 @@ impl StoreSink {
         path.into()
     }
 
-    /// Limits each table to a number of rows. Once the first table is full, writing to it fails.
+    /// Limits each table to a number of rows. Once all tables but the rejects are full, writing more rows fails.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
@@ -109,6 +109,15 @@ impl StoreSink {
     pub fn with_redactor(mut self, redactor: Redactor) -> Self {
         self.redactor = redactor;
         self
+    }
+
+    /// Whether no output but the rejects can take another row.
+    fn all_full(&self, limit: u64) -> bool {
+        self.ports.iter().all(|(port, kind)| match kind {
+            PortType::Rows(RecordKind::Reject) => true,
+            PortType::Rows(_) => self.tables.get(port).is_some_and(|table| table.rows() >= limit),
+            PortType::Tree(_) => false,
+        })
     }
 
     /// Whether a write was refused because of the limit.
@@ -288,8 +297,7 @@ impl OutputSink for StoreSink {
         let Some(limit) = self.limit else { return table.write(port, &batch) };
         let room = limit.saturating_sub(table.rows());
         table.write(port, &batch.slice(0, batch.num_rows().min(usize::try_from(room).unwrap_or(usize::MAX))))?;
-        let all_full = || self.tables.values().all(|table| table.rows() >= limit);
-        if room < batch.num_rows() as u64 && self.ports.len() <= self.tables.len() + 1 && all_full() {
+        if room < batch.num_rows() as u64 && self.all_full(limit) {
             self.limit_reached = true;
             return Err(OperatorError::cancelled());
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::join_all;
+use futures::future::try_join_all;
 use searchmill_engine::operator::{Context, FailureKind, RowFailure, Usage};
 use searchmill_schemas::{Question, Trajectory};
 use serde_json::Value;
@@ -29,7 +29,7 @@ impl Agent {
     /// Runs one rollout of one question.
     ///
     /// # Errors
-    /// If the policy fails; the failure includes the usage so far.
+    /// If the policy or the tool fails; the failure includes the usage so far.
     pub async fn answer(
         &self,
         question: Question,
@@ -76,16 +76,81 @@ impl Agent {
                     spent.model = spent.model.take().or(reply.model);
                     Event::Said(reply.message)
                 }
-                Command::Call(calls) => Event::Returned(self.call(calls).await),
+                Command::Call(calls) => Event::Returned(self.call(calls).await?),
                 Command::End => return Ok(()),
             };
         }
     }
 
-    async fn call(&self, calls: Vec<Value>) -> Vec<ToolResult> {
+    async fn call(&self, calls: Vec<Value>) -> Result<Vec<ToolResult>, RowFailure> {
         match &self.tool {
-            Some(tool) => join_all(calls.into_iter().map(|arguments| tool.call(arguments))).await,
-            None => calls.iter().map(|_| Err("there is nothing to search".to_owned())).collect(),
+            Some(tool) => try_join_all(calls.into_iter().map(|arguments| tool.call(arguments))).await,
+            None => Ok(calls.iter().map(|_| Err("there is nothing to search".to_owned())).collect()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use searchmill_engine::operator::testing::Harness;
+    use searchmill_schemas::{Message, Role, ToolCall};
+
+    use super::*;
+    use crate::episode::{Limits, Offer};
+    use crate::policy::Reply;
+    use crate::protocol::{ProtocolName, ProtocolSettings};
+
+    /// A model that always searches.
+    struct Searches;
+
+    impl Policy for Searches {
+        fn name(&self) -> &'static str {
+            "searches"
+        }
+
+        fn begin<'a>(&'a self, _: &'a Question, _: u32, _: &'a Context) -> Box<dyn Actor + 'a> {
+            Box::new(Self)
+        }
+    }
+
+    impl Actor for Searches {
+        fn act<'a>(&'a mut self, _: &'a [Message], _: Offer) -> BoxFuture<'a, Result<Reply, RowFailure>> {
+            let mut message = Message::text(Role::Assistant, "");
+            let arguments = r#"{"query": "where"}"#.to_owned();
+            message.tool_calls.push(ToolCall { id: "c".to_owned(), name: "search".to_owned(), arguments });
+            message.prompt_tokens = Some(5);
+            async move { Ok(Reply { message, model: None, calls: 1 }) }.boxed()
+        }
+    }
+
+    /// An index that cannot be read.
+    struct Broken;
+
+    impl Tool for Broken {
+        fn call(&self, _: Value) -> BoxFuture<'_, Result<ToolResult, RowFailure>> {
+            let failure = RowFailure::new(FailureKind::Data, "the search failed: disk");
+            async move { Err(failure) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_fails_fails_the_row_and_what_was_paid_is_counted() {
+        let settings = ProtocolSettings { tool: Some("search"), system_prompt: None, max_searches: None };
+        let limits = Limits { max_turns: 3, max_searches: None, ask_for_answer: true };
+        let rules = Arc::new(Rules { protocol: ProtocolName::ToolCall.open(&settings), limits });
+        let agent = Agent { rules, policy: Box::new(Searches), tool: Some(Box::new(Broken)) };
+        let question = Question {
+            id: "q".to_owned(),
+            question: "Q".to_owned(),
+            golden_answers: Vec::new(),
+            question_type: None,
+            evidence: Vec::new(),
+            metadata: None,
+        };
+        let failure = agent.answer(question, 0, &Harness::new().context()).await.expect_err("no trajectory");
+        assert_eq!(failure.message, "the search failed: disk");
+        assert_eq!((failure.usage.calls, failure.usage.prompt_tokens), (1, 5));
     }
 }
