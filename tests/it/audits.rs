@@ -84,7 +84,7 @@ fn another_version_was_not_checked() {
     let node = mill.last_nodes().into_iter().find(|node| node.node == "few").expect("a node");
     let mut result = store.result(&node.key.expect("a key")).expect("a result");
     result.preimage["version"] = 0.into();
-    result.key = searchmill_engine::fingerprint::Preimage::key(&result.preimage);
+    result.key = searchmill_engine::fingerprint::NodeKey::of(&result.preimage);
     store.record(&result).expect("recorded");
     let told = mill.call(&["audit", &result.key.to_string(), "--replay"]).exit(6);
     assert!(last_line(&told).contains("it was made by `sample` version 0"), "{}", told.stdout);

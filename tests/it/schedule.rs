@@ -152,11 +152,11 @@ fn a_second_run_pays_only_for_what_is_new() {
     let mill = project(EVERY_SECOND, "0");
     let mut daemon = Daemon::start(&mill);
     let state = wait(&mill, "two runs have ended", |state| state.ended.iter().filter(|ended| good(ended)).count() >= 2);
-    let work = |ended: &Ended| (ended.finished, ended.cached);
+    let work = |ended: &Ended| (ended.ending.finished, ended.ending.cached);
     assert_eq!((work(&state.ended[0]), work(&state.ended[1])), ((2, 0), (0, 2)), "all cached the second time");
     assert_eq!(began(&mill), 1);
     put(&mill, "documents.jsonl", "{\"id\": \"d1\", \"text\": \"one\"}\n{\"id\": \"d2\", \"text\": \"two\"}\n");
-    wait(&mill, "a run sees the new row", |state| state.ended.iter().skip(2).any(|ended| ended.finished == 2));
+    wait(&mill, "a run sees the new row", |state| state.ended.iter().skip(2).any(|ended| ended.ending.finished == 2));
     assert_eq!(began(&mill), 2);
     let runs = mill.call(&["runs"]).exit(0).stdout;
     assert!(runs.contains("nightly"), "{runs}");
@@ -286,7 +286,7 @@ fn a_run_outlives_its_daemon_and_is_not_started_twice() {
     let state = wait(&mill, "the adopted run has ended", |state| !state.ended.is_empty());
     assert_eq!(events(&mill, "adopted").len(), 1, "{}", mill.read("daemon.log"));
     assert_eq!(
-        (state.ended[0].outcome, state.ended[0].exit, state.ended[0].finished),
+        (state.ended[0].outcome, state.ended[0].ending.exit, state.ended[0].ending.finished),
         (Outcome::Succeeded, Some(0), 2)
     );
     assert_eq!((began(&mill), state.counts.started), (1, 1));
@@ -315,7 +315,7 @@ fn a_run_whose_process_nobody_noted_is_found_and_kept_to_its_time() {
     let state = wait(&mill, "the run was found", |state| state.running.iter().any(|run| run.process.is_some()));
     assert_eq!(serde_json::to_value(&state.running[0].process).expect("JSON"), process);
     let state = wait(&mill, "the run was stopped", |state| !state.ended.is_empty());
-    assert_eq!((state.ended[0].outcome, state.ended[0].exit), (Outcome::Overran, Some(130)));
+    assert_eq!((state.ended[0].outcome, state.ended[0].ending.exit), (Outcome::Overran, Some(130)));
 }
 
 #[test]
@@ -427,13 +427,15 @@ fn a_failed_run_says_why_and_the_next_tick_tries_again() {
     let mill = project("cron: '*/2 * * * * *'", "0; exit 7");
     let _daemon = Daemon::start(&mill);
     let state = wait(&mill, "two runs have failed", |state| state.ended.len() >= 2);
-    let message = state.ended[0].message.clone().unwrap_or_default();
+    let message = state.ended[0].ending.message.clone().unwrap_or_default();
     assert!(state.ended[0].outcome == Outcome::Failed && message.starts_with("slow: "), "{message}");
     // A changed file is reloaded without a restart, including its schedule.
     put(&mill, "pipelines/nightly.yaml", &pipeline(EVERY_SECOND, "0"));
     wait(&mill, "a run has ended well", |state| state.cron == "* * * * * *" && state.ended.iter().any(good));
     put(&mill, "pipelines/nightly.yaml", "nodes: [");
-    wait(&mill, "a run says what is wrong", |state| state.ended.last().is_some_and(|ended| ended.exit == Some(2)));
+    wait(&mill, "a run says what is wrong", |state| {
+        state.ended.last().is_some_and(|ended| ended.ending.exit == Some(2))
+    });
     assert_eq!(events(&mill, "problem").len(), 1);
 }
 

@@ -1,5 +1,7 @@
 //! Encodes values canonically: typed, length-prefixed, keys sorted. Only equal values have equal encodings.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Number, Value};
 
 /// Returns the canonical encoding: a type letter, then a length or fixed-width value, then the content. Integers and
@@ -25,9 +27,7 @@ fn append(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Object(map) => {
             append_length(b'm', map.len(), out);
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
-            for (key, value) in entries {
+            for (key, value) in map.iter().collect::<BTreeMap<_, _>>() {
                 append_text(key, out);
                 append(value, out);
             }
@@ -36,17 +36,13 @@ fn append(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn append_number(number: &Number, out: &mut Vec<u8>) {
-    if let Some(signed) = number.as_i64() {
-        out.push(b'i');
-        out.extend(signed.to_be_bytes());
-    } else if let Some(unsigned) = number.as_u64() {
-        out.push(b'u');
-        out.extend(unsigned.to_be_bytes());
-    } else {
-        let float = number.as_f64().unwrap_or(f64::NAN);
-        out.push(b'f');
-        out.extend(float.to_bits().to_be_bytes());
-    }
+    let (tag, bytes) = match (number.as_i64(), number.as_u64()) {
+        (Some(signed), _) => (b'i', signed.to_be_bytes()),
+        (None, Some(unsigned)) => (b'u', unsigned.to_be_bytes()),
+        (None, None) => (b'f', number.as_f64().unwrap_or(f64::NAN).to_be_bytes()),
+    };
+    out.push(tag);
+    out.extend(bytes);
 }
 
 fn append_text(text: &str, out: &mut Vec<u8>) {

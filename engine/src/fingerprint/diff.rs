@@ -1,5 +1,7 @@
 //! Explains why a node runs: compares two preimages and returns a closed list of reasons.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -99,7 +101,9 @@ pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
         let (from, to) = (number(&before["version"]), number(&now["version"]));
         reasons.push(Reason::VersionChanged { operator: text(&now["operator"]), from, to });
     }
-    params(&before["params"], &now["params"], String::new(), &mut reasons);
+    differing_leaves(&before["params"], &now["params"], String::new(), &mut |path, from, to| {
+        reasons.push(Reason::ParamChanged { path, from: from.clone(), to: to.clone() });
+    });
     pairs(&before["sources"], &now["sources"], &mut reasons, |name| Reason::SourceChanged { name });
     inputs(&before["inputs"], &now["inputs"], &mut reasons);
     pairs(&before["outputs"], &now["outputs"], &mut reasons, |port| Reason::OutputChanged { port });
@@ -109,20 +113,20 @@ pub fn diff(before: &Value, now: &Value) -> Vec<Reason> {
     reasons
 }
 
-fn params(before: &Value, now: &Value, path: String, reasons: &mut Vec<Reason>) {
-    if before == now {
-        return;
-    }
+/// Passes on the paths at which two trees of objects differ, in order, with both values; `null` where one has none.
+pub(crate) fn differing_leaves(
+    before: &Value,
+    now: &Value,
+    path: String,
+    found: &mut impl FnMut(String, &Value, &Value),
+) {
     if let (Value::Object(old), Value::Object(new)) = (before, now) {
-        let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
-        keys.sort();
-        keys.dedup();
-        for key in keys {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            params(old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null), path, reasons);
+        for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            differing_leaves(&before[key], &now[key], below, found);
         }
-    } else {
-        reasons.push(Reason::ParamChanged { path, from: before.clone(), to: now.clone() });
+    } else if before != now {
+        found(path, before, now);
     }
 }
 
@@ -137,14 +141,8 @@ fn name(row: &Value) -> String {
 /// Reports new, missing and changed entries of lists of `[name, content]`.
 fn pairs(before: &Value, now: &Value, reasons: &mut Vec<Reason>, reason: impl Fn(String) -> Reason) {
     let (old, new) = (rows(before), rows(now));
-    for (index, row) in new.iter().enumerate() {
-        if old.get(index) != Some(row) {
-            reasons.push(reason(name(row)));
-        }
-    }
-    for row in old.iter().skip(new.len()) {
-        reasons.push(reason(name(row)));
-    }
+    let changed = new.iter().enumerate().filter(|(index, row)| old.get(*index) != Some(row)).map(|(_, row)| row);
+    reasons.extend(changed.chain(old.iter().skip(new.len())).map(|row| reason(name(row))));
 }
 
 fn inputs(before: &Value, now: &Value, reasons: &mut Vec<Reason>) {

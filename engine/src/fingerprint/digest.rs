@@ -26,6 +26,11 @@ impl Digest {
         &self.0
     }
 
+    /// Returns the first 8 bytes as a number, little-endian.
+    pub(crate) fn prefix(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
     /// Returns 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {

@@ -66,6 +66,7 @@ mod source;
 
 pub use boundary::{is_boundary, mark};
 pub use canonical::encode;
+pub(crate) use diff::differing_leaves;
 pub use diff::{Reason, diff};
 pub use digest::{DIGEST_NAME, Digest, hash_bytes, hash_file, hash_reader};
 pub use identity::{identity_params, row_params};

@@ -13,6 +13,14 @@ pub const KEY_FORMAT: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeKey(pub Digest);
 
+impl NodeKey {
+    /// Returns the key of a preimage.
+    #[must_use]
+    pub fn of(preimage: &Value) -> Self {
+        Self(hash_bytes(&encode(preimage)))
+    }
+}
+
 impl std::fmt::Display for NodeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
@@ -82,7 +90,7 @@ impl NodeIdentity<'_> {
     #[must_use]
     pub fn key(&self) -> (NodeKey, Value) {
         let preimage = self.preimage();
-        (NodeKey(hash_bytes(&encode(&preimage))), preimage)
+        (NodeKey::of(&preimage), preimage)
     }
 
     fn preimage(&self) -> Value {

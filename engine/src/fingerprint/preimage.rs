@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::canonical::encode;
-use super::digest::{Digest, hash_bytes};
-use super::node_key::{InputIdentity, NodeKey, SourceIdentity};
+use super::digest::Digest;
+use super::node_key::{InputIdentity, SourceIdentity};
 
 /// The content of a preimage.
 #[derive(Clone, Debug)]
@@ -45,12 +44,6 @@ impl Preimage {
             seed: value["seed"].as_u64(),
         }
     }
-
-    /// Returns the key of a stored preimage.
-    #[must_use]
-    pub fn key(value: &Value) -> NodeKey {
-        NodeKey(hash_bytes(&encode(value)))
-    }
 }
 
 #[cfg(test)]
@@ -58,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fingerprint::NodeIdentity;
+    use crate::fingerprint::{NodeIdentity, NodeKey, hash_bytes};
 
     #[test]
     fn what_went_into_a_key_can_be_read_back() {
@@ -84,8 +77,8 @@ mod tests {
         assert_eq!((read.operator.as_str(), read.version, read.seed, &read.params), ("cut", 4, Some(7), &params));
         assert_eq!((read.inputs[0].port.as_str(), read.inputs[0].digest), ("rows", hash_bytes(b"content")));
         assert_eq!(read.sources, sources);
-        assert_eq!(Preimage::key(&value), key);
+        assert_eq!(NodeKey::of(&value), key);
         let stored: Value = serde_json::from_str(&value.to_string()).unwrap();
-        assert_eq!(Preimage::key(&stored), key, "what was stored gives the same key");
+        assert_eq!(NodeKey::of(&stored), key, "what was stored gives the same key");
     }
 }

@@ -47,18 +47,11 @@ impl RowKeys {
     /// Fails if a column is missing or cannot be encoded; the row is then not cached.
     pub fn identify(&mut self, row: &RecordBatch) -> Result<RowIdentity, String> {
         let schema = row.schema();
-        let mut indices = Vec::with_capacity(self.columns.len());
-        for name in &self.columns {
-            match schema.index_of(name) {
-                Ok(index) => indices.push(index),
-                Err(_) => return Err(format!("the row has no column `{name}`")),
-            }
-        }
+        let index = |name: &String| schema.index_of(name).map_err(|_| format!("the row has no column `{name}`"));
+        let indices = self.columns.iter().map(index).collect::<Result<Vec<_>, _>>()?;
         let read = row.project(&indices).map_err(|error| error.to_string())?;
         let content = hash_bytes(&encode(&as_json(&read)?));
-        let mut prefix = [0; 8];
-        prefix.copy_from_slice(&content.as_bytes()[..8]);
-        let seen = self.seen.entry(u64::from_le_bytes(prefix)).or_default();
+        let seen = self.seen.entry(content.prefix()).or_default();
         let occurrence = *seen;
         *seen += 1;
         Ok(RowIdentity { content, occurrence })
@@ -67,39 +60,31 @@ impl RowKeys {
     /// Returns the key of a row and a sample.
     #[must_use]
     pub fn key(&self, row: &RowIdentity, sample: u32) -> RowKey {
-        let mut bytes = b"row/2".to_vec();
-        bytes.extend(self.base.as_bytes());
-        bytes.extend(sample.to_be_bytes());
-        bytes.extend(row.occurrence.to_be_bytes());
-        bytes.extend(row.content.as_bytes());
-        RowKey(hash_bytes(&bytes))
+        let (sample, occurrence) = (sample.to_be_bytes(), row.occurrence.to_be_bytes());
+        key_of(&[b"row/2", self.base.as_bytes(), &sample, &occurrence, row.content.as_bytes()])
     }
+}
+
+fn key_of(pieces: &[&[u8]]) -> RowKey {
+    RowKey(hash_bytes(&pieces.concat()))
 }
 
 /// Returns the key of a node's result for one part of its row input. `base` is the node's identity without that input.
 #[must_use]
 pub fn block_key(base: &Digest, part: &Digest) -> RowKey {
-    let mut bytes = b"block/1".to_vec();
-    bytes.extend(base.as_bytes());
-    bytes.extend(part.as_bytes());
-    RowKey(hash_bytes(&bytes))
+    key_of(&[b"block/1", base.as_bytes(), part.as_bytes()])
 }
 
 /// Returns the key of a node's result for one piece of its row input. `base` is the node's identity without that input.
 #[must_use]
 pub fn piece_key(base: &Digest, content: &[u8]) -> RowKey {
-    let mut bytes = b"piece/1".to_vec();
-    bytes.extend(base.as_bytes());
-    bytes.extend(content);
-    RowKey(hash_bytes(&bytes))
+    key_of(&[b"piece/1", base.as_bytes(), content])
 }
 
 /// Returns the base of the calls to one model. `identity` says which weights answer, as far as the params define it.
 #[must_use]
 pub fn calls_base(identity: &Value) -> Digest {
-    let mut bytes = b"calls/2".to_vec();
-    bytes.extend(encode(identity));
-    hash_bytes(&bytes)
+    key_of(&[b"calls/2", &encode(identity)]).0
 }
 
 /// Distinguishes calls that send the same request to the same model.
@@ -118,14 +103,8 @@ pub struct CallPlace {
 /// Returns the key of a call to the model of `base`. The request decides it, not the row, node, version or pipeline.
 #[must_use]
 pub fn call_key(base: &Digest, request: &Digest, place: &CallPlace) -> RowKey {
-    let mut bytes = b"call/2".to_vec();
-    bytes.extend(base.as_bytes());
-    bytes.extend(request.as_bytes());
-    bytes.extend(place.seed.to_be_bytes());
-    for number in [place.sample, place.occurrence, place.repeat] {
-        bytes.extend(number.to_be_bytes());
-    }
-    RowKey(hash_bytes(&bytes))
+    let numbers = [place.sample, place.occurrence, place.repeat].map(u32::to_be_bytes);
+    key_of(&[b"call/2", base.as_bytes(), request.as_bytes(), &place.seed.to_be_bytes(), numbers.as_flattened()])
 }
 
 fn as_json(row: &RecordBatch) -> Result<Value, String> {

@@ -56,6 +56,9 @@ impl StatRecord {
 /// Asks a program for its version; `None` if it does not report one.
 pub type AskVersion = fn(&Path) -> Option<String>;
 
+/// The identities of sources, and what was seen of them.
+type Identified<Seen> = Result<(Vec<SourceIdentity>, Seen), SourceProblem>;
+
 /// Digests of external files, shared by threads: hashing one file does not delay another.
 pub struct SourceDigests {
     known: Mutex<BTreeMap<PathBuf, StatRecord>>,
@@ -107,11 +110,7 @@ impl SourceDigests {
     ///
     /// # Errors
     /// Fails if a file is missing or unreadable, or the run was stopped.
-    pub fn identify(
-        &self,
-        sources: &[Source],
-        directory: &Path,
-    ) -> Result<(Vec<SourceIdentity>, Vec<SeenSource>), SourceProblem> {
+    pub fn identify(&self, sources: &[Source], directory: &Path) -> Identified<Vec<SeenSource>> {
         let (mut identities, mut seen) = (Vec::new(), Vec::with_capacity(sources.len()));
         for (place, source) in sources.iter().enumerate() {
             let (found, files) = self.one(source, directory)?;
@@ -121,49 +120,42 @@ impl SourceDigests {
         Ok((identities, seen))
     }
 
-    fn one(&self, source: &Source, directory: &Path) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+    fn one(&self, source: &Source, directory: &Path) -> Identified<SeenSource> {
         let written = source.written();
         match source {
             Source::Identity(text) => Ok((vec![identity("identity", text)], SeenSource::empty(written))),
             Source::Awaited { address } => Err(SourceProblem::NotFetched { address: address.clone() }),
-            Source::Program(path) => self.program(path, written),
-            Source::Executable(path) => self.by_content(path, written),
+            Source::Program(path) => self.program(path, written, self.version(path)),
+            Source::Executable(path) => self.program(path, written, None),
             _ if source.is_remote() => Ok((vec![identity(&written, &written)], SeenSource::empty(written))),
             _ => self.files(source, written, directory),
         }
     }
 
-    fn files(
-        &self,
-        source: &Source,
-        written: String,
-        directory: &Path,
-    ) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
+    fn files(&self, source: &Source, written: String, directory: &Path) -> Identified<SeenSource> {
         let listing = files_of(source, directory, &*self.stopped)?;
         let folders = listing.folders.into_iter().map(|folder| {
             let stat = FileStat::of(&folder).map_err(|error| unreadable(&written, &error))?;
             Ok((folder, stat))
         });
         let folders = folders.collect::<Result<Vec<_>, _>>()?;
-        let mut files = Vec::with_capacity(listing.files.len());
-        for (name, path) in listing.files {
-            let (stat, digest, young) = self.digest(&path).map_err(|error| unreadable(&written, &error))?;
-            files.push(SeenFile { name, path, stat, digest: Some(digest), young });
-        }
-        let content =
-            |file: &SeenFile| identity(&file.name, &file.digest.map(|digest| digest.hex()).unwrap_or_default());
+        let files = listing.files.into_iter().map(|(name, path)| self.seen(name, path, &written));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
         let notes = listing.notes.iter().map(|(name, what)| identity(name, what));
-        let identities = files.iter().map(content).chain(notes).collect();
+        let identities = files.iter().map(|file| identity(&file.name, &content(file))).chain(notes).collect();
         Ok((identities, SeenSource { written, files, folders, notes: listing.notes }))
     }
 
     /// Identifies a program by its version, or by its content if it reports none.
-    fn program(&self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
-        let Some(version) = self.version(path) else { return self.by_content(path, written) };
-        let name = program_name(path);
-        let stat = FileStat::of(path).map_err(|error| unreadable(&written, &error))?;
-        let identities = vec![identity(&name, &version)];
-        let file = SeenFile { name, path: path.to_owned(), stat, digest: None, young: false };
+    fn program(&self, path: &Path, written: String, version: Option<String>) -> Identified<SeenSource> {
+        let (name, path) = (format!("program {}", file_name(path)), path.to_owned());
+        let file = if version.is_some() {
+            let stat = FileStat::of(&path).map_err(|error| unreadable(&written, &error))?;
+            SeenFile { name, path, stat, digest: None, young: false }
+        } else {
+            self.seen(name, path, &written)?
+        };
+        let identities = vec![identity(&file.name, &version.unwrap_or_else(|| content(&file)))];
         Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
     }
 
@@ -176,12 +168,9 @@ impl SourceDigests {
         version
     }
 
-    fn by_content(&self, path: &Path, written: String) -> Result<(Vec<SourceIdentity>, SeenSource), SourceProblem> {
-        let (stat, digest, young) = self.digest(path).map_err(|error| unreadable(&written, &error))?;
-        let name = program_name(path);
-        let identities = vec![identity(&name, &digest.hex())];
-        let file = SeenFile { name, path: path.to_owned(), stat, digest: Some(digest), young };
-        Ok((identities, SeenSource { files: vec![file], ..SeenSource::empty(written) }))
+    fn seen(&self, name: String, path: PathBuf, written: &str) -> Result<SeenFile, SourceProblem> {
+        let (stat, digest, young) = self.digest(&path).map_err(|error| unreadable(written, &error))?;
+        Ok(SeenFile { name, path, stat, digest: Some(digest), young })
     }
 
     /// Returns the metadata and digest of a file that did not change while it was read, and whether it is so recent
@@ -250,8 +239,8 @@ fn settled(file: &Path) -> std::io::Result<FileStat> {
     Ok(stat)
 }
 
-fn program_name(path: &Path) -> String {
-    format!("program {}", file_name(path))
+fn content(file: &SeenFile) -> String {
+    file.digest.map(|digest| digest.hex()).unwrap_or_default()
 }
 
 fn identity(name: &str, content: &str) -> SourceIdentity {

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::catalog::Port;
 use super::closure::{Closure, Step};
-use super::lookup::{RowPlace, located, read_row, rows_with};
+use super::lookup::{RowPlace, located, read_row, rows_with, table};
 use crate::fingerprint::NodeKey;
-use crate::operator::{InputArtifact, OperatorError, RowsInput};
+use crate::operator::{OperatorError, RowsInput};
 use crate::store::{ArtifactId, Store};
 
 /// A row and everything it derives from.
@@ -97,7 +97,9 @@ pub fn ancestry(
     start: (ArtifactId, Option<NodeKey>),
     id: &str,
 ) -> Result<Ancestry, OperatorError> {
-    let mut walk = Walk::new(store, closure);
+    let by_key = closure.steps.iter().map(|step| (step.key, step)).collect();
+    let (tables, known) = (BTreeMap::new(), BTreeMap::new());
+    let mut walk = Walk { store, closure, by_key, tables, found: Ancestry::default(), known };
     let start = walk.start(start.0, start.1);
     let wanted = BTreeSet::from([id.to_owned()]);
     let mut found = match walk.table(&start.artifact) {
@@ -115,12 +117,6 @@ pub fn ancestry(
 type Found = BTreeMap<String, (At, RowPlace)>;
 
 impl<'a> Walk<'a> {
-    fn new(store: &'a Store, closure: &'a Closure) -> Self {
-        let by_key = closure.steps.iter().map(|step| (step.key, step)).collect();
-        let (tables, known) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, closure, by_key, tables, found: Ancestry::default(), known }
-    }
-
     /// Returns the artifact as the output of that result, or of the last result of the closure that has it.
     fn start(&self, artifact: ArtifactId, key: Option<NodeKey>) -> At {
         let port = |step: &Step| {
@@ -144,11 +140,7 @@ impl<'a> Walk<'a> {
 
     /// Returns the table of an artifact; `None` for folders and missing artifacts.
     fn table(&mut self, id: &ArtifactId) -> Option<RowsInput> {
-        let open = || match self.store.open_input(id) {
-            Ok(InputArtifact::Rows(rows)) => Some(rows),
-            _ => None,
-        };
-        self.tables.entry(*id).or_insert_with(open).clone()
+        self.tables.entry(*id).or_insert_with(|| table(self.store, id)).clone()
     }
 
     /// Returns rows of a kind from upstream tables, searching the nearest table first.

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::fingerprint::{Digest, NodeKey, hash_bytes, hash_reader};
 use crate::store::{
@@ -51,12 +52,6 @@ struct FileEntry {
     path: String,
     bytes: u64,
     digest: Digest,
-}
-
-/// The version, read before anything else of the list is trusted.
-#[derive(Deserialize)]
-struct Version {
-    format: u64,
 }
 
 /// The first file of an archive.
@@ -184,7 +179,7 @@ impl Export {
         self.census.runs += 1;
         for name in RUN_FILES {
             let path = store.root().join("runs").join(id).join(name);
-            let text = std::fs::read(&path).map_err(unreadable(&path))?;
+            let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
             // The last line of an active run may be incomplete.
             let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let text = if name == "run.json" { text } else { text[..whole].to_vec() };
@@ -196,7 +191,7 @@ impl Export {
     fn result(&mut self, store: &Store, result: &NodeResult, collected: bool) -> Result<(), StoreError> {
         let place = record_place(&result.key, if collected { "collected" } else { "results" });
         let path = store.root().join(&place);
-        let text = std::fs::read(&path).map_err(unreadable(&path))?;
+        let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
         self.census.results += 1;
         self.text(place, text);
         Ok(())
@@ -217,7 +212,7 @@ impl Export {
         store.verify(id).map_err(damaged)?;
         let (folder, place) = (store.artifact_folder(id), artifact_place(id));
         let path = folder.join("artifact.json");
-        let description = std::fs::read(&path).map_err(unreadable(&path))?;
+        let description = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
         self.text(format!("{place}/artifact.json"), description);
         for part in &artifact.parts {
             self.push(format!("{place}/{}", part.name), part.bytes, part.digest, Body::Place(folder.join(&part.name)));
@@ -229,10 +224,10 @@ impl Export {
     fn memo(&mut self, store: &Store, base: &Digest) -> Result<(), StoreError> {
         let Some((path, rows)) = store.merge_memo(base)? else { return Ok(()) };
         let file = store.nameless(&path)?;
-        let mut reader = file.try_clone().map_err(unreadable(&path))?;
-        let digest = hash_reader(&mut reader).map_err(unreadable(&path))?;
-        let bytes = file.metadata().map_err(unreadable(&path))?.len();
-        std::io::Seek::rewind(&mut reader).map_err(unreadable(&path))?;
+        let mut reader = file.try_clone().map_err(StoreError::io("read", &path))?;
+        let digest = hash_reader(&mut reader).map_err(StoreError::io("read", &path))?;
+        let bytes = file.metadata().map_err(StoreError::io("read", &path))?.len();
+        std::io::Seek::rewind(&mut reader).map_err(StoreError::io("read", &path))?;
         self.census.rows += rows;
         self.push(memo_place(base, &digest), bytes, digest, Body::Open(file));
         Ok(())
@@ -267,11 +262,6 @@ impl Export {
         }
         tar.into_inner()?.finish()?.flush()
     }
-}
-
-fn unreadable(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> StoreError {
-    let path = path.to_owned();
-    move |source| StoreError::Io { action: "read", path, source }
 }
 
 fn append(tar: &mut tar::Builder<impl Write>, path: &str, bytes: u64, content: &mut dyn Read) -> std::io::Result<()> {
@@ -397,9 +387,9 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
     }
     let mut text = Vec::new();
     entry.take(MANIFEST_BYTES).read_to_end(&mut text).map_err(|error| refused(error.to_string()))?;
-    if let Ok(Version { format: found }) = serde_json::from_slice(&text)
-        && found != u64::from(ARCHIVE_FORMAT)
-    {
+    // The version is read before anything else of the list is trusted.
+    let version = serde_json::from_slice::<Value>(&text).ok().and_then(|list| list["format"].as_u64());
+    if let Some(found) = version.filter(|found| *found != u64::from(ARCHIVE_FORMAT)) {
         return Err(refused(format!("it has format {found}, this searchmill reads format {ARCHIVE_FORMAT}")));
     }
     serde_json::from_slice(&text).map_err(|error| refused(format!("{MANIFEST}: {error}")))
@@ -407,16 +397,14 @@ fn read_manifest(entry: Option<Entry<'_, impl Read>>) -> Result<Manifest, Archiv
 
 fn places(manifest: &Manifest) -> Result<Vec<Place>, ArchiveError> {
     let mut seen = BTreeSet::new();
-    let mut places = Vec::with_capacity(manifest.files.len());
-    for file in &manifest.files {
+    let place = |file: &FileEntry| {
         let odd = || refused(format!("`{}` is not a path of a store", file.path));
         let place = Place::parse(&file.path).ok_or_else(odd)?;
-        if !seen.insert(place.clone()) {
-            return Err(refused(format!("`{}` is listed twice", file.path)));
-        }
-        places.push(place);
-    }
-    Ok(places)
+        // Equal places have equal paths.
+        let twice = || refused(format!("`{}` is listed twice", file.path));
+        seen.insert(file.path.clone()).then_some(place).ok_or_else(twice)
+    };
+    manifest.files.iter().map(place).collect()
 }
 
 fn unpack(intake: &Intake, entry: Entry<'_, impl Read>, file: &FileEntry, place: &Place) -> Result<(), ArchiveError> {

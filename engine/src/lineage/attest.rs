@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::archive::Root;
 use super::instant::rfc3339;
-use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, sha256_bytes, sha256_file};
+use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, Preimage, SourceIdentity, sha256_bytes, sha256_file};
 use crate::store::{ArtifactId, Makers, NodeResult, Store, StoreError};
 
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -243,7 +243,7 @@ fn subjects(store: &Store, root: &Root) -> Result<Vec<Subject>, StoreError> {
     let mut subjects = vec![Subject { name: root.name.clone(), digest }];
     for part in &artifact.parts {
         let path = folder.join(&part.name);
-        let sha256 = sha256_file(&path).map_err(|source| StoreError::Io { action: "read", path, source })?;
+        let sha256 = sha256_file(&path).map_err(StoreError::io("read", &path))?;
         let digest = BTreeMap::from([(DIGEST_NAME.to_owned(), part.digest.hex()), ("sha256".to_owned(), sha256)]);
         subjects.push(Subject { name: format!("{}/{}", root.name, part.name), digest });
     }
@@ -307,11 +307,10 @@ fn step(result: &NodeResult, names: &BTreeMap<NodeKey, String>) -> Value {
 /// Returns external files of all steps: those with a digest, and those identified by address.
 fn dependencies(results: &[&NodeResult]) -> Vec<Value> {
     let mut seen = BTreeSet::new();
-    let rows = results.iter().flat_map(|result| result.preimage["sources"].as_array().into_iter().flatten());
     let mut dependencies = Vec::new();
-    for row in rows {
-        let text = |place: usize| row[place].as_str().unwrap_or_default().to_owned();
-        let (name, content) = (text(0), text(1));
+    for SourceIdentity { name, content, .. } in
+        results.iter().flat_map(|result| Preimage::read(&result.preimage).sources)
+    {
         if !seen.insert((name.clone(), content.clone())) {
             continue;
         }

@@ -12,7 +12,7 @@ use super::findings::{Report, Severity};
 use super::remembered::memos;
 use super::replaced::{Replaced, behind, of_ledger};
 use super::trace::{GraphSource, Roots, sources};
-use crate::fingerprint::{Preimage, hash_file};
+use crate::fingerprint::{NodeKey, hash_file};
 use crate::store::{ArtifactId, Damage, NodeRun, OutputRecord, Part, Store};
 
 /// The state of a recorded source.
@@ -95,7 +95,7 @@ fn record(step: &Step, report: &mut Report) {
         report.differs("record", step.name(), place(), "its result record was changed: the checksum does not fit");
     }
     let stored = &step.result.preimage;
-    if Preimage::key(stored) != step.key && !has_long_number(stored) {
+    if NodeKey::of(stored) != step.key && !has_long_number(stored) {
         let message = "the operator, params, inputs and seed in its record do not give its key";
         report.differs("record", step.name(), place(), message);
     }

@@ -36,7 +36,7 @@ impl std::fmt::Display for Collected {
 }
 
 /// All results of a store, read once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Catalog {
     results: BTreeMap<NodeKey, NodeResult>,
     collected: BTreeMap<NodeKey, Collected>,
@@ -51,16 +51,8 @@ impl Catalog {
     /// Reads all results, and the names of their nodes from the ledger.
     #[must_use]
     pub fn read(store: &Store) -> Self {
-        let mut catalog = Self {
-            results: BTreeMap::new(),
-            collected: BTreeMap::new(),
-            damaged: BTreeMap::new(),
-            makers: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            users: BTreeMap::new(),
-            names: BTreeMap::new(),
-        };
-        for key in store.result_keys() {
+        let mut catalog = Self::default();
+        for key in store.keys_below("results") {
             match store.result_state(&key) {
                 RecordState::Whole(result) => catalog.add(*result),
                 RecordState::Damaged(claim) => catalog.add_damaged(key, claim.map(|claim| *claim)),
@@ -75,7 +67,7 @@ impl Catalog {
     /// Adds tombstones for collected results: only their files are missing.
     fn add_collected(&mut self, store: &Store) {
         let collections = store.collections();
-        for key in store.collected_keys() {
+        for key in store.keys_below("collected") {
             if self.results.contains_key(&key) || self.damaged.contains_key(&key) {
                 continue;
             }

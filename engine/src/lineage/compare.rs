@@ -35,24 +35,9 @@ pub fn first_difference(
     computed: &RowsInput,
 ) -> Result<Option<(Difference, u64)>, OperatorError> {
     let (mut one, mut other) = (recorded.batches(), computed.batches());
-    let (mut left, mut right): (Option<RecordBatch>, Option<RecordBatch>) = (None, None);
+    let (mut left, mut right) = (None, None);
     let (mut row, mut count, mut first) = (0, 0, None);
-    loop {
-        let full = |batch: &Option<RecordBatch>| batch.as_ref().is_some_and(|batch| batch.num_rows() > 0);
-        while !full(&left)
-            && let Some(next) = one.next()
-        {
-            left = Some(next?);
-        }
-        while !full(&right)
-            && let Some(next) = other.next()
-        {
-            right = Some(next?);
-        }
-        let (Some(a), Some(b)) = (left.take().filter(|b| b.num_rows() > 0), right.take().filter(|b| b.num_rows() > 0))
-        else {
-            break;
-        };
+    while let (Some(a), Some(b)) = (filled(left.take(), &mut one)?, filled(right.take(), &mut other)?) {
         let rows = a.num_rows().min(b.num_rows());
         let differing = differing_rows(&a.slice(0, rows), &b.slice(0, rows));
         if first.is_none()
@@ -74,6 +59,15 @@ pub fn first_difference(
     let first = first.or_else(|| (missing > 0).then(of_length));
     let first = first.or_else(|| schema_difference(recorded, computed));
     Ok(first.map(|first| (first, count + missing)))
+}
+
+/// Returns the rest of a batch if it has rows, or else the next batch that has.
+fn filled(
+    rest: Option<RecordBatch>,
+    more: &mut impl Iterator<Item = Result<RecordBatch, OperatorError>>,
+) -> Result<Option<RecordBatch>, OperatorError> {
+    let has_rows = |batch: &Result<RecordBatch, _>| batch.as_ref().map_or(true, |batch| batch.num_rows() > 0);
+    rest.map(Ok).into_iter().chain(more).find(has_rows).transpose()
 }
 
 fn schema_difference(recorded: &RowsInput, computed: &RowsInput) -> Option<Difference> {

@@ -6,8 +6,8 @@ use searchmill_schemas::{RecordKind, repeated_id};
 use serde::Serialize;
 
 use super::closure::{Closure, Step};
-use super::lookup::{RowPlace, rows_with};
-use crate::operator::{InputArtifact, OperatorError, RowsInput};
+use super::lookup::{RowPlace, rows_with, table};
+use crate::operator::{OperatorError, RowsInput};
 use crate::store::{ArtifactId, Store};
 
 /// Rows of one table that derive from the requested row.
@@ -75,13 +75,6 @@ pub fn descent(
         }
     }
     Ok(found)
-}
-
-fn table(store: &Store, id: &ArtifactId) -> Option<RowsInput> {
-    match store.open_input(id) {
-        Ok(InputArtifact::Rows(rows)) => Some(rows),
-        _ => None,
-    }
 }
 
 fn of_inputs(step: &Step, behind: &BTreeMap<ArtifactId, Ids>) -> Ids {

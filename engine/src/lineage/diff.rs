@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexSet;
 use searchmill_schemas::{Metric, RecordKind};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::catalog::Catalog;
-use crate::fingerprint::{Reason, diff};
-use crate::operator::InputArtifact;
+use super::lookup::table;
+use crate::fingerprint::{Reason, diff, differing_leaves};
 use crate::store::{NodeOutcome, NodeResult, NodeRun, RunRecord, Store};
 
 /// A value that differs between the runs; `null` if a run does not have it.
@@ -34,7 +35,7 @@ pub struct MetricChange {
 }
 
 /// A node that differs between the runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeChange {
     /// The node.
     pub node: String,
@@ -91,13 +92,7 @@ impl RunDiff {
 pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunRecord) -> RunDiff {
     let nodes = [store.run_nodes(&one.id), store.run_nodes(&other.id)];
     let find = |side: usize, name: &str| nodes[side].iter().rfind(|node| node.node == name);
-    let mut names: Vec<&str> = Vec::new();
-    let mut seen = BTreeSet::new();
-    for node in nodes[1].iter().chain(&nodes[0]) {
-        if seen.insert(node.node.as_str()) {
-            names.push(&node.node);
-        }
-    }
+    let names: IndexSet<&str> = nodes[1].iter().chain(&nodes[0]).map(|node| node.node.as_str()).collect();
     let compare = Comparison { store, catalog };
     let changes: Vec<NodeChange> =
         names.iter().filter_map(|name| compare.node(name, find(0, name), find(1, name))).collect();
@@ -107,7 +102,9 @@ pub fn diff_runs(store: &Store, catalog: &Catalog, one: &RunRecord, other: &RunR
         ("exit code", Value::from(one.exit), Value::from(other.exit)),
     ];
     let mut params = Vec::new();
-    leaves(&one.params, &other.params, String::new(), &mut params);
+    differing_leaves(&one.params, &other.params, String::new(), &mut |name, from, to| {
+        params.push(Changed { name, from: from.clone(), to: to.clone() });
+    });
     RunDiff {
         runs: [one.id.clone(), other.id.clone()],
         about: about.into_iter().filter_map(|(name, from, to)| changed(name, from, to)).collect(),
@@ -121,18 +118,6 @@ fn changed(name: &str, from: Value, to: Value) -> Option<Changed> {
     (from != to).then(|| Changed { name: name.to_owned(), from, to })
 }
 
-fn leaves(one: &Value, other: &Value, path: String, found: &mut Vec<Changed>) {
-    if let (Value::Object(from), Value::Object(to)) = (one, other) {
-        let keys: BTreeSet<&String> = from.keys().chain(to.keys()).collect();
-        for key in keys {
-            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            leaves(from.get(key).unwrap_or(&Value::Null), to.get(key).unwrap_or(&Value::Null), below, found);
-        }
-    } else {
-        found.extend(changed(&path, one.clone(), other.clone()));
-    }
-}
-
 struct Comparison<'a> {
     store: &'a Store,
     catalog: &'a Catalog,
@@ -140,17 +125,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn node(&self, name: &str, one: Option<&NodeRun>, other: Option<&NodeRun>) -> Option<NodeChange> {
-        let empty = || NodeChange {
-            node: name.to_owned(),
-            only_in: None,
-            outcome: None,
-            reasons: Vec::new(),
-            follows: false,
-            rows: Vec::new(),
-            outputs: Vec::new(),
-            figures: Vec::new(),
-            metrics: Vec::new(),
-        };
+        let empty = || NodeChange { node: name.to_owned(), ..NodeChange::default() };
         let (Some(one), Some(other)) = (one, other) else {
             return Some(NodeChange { only_in: Some(if one.is_some() { 1 } else { 2 }), ..empty() });
         };
@@ -195,10 +170,8 @@ impl Comparison<'_> {
     fn metric_rows(&self, node: &NodeRun) -> BTreeMap<String, Metric> {
         let mut found = BTreeMap::new();
         for output in node.outputs.values() {
-            if let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id)
-                && rows.kind == RecordKind::Metric
-                && let Ok(metrics) = rows.read_all::<Metric>()
-            {
+            let table = table(self.store, &output.id).filter(|table| table.kind == RecordKind::Metric);
+            if let Some(Ok(metrics)) = table.map(|table| table.read_all::<Metric>()) {
                 found.extend(metrics.into_iter().map(|metric| (metric.id.clone(), metric)));
             }
         }

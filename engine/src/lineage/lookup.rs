@@ -13,7 +13,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
-use crate::operator::{OperatorError, RowsInput};
+use crate::operator::{InputArtifact, OperatorError, RowsInput};
+use crate::store::{ArtifactId, Store};
 
 /// A row that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,14 @@ pub(crate) struct RowPlace {
     pub(crate) id: Option<String>,
     /// The text that matched.
     pub(crate) matched: String,
+}
+
+/// Opens the table of an artifact; `None` for folders and missing artifacts.
+pub(super) fn table(store: &Store, id: &ArtifactId) -> Option<RowsInput> {
+    match store.open_input(id) {
+        Ok(InputArtifact::Rows(rows)) => Some(rows),
+        _ => None,
+    }
 }
 
 type Builder = ParquetRecordBatchReaderBuilder<File>;

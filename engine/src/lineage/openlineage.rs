@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use arrow::datatypes::{DataType, Field};
 use indexmap::IndexMap;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::instant::rfc3339;
+use super::lookup::table;
 use crate::fingerprint::{DIGEST_NAME, Digest, NodeKey, encode, hash_bytes};
-use crate::operator::InputArtifact;
 use crate::store::{ArtifactType, ColumnLineage, ColumnUse, NodeResult, OutputRecord, Store};
 
 /// The schema of events.
@@ -70,7 +71,8 @@ pub struct Pipeline {
 }
 
 /// How a run or a node ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum Ending {
     /// Successfully.
     Complete,
@@ -78,16 +80,6 @@ pub enum Ending {
     Fail,
     /// Stopped.
     Abort,
-}
-
-impl Ending {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Complete => "COMPLETE",
-            Self::Fail => "FAIL",
-            Self::Abort => "ABORT",
-        }
-    }
 }
 
 /// Translates the events of one run.
@@ -114,19 +106,17 @@ impl Emitter {
     /// Starts the run. Times are Unix times in seconds.
     pub fn run_started(&mut self, run: &str, time: f64) -> Vec<Value> {
         (self.run, self.started) = (run.to_owned(), time);
-        vec![self.run_event("START", time, Map::new())]
+        vec![self.run_event("START", time, json!({}))]
     }
 
     /// Ends the run; nodes that have not ended are aborted.
     pub fn run_finished(&mut self, ending: Ending, time: f64) -> Vec<Value> {
         let open = std::mem::take(&mut self.open);
         let mut events: Vec<Value> =
-            open.iter().map(|node| self.node_event(Ending::Abort.name(), node, None, time, Map::new())).collect();
-        let mut facets = Map::new();
-        if ending == Ending::Fail {
-            facets.insert("errorMessage".to_owned(), error_message("a node failed"));
-        }
-        events.push(self.run_event(ending.name(), time, facets));
+            open.iter().map(|node| self.node_event(Ending::Abort, node, None, time, json!({}))).collect();
+        let failed = || json!({"errorMessage": error_message("a node failed")});
+        let facets = if ending == Ending::Fail { failed() } else { json!({}) };
+        events.push(self.run_event(ending, time, facets));
         events
     }
 
@@ -134,8 +124,7 @@ impl Emitter {
     pub fn node_started(&mut self, node: &str, reasons: &[String], time: f64) -> Vec<Value> {
         self.open.insert(node.to_owned());
         let reason = |reason: &String| ("reason", reason.clone());
-        let facets = Map::from_iter([("tags".to_owned(), self.tags(reasons.iter().map(reason)))]);
-        vec![self.node_event("START", node, None, time, facets)]
+        vec![self.node_event("START", node, None, time, json!({"tags": self.tags(reasons.iter().map(reason))}))]
     }
 
     /// Ends a node whose result is stored.
@@ -143,8 +132,8 @@ impl Emitter {
         let result = self.settle(node, Some(key));
         let mut events = self.begin_if_needed(node, time);
         self.open.remove(node);
-        let facets = Map::from_iter([("tags".to_owned(), self.tags([("key", key.to_string())]))]);
-        events.push(self.node_event(Ending::Complete.name(), node, result.as_ref(), time, facets));
+        let facets = json!({"tags": self.tags([("key", key.to_string())])});
+        events.push(self.node_event(Ending::Complete, node, result.as_ref(), time, facets));
         events
     }
 
@@ -152,10 +141,10 @@ impl Emitter {
     pub fn node_cached(&mut self, node: &str, key: Option<&NodeKey>, time: f64) -> Vec<Value> {
         let result = self.settle(node, key);
         let tags = [("cached", "true".to_owned())].into_iter().chain(key.map(|key| ("key", key.to_string())));
-        let facets = Map::from_iter([("tags".to_owned(), self.tags(tags))]);
+        let facets = json!({"tags": self.tags(tags)});
         vec![
             self.node_event("START", node, None, time, facets.clone()),
-            self.node_event(Ending::Complete.name(), node, result.as_ref(), time, facets),
+            self.node_event(Ending::Complete, node, result.as_ref(), time, facets),
         ]
     }
 
@@ -163,15 +152,15 @@ impl Emitter {
     pub fn node_failed(&mut self, node: &str, message: &str, time: f64) -> Vec<Value> {
         let mut events = self.begin_if_needed(node, time);
         self.open.remove(node);
-        let facets = Map::from_iter([("errorMessage".to_owned(), error_message(message))]);
-        events.push(self.node_event(Ending::Fail.name(), node, None, time, facets));
+        let facets = json!({"errorMessage": error_message(message)});
+        events.push(self.node_event(Ending::Fail, node, None, time, facets));
         events
     }
 
     /// Reports a skipped or stopped node. A node that never started has no run and no events.
     pub fn node_skipped(&mut self, node: &str, time: f64) -> Vec<Value> {
         if self.open.remove(node) {
-            vec![self.node_event(Ending::Abort.name(), node, None, time, Map::new())]
+            vec![self.node_event(Ending::Abort, node, None, time, json!({}))]
         } else {
             Vec::new()
         }
@@ -193,55 +182,41 @@ impl Emitter {
         Some(result)
     }
 
-    fn run_event(&self, event: &str, time: f64, mut facets: Map<String, Value>) -> Value {
-        facets.insert("processing_engine".to_owned(), processing_engine());
-        facets.insert("tags".to_owned(), self.tags([]));
-        let mut job_facets = Map::from_iter([("jobType".to_owned(), job_type("PIPELINE"))]);
+    fn run_event(&self, event: impl Serialize, time: f64, mut facets: Value) -> Value {
+        facets["processing_engine"] = processing_engine();
+        facets["tags"] = self.tags([]);
+        let mut job_facets = json!({"jobType": job_type("PIPELINE")});
         if let Some(url) = file_url(&self.pipeline.directory.join(&self.pipeline.file)) {
             let fields = json!({"type": "file", "url": url});
-            job_facets.insert("sourceCodeLocation".to_owned(), facet("1-1-0/SourceCodeLocationJobFacet", fields));
+            job_facets["sourceCodeLocation"] = facet("1-1-0/SourceCodeLocationJobFacet", fields);
         }
-        json!({
-            "eventType": event,
-            "eventTime": rfc3339(time),
-            "producer": PRODUCER,
-            "schemaURL": EVENT,
-            "run": {"runId": self.uuid(""), "facets": facets},
-            "job": {"namespace": self.pipeline.namespace, "name": self.pipeline.name, "facets": job_facets},
-            "inputs": [],
-            "outputs": [],
-        })
+        let run = json!({"runId": self.uuid(""), "facets": facets});
+        let name = &self.pipeline.name;
+        let job = json!({"namespace": self.pipeline.namespace, "name": name, "facets": job_facets});
+        made_event(event, time, run, job, [Vec::new(), Vec::new()])
     }
 
     fn node_event(
         &self,
-        event: &str,
+        event: impl Serialize,
         node: &str,
         result: Option<&NodeResult>,
         time: f64,
-        mut facets: Map<String, Value>,
+        mut facets: Value,
     ) -> Value {
         let parent = json!({
             "run": {"runId": self.uuid("")},
             "job": {"namespace": self.pipeline.namespace, "name": self.pipeline.name},
         });
-        facets.insert("parent".to_owned(), facet("1-2-0/ParentRunFacet", parent));
-        facets.insert("processing_engine".to_owned(), processing_engine());
+        facets["parent"] = facet("1-2-0/ParentRunFacet", parent);
+        facets["processing_engine"] = processing_engine();
         let job = self.pipeline.jobs.iter().find(|job| job.node == node);
-        json!({
-            "eventType": event,
-            "eventTime": rfc3339(time),
-            "producer": PRODUCER,
-            "schemaURL": EVENT,
-            "run": {"runId": self.uuid(node), "facets": facets},
-            "job": {
-                "namespace": self.pipeline.namespace,
-                "name": format!("{}.{node}", self.pipeline.name),
-                "facets": job.map(job_facets).unwrap_or_default(),
-            },
-            "inputs": job.map(|job| self.inputs(job, result)).unwrap_or_default(),
-            "outputs": self.outputs(node, job, result),
-        })
+        let inputs = job.map(|job| self.inputs(job, result)).unwrap_or_default();
+        let outputs = self.outputs(node, job, result);
+        let run = json!({"runId": self.uuid(node), "facets": facets});
+        let (name, facets) = (format!("{}.{node}", self.pipeline.name), job.map_or_else(|| json!({}), job_facets));
+        let job = json!({"namespace": self.pipeline.namespace, "name": name, "facets": facets});
+        made_event(event, time, run, job, [inputs, outputs])
     }
 
     fn inputs(&self, job: &Job, result: Option<&NodeResult>) -> Vec<Value> {
@@ -250,7 +225,7 @@ impl Emitter {
         let inner = inner.map(|input| {
             let (namespace, name) = self.dataset(&input.node, &input.output);
             let output = self.outputs.get(&input.node).and_then(|outputs| outputs.get(&input.output));
-            let facets = output.map(|output| self.dataset_facets(output)).unwrap_or_default();
+            let facets = output.map_or_else(|| json!({}), |output| self.dataset_facets(output));
             let statistics = output.map(|output| self.statistics("1-0-0/InputStatisticsInputDatasetFacet", output));
             let statistics = statistics.map_or_else(|| json!({}), |facet| json!({"inputStatistics": facet}));
             json!({"namespace": namespace, "name": name, "facets": facets, "inputFacets": statistics})
@@ -262,13 +237,9 @@ impl Emitter {
     /// Describes an external file or address; its version is known once it was read.
     fn source(&self, source: &str, job: &Job, result: Option<&NodeResult>) -> Value {
         let (namespace, name, url) = self.place(source);
-        let mut facets = Map::new();
-        if let Some(url) = url {
-            let data_source = json!({"name": namespace, "uri": url});
-            facets.insert("dataSource".to_owned(), facet("1-0-1/DatasourceDatasetFacet", data_source));
-        }
+        let mut facets = data_source(&namespace, url);
         if let Some(version) = result.and_then(|result| source_version(result, source, job.sources.len() == 1)) {
-            facets.insert("version".to_owned(), version_facet(&version));
+            facets["version"] = version_facet(&version);
         }
         json!({"namespace": namespace, "name": name, "facets": facets})
     }
@@ -280,7 +251,7 @@ impl Emitter {
             let (namespace, name) = self.dataset(node, port);
             let mut facets = self.dataset_facets(output);
             if let (Some(lineage), Some(job)) = (result.columns.get(port), job) {
-                facets.insert("columnLineage".to_owned(), self.column_lineage(lineage, job));
+                facets["columnLineage"] = self.column_lineage(lineage, job);
             }
             let statistics = self.statistics("1-0-2/OutputStatisticsOutputDatasetFacet", output);
             outputs.push(json!({
@@ -290,9 +261,7 @@ impl Emitter {
         }
         for destination in self.delivered.get(node).into_iter().flatten() {
             let (namespace, name, url) = self.place(destination);
-            let data_source =
-                url.map(|url| facet("1-0-1/DatasourceDatasetFacet", json!({"name": namespace, "uri": url})));
-            let facets = data_source.map_or_else(|| json!({}), |facet| json!({"dataSource": facet}));
+            let facets = data_source(&namespace, url);
             outputs.push(json!({"namespace": namespace, "name": name, "facets": facets}));
         }
         outputs
@@ -315,30 +284,26 @@ impl Emitter {
         }
     }
 
-    fn dataset_facets(&self, output: &OutputRecord) -> Map<String, Value> {
-        let mut facets = Map::new();
-        if let Some(url) = file_url(&self.store.artifact_folder(&output.id)) {
-            let data_source = json!({"name": "searchmill", "uri": url});
-            facets.insert("dataSource".to_owned(), facet("1-0-1/DatasourceDatasetFacet", data_source));
-        }
-        facets.insert("version".to_owned(), version_facet(&output.id.to_string()));
-        let kind = match &output.artifact_type {
-            ArtifactType::Rows { kind, .. } => json!({"datasetType": "TABLE", "subType": kind.to_uppercase()}),
-            ArtifactType::Tree { kind } => json!({"datasetType": "FILE", "subType": kind.to_uppercase()}),
+    fn dataset_facets(&self, output: &OutputRecord) -> Value {
+        let mut facets = data_source("searchmill", file_url(&self.store.artifact_folder(&output.id)));
+        facets["version"] = version_facet(&output.id.to_string());
+        let (dataset, kind) = match &output.artifact_type {
+            ArtifactType::Rows { kind, .. } => ("TABLE", kind),
+            ArtifactType::Tree { kind } => ("FILE", kind),
         };
-        facets.insert("datasetType".to_owned(), facet("1-0-1/DatasetTypeDatasetFacet", kind));
-        if let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id) {
+        let kind = json!({"datasetType": dataset, "subType": kind.to_uppercase()});
+        facets["datasetType"] = facet("1-0-1/DatasetTypeDatasetFacet", kind);
+        if let Some(rows) = table(&self.store, &output.id) {
             let fields = json!({"fields": fields(rows.schema.fields().iter().map(AsRef::as_ref))});
-            facets.insert("schema".to_owned(), facet("1-2-0/SchemaDatasetFacet", fields));
+            facets["schema"] = facet("1-2-0/SchemaDatasetFacet", fields);
         }
         facets
     }
 
     fn statistics(&self, name: &str, output: &OutputRecord) -> Value {
-        let files = self.store.artifact(&output.id).map(|artifact| artifact.parts.len());
         let mut fields = json!({"size": output.bytes});
-        if let Some(files) = files {
-            fields["fileCount"] = json!(files);
+        if let Some(artifact) = self.store.artifact(&output.id) {
+            fields["fileCount"] = json!(artifact.parts.len());
         }
         if matches!(output.artifact_type, ArtifactType::Rows { .. }) {
             fields["rowCount"] = json!(output.rows);
@@ -347,11 +312,9 @@ impl Emitter {
     }
 
     fn column_lineage(&self, lineage: &ColumnLineage, job: &Job) -> Value {
-        let fields: Map<String, Value> = lineage
-            .fields
-            .iter()
-            .map(|(column, uses)| (column.clone(), json!({"inputFields": self.input_fields(uses, job)})))
-            .collect();
+        let inputs = |uses| json!({"inputFields": self.input_fields(uses, job)});
+        let fields: Map<String, Value> =
+            lineage.fields.iter().map(|(column, uses)| (column.clone(), inputs(uses))).collect();
         let mut facet_fields = json!({"fields": fields});
         if !lineage.rows.is_empty() {
             facet_fields["dataset"] = json!(self.input_fields(&lineage.rows, job));
@@ -364,7 +327,8 @@ impl Emitter {
         let mut ways: BTreeMap<(&str, &str), Vec<Value>> = BTreeMap::new();
         for found in uses {
             let kind = if found.how.is_direct() { "DIRECT" } else { "INDIRECT" };
-            let way = json!({"type": kind, "subtype": found.how.name(), "masking": false});
+            let subtype = json!(found.how).as_str().map(str::to_uppercase);
+            let way = json!({"type": kind, "subtype": subtype, "masking": false});
             ways.entry((&found.port, &found.column)).or_default().push(way);
         }
         let field = |((port, column), ways): ((&str, &str), Vec<Value>)| {
@@ -396,6 +360,26 @@ impl Emitter {
     }
 }
 
+fn made_event(event: impl Serialize, time: f64, run: Value, job: Value, data: [Vec<Value>; 2]) -> Value {
+    let [inputs, outputs] = data;
+    json!({
+        "eventType": event,
+        "eventTime": rfc3339(time),
+        "producer": PRODUCER,
+        "schemaURL": EVENT,
+        "run": run,
+        "job": job,
+        "inputs": inputs,
+        "outputs": outputs,
+    })
+}
+
+/// The facets of a dataset at that address, if it has one.
+fn data_source(name: &str, url: Option<String>) -> Value {
+    let Some(url) = url else { return json!({}) };
+    json!({"dataSource": facet("1-0-1/DatasourceDatasetFacet", json!({"name": name, "uri": url}))})
+}
+
 /// A facet with its schema; `name` is `version/Name`.
 fn facet(name: &str, mut fields: Value) -> Value {
     let definition = name.rsplit('/').next().unwrap_or(name);
@@ -423,14 +407,14 @@ fn job_type(kind: &str) -> Value {
     facet("2-0-4/JobTypeJobFacet", fields)
 }
 
-fn job_facets(job: &Job) -> Map<String, Value> {
+fn job_facets(job: &Job) -> Value {
     let code = json!({"op": job.operator, "version": job.version, "with": job.params});
     let code = json!({"language": "JSON", "sourceCode": code.to_string()});
-    Map::from_iter([
-        ("jobType".to_owned(), job_type("NODE")),
-        ("sourceCode".to_owned(), facet("1-0-1/SourceCodeJobFacet", code)),
-        ("documentation".to_owned(), facet("1-1-0/DocumentationJobFacet", json!({"description": job.about}))),
-    ])
+    json!({
+        "jobType": job_type("NODE"),
+        "sourceCode": facet("1-0-1/SourceCodeJobFacet", code),
+        "documentation": facet("1-1-0/DocumentationJobFacet", json!({"description": job.about})),
+    })
 }
 
 fn file_url(path: &Path) -> Option<String> {

@@ -29,8 +29,7 @@ pub fn jittered(schedule: &Schedule, name: &str, tick: Time) -> Time {
         return tick;
     }
     let digest = hash_bytes(format!("{name}\n{}", tick.timestamp()).as_bytes());
-    let draw = digest.as_bytes().iter().take(8).fold(0u64, |number, byte| (number << 8) | u64::from(*byte));
-    tick + Duration::from_millis(draw % span)
+    tick + Duration::from_millis(digest.prefix().swap_bytes() % span)
 }
 
 /// Returns the next tick that is not accounted for.

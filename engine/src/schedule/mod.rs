@@ -18,5 +18,5 @@ mod tests;
 
 pub use arrivals::jittered;
 pub use notice::Notice;
-pub use state::{Cause, Counts, Daemon, Ended, Outcome, Process, Running, Stage, State, StopReason, Ticket};
-pub use step::{Action, Ending, Event, Found, Moment, next_wake, step};
+pub use state::{Cause, Counts, Daemon, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+pub use step::{Action, Event, Found, Moment, next_wake, step};

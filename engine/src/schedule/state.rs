@@ -96,6 +96,14 @@ pub struct Running {
 }
 
 impl Running {
+    /// Notes that its process runs.
+    pub(super) fn is_up(&mut self, process: Option<Process>) {
+        self.process = process.or(self.process.take());
+        if self.stage == Stage::Starting {
+            self.stage = Stage::Running;
+        }
+    }
+
     /// Returns why the run was told to stop, if it was.
     #[must_use]
     pub fn stop_reason(&self) -> Option<StopReason> {
@@ -157,7 +165,15 @@ pub struct Ended {
     pub ended: Time,
     /// The outcome.
     pub outcome: Outcome,
-    /// Exit code, if any.
+    /// How its process ended.
+    #[serde(flatten)]
+    pub ending: Ending,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// Exit code; missing after a signal.
     pub exit: Option<i32>,
     /// The run in the store, if one was recorded.
     pub run: Option<String>,

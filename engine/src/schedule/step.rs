@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::arrivals::{self, Arrivals, MOST, jittered};
 use super::notice::Notice;
-use super::state::{Cause, Ended, Outcome, Process, Running, Stage, State, StopReason, Ticket};
+use super::state::{Cause, Ended, Ending, Outcome, Process, Running, Stage, State, StopReason, Ticket};
 use crate::spec::{Catchup, Overlap, Schedule, Time};
 
 /// A tick seen later than this is missed: the machine was suspended.
@@ -65,23 +65,6 @@ pub enum Found {
     Lost,
 }
 
-/// How a process ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ending {
-    /// Exit code; missing after a signal.
-    pub exit: Option<i32>,
-    /// The run in the store, if one was recorded.
-    pub run: Option<String>,
-    /// Nodes with a cached result.
-    pub cached: u64,
-    /// Nodes that ran.
-    pub finished: u64,
-    /// External calls.
-    pub calls: u64,
-    /// Its last output, if it failed.
-    pub message: Option<String>,
-}
-
 /// What the daemon must do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -134,10 +117,7 @@ impl Step<'_> {
             Event::Wake => self.wake(),
             Event::Began(id, process) => {
                 if let Some(running) = self.running(id) {
-                    running.process = Some(process);
-                    if running.stage == Stage::Starting {
-                        running.stage = Stage::Running;
-                    }
+                    running.is_up(Some(process));
                 }
             }
             Event::Ended(id, ending) => {
@@ -174,8 +154,7 @@ impl Step<'_> {
             }
         }
         self.recount(resumed);
-        let now = self.moment.now;
-        let mut arrivals = self.arrivals(now);
+        let mut arrivals = self.arrivals(self.moment.now);
         // A tick whose run was lost counts as missed, like a tick whose run never started.
         let lost = lost.into_iter().filter(|ticket| ticket.cause != Cause::Trigger).map(|ticket| ticket.tick);
         arrivals.missed.extend(lost);
@@ -185,10 +164,7 @@ impl Step<'_> {
 
     fn adopt(&mut self, id: u64, process: Option<Process>) {
         let Some(running) = self.running(id) else { return };
-        running.process = process.or(running.process.take());
-        if running.stage == Stage::Starting {
-            running.stage = Stage::Running;
-        }
+        running.is_up(process);
         let tick = running.ticket.tick;
         self.tell(Notice::Adopted { id, tick });
     }
@@ -218,11 +194,8 @@ impl Step<'_> {
     }
 
     fn wake(&mut self) {
-        if self.state.cron != self.schedule.cadence.cron() || self.state.timezone != self.schedule.cadence.timezone() {
-            self.recount(None);
-        }
-        let late = self.moment.now - LATE;
-        let arrivals = self.arrivals(late);
+        self.recount(None);
+        let arrivals = self.arrivals(self.moment.now - LATE);
         self.settle(arrivals);
     }
 
@@ -381,23 +354,11 @@ impl Step<'_> {
         let running = self.state.running.remove(place);
         let outcome = outcome.unwrap_or_else(|| outcome_of(&running, ending.exit));
         let (ended, tick) = (self.moment.now, running.ticket.tick);
-        let Ending { exit, run, cached, finished, calls, message } = ending;
+        let Ending { exit, run, cached, finished, calls, message } = ending.clone();
         let seconds = (ended - running.began).num_seconds();
-        let (told, said) = (run.clone(), message.clone());
-        self.tell(Notice::Ended {
-            id,
-            tick,
-            outcome,
-            exit,
-            run: told,
-            cached,
-            finished,
-            calls,
-            seconds,
-            message: said,
-        });
+        self.tell(Notice::Ended { id, tick, outcome, exit, run, cached, finished, calls, seconds, message });
         let (ticket, began) = (running.ticket.clone(), running.began);
-        self.state.remember(Ended { ticket, began, ended, outcome, exit, run, cached, finished, calls, message });
+        self.state.remember(Ended { ticket, began, ended, outcome, ending });
         Some(running.ticket)
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 
+use super::files::open_to_lock;
 use super::layout::Store;
 use crate::fingerprint::{Digest, RowKey};
 
@@ -14,8 +15,7 @@ pub(super) struct Asking(Option<File>);
 impl Asking {
     pub(super) fn open(store: &Store, base: &Digest) -> Self {
         let path = store.root().join("leases").join(format!("{}.calls", base.hex()));
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        Self(file.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
+        Self(open_to_lock(&path).inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok())
     }
 
     /// Marks a call as in flight. Returns `false` if another process has it in flight.
@@ -32,9 +32,7 @@ impl Asking {
 
 /// Returns the byte that represents a call. Calls that share a byte only wait for each other.
 fn place(key: &RowKey) -> i64 {
-    let mut first = [0; 8];
-    first.copy_from_slice(&key.0.as_bytes()[..8]);
-    (u64::from_le_bytes(first) >> 2) as i64
+    (key.0.prefix() >> 2) as i64
 }
 
 #[cfg(target_os = "linux")]

@@ -39,13 +39,7 @@ impl Blocks {
     /// # Errors
     /// Fails if the store cannot be read.
     pub fn open(store: &Store, base: &Digest, recall: bool) -> Result<Self, StoreError> {
-        let memo = if recall {
-            store.tidy_memo(base);
-            Memo::open(store, base)?
-        } else {
-            Memo::empty(store, base)
-        };
-        Ok(Self { store: store.clone(), base: *base, memo })
+        Ok(Self { store: store.clone(), base: *base, memo: store.recall(base, recall)? })
     }
 
     /// Returns the key of an input part.
@@ -74,8 +68,7 @@ impl Blocks {
             if self.memo.payloads(key).count() >= MOST_PLACES && self.find(key).is_some() {
                 continue;
             }
-            let payload = serde_json::to_vec(block).map_err(|error| StoreError::Location(error.to_string()))?;
-            self.memo.keep(key, &payload)?;
+            self.memo.keep(key, &serde_json::to_vec(block)?)?;
         }
         self.memo.share()
     }

@@ -13,8 +13,9 @@ use super::asking::Asking;
 use super::error::StoreError;
 use super::layout::Store;
 use super::memo::{Memo, MemoDamage};
+use super::row_codec::head;
 use crate::fingerprint::{Digest, RowKey};
-use crate::operator::{KeptCall, Usage};
+use crate::operator::KeptCall;
 
 /// Cached calls to one model, read on first use.
 #[derive(Debug)]
@@ -88,17 +89,12 @@ impl CallCache {
         let mut state = self.state();
         let mut memo = match state.memo.take() {
             Some(memo) => memo,
-            None => self.open()?,
+            None => self.store.recall(&self.base, true)?,
         };
         state.newest_before.get_or_insert(memo.newest());
         let done = work(&mut state, &mut memo);
         state.memo = Some(memo);
         done
-    }
-
-    fn open(&self) -> Result<Memo, StoreError> {
-        self.store.tidy_memo(&self.base);
-        Memo::open(&self.store, &self.base)
     }
 
     /// Returns the number of cached calls.
@@ -124,7 +120,7 @@ impl CallCache {
     pub fn mend(&self) -> Result<(), StoreError> {
         let damage = self.damage()?;
         self.store.mend_memo(&self.base, &damage)?;
-        self.state().memo = Some(self.open()?);
+        self.state().memo = Some(self.store.recall(&self.base, true)?);
         Ok(())
     }
 
@@ -235,14 +231,13 @@ impl CallCache {
 }
 
 fn write(call: &KeptCall) -> Result<Vec<u8>, StoreError> {
-    let mut payload = serde_json::to_vec(&call.usage).map_err(|error| StoreError::Location(error.to_string()))?;
+    let mut payload = serde_json::to_vec(&call.usage)?;
     payload.push(b'\n');
     payload.extend(&call.response);
     Ok(payload)
 }
 
 fn read(payload: &[u8]) -> Option<KeptCall> {
-    let end = payload.iter().position(|byte| *byte == b'\n')?;
-    let usage: Usage = serde_json::from_slice(&payload[..end]).ok()?;
-    Some(KeptCall { response: payload[end + 1..].to_vec(), usage })
+    let (usage, response) = head(payload)?;
+    Some(KeptCall { response: response.to_vec(), usage })
 }

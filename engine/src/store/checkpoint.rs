@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::error::StoreError;
-use super::layout::Store;
+use super::files::if_there;
+use super::layout::{Store, sharded};
 use crate::fingerprint::NodeKey;
 use crate::operator::{CheckpointStore, OperatorError};
 
@@ -18,8 +19,7 @@ impl Store {
     /// Returns the checkpoint of the node with that key.
     #[must_use]
     pub fn checkpoint(&self, key: &NodeKey) -> Checkpoint {
-        let hex = key.0.hex();
-        let path = self.root().join("checkpoints").join(&hex[..2]).join(hex);
+        let path = self.root().join(sharded("checkpoints", &key.0.hex()));
         Checkpoint { store: self.clone(), path }
     }
 }
@@ -30,22 +30,13 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be removed.
     pub fn remove(&self) -> Result<(), StoreError> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", &self.path)(error))
-            }
-            _ => Ok(()),
-        }
+        if_there(fs::remove_file(&self.path)).map(drop).map_err(StoreError::io("remove", &self.path))
     }
 }
 
 impl CheckpointStore for Checkpoint {
     fn load(&self) -> Result<Option<Vec<u8>>, OperatorError> {
-        match fs::read(&self.path) {
-            Ok(state) => Ok(Some(state)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("read", &self.path)(error).into()),
-        }
+        Ok(if_there(fs::read(&self.path)).map_err(StoreError::io("read", &self.path))?)
     }
 
     fn save(&self, state: &[u8]) -> Result<(), OperatorError> {

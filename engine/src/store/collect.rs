@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::files::{clear, if_there};
 use super::folder::{folder_bytes, modified, names_below, names_in, remove};
 use super::keep::Stock;
-use super::layout::Store;
+use super::layout::{Store, recorded_key};
 use super::lease::Others;
 use super::manifest::NodeResult;
 use super::results::read_record;
@@ -101,21 +102,15 @@ impl Store {
     /// Returns the tombstone of a collected result.
     #[must_use]
     pub fn tombstone(&self, key: &NodeKey) -> Option<NodeResult> {
-        let here = fs::read(self.tombstone_path(key)).ok().and_then(|text| read_record(&text));
+        let here = fs::read(self.record_path(key, "collected")).ok().and_then(|text| read_record(&text));
         here.filter(|result| result.key == *key).or_else(|| self.fetch_record(key, "collected"))
     }
 
-    /// Returns the keys of collected results, sorted.
-    #[must_use]
-    pub fn collected_keys(&self) -> Vec<NodeKey> {
-        self.keys_below("collected")
-    }
-
     /// Returns the keys of the records in `results` or `collected`, sorted.
-    pub(super) fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
+    #[must_use]
+    pub fn keys_below(&self, folder: &str) -> Vec<NodeKey> {
         let names = names_below(&self.root().join(folder)).into_iter();
-        let key = |(name, _): (String, PathBuf)| name.strip_suffix(".json").and_then(Digest::parse).map(NodeKey);
-        names.filter_map(key).collect()
+        names.filter_map(|(name, _)| recorded_key(&name)).collect()
     }
 
     /// Determines what a collection would remove. `now` is the Unix time in seconds.
@@ -216,8 +211,8 @@ impl Store {
 
     /// Moves a result's record to the tombstones.
     pub(super) fn entomb(&self, key: &NodeKey) -> Result<(), StoreError> {
-        let from = self.result_path(key);
-        match self.rename(&from, &self.tombstone_path(key)) {
+        let from = self.record_path(key, "results");
+        match self.rename(&from, &self.record_path(key, "collected")) {
             // Another collection was faster.
             Err(_) if !from.exists() => Ok(()),
             outcome => outcome,
@@ -232,33 +227,23 @@ impl Store {
         let mut removed = Vec::new();
         for folder in artifacts.chain(memos).chain(runs) {
             let trash = self.temporary();
-            match fs::rename(&folder, &trash) {
-                Ok(()) => removed.push(trash),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StoreError::io("remove", &folder)(error)),
-            }
+            let moved = if_there(fs::rename(&folder, &trash)).map_err(StoreError::io("remove", &folder))?;
+            removed.extend(moved.map(|()| trash));
         }
         Ok(removed)
     }
 
     /// Removes checkpoints that were not written to since then.
     fn remove_stale_checkpoints(&self, since: f64) {
-        for (_, path) in names_below(&self.root().join("checkpoints")) {
-            if modified(&path) <= since
-                && let Err(error) = fs::remove_file(&path)
-            {
-                tracing::debug!("cannot remove {}: {error}", path.display());
-            }
-        }
+        let checkpoints = names_below(&self.root().join("checkpoints")).into_iter();
+        checkpoints.filter(|(_, path)| modified(path) <= since).for_each(|(_, path)| clear(&path));
     }
 
     /// Removes lease files of keys. No other process uses the store, so none is held.
     fn remove_stale_leases(&self) {
         for (name, path) in names_in(&self.root().join("leases")) {
-            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some()
-                && let Err(error) = fs::remove_file(&path)
-            {
-                tracing::debug!("cannot remove {}: {error}", path.display());
+            if Digest::parse(name.split('.').next().unwrap_or_default()).is_some() {
+                clear(&path);
             }
         }
     }

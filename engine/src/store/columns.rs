@@ -34,22 +34,6 @@ impl Transformation {
     pub fn is_direct(self) -> bool {
         matches!(self, Self::Identity | Self::Transformation | Self::Aggregation)
     }
-
-    /// Returns the name in OpenLineage (`subtype`).
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Identity => "IDENTITY",
-            Self::Transformation => "TRANSFORMATION",
-            Self::Aggregation => "AGGREGATION",
-            Self::Conditional => "CONDITIONAL",
-            Self::Filter => "FILTER",
-            Self::Join => "JOIN",
-            Self::GroupBy => "GROUP_BY",
-            Self::Sort => "SORT",
-            Self::Window => "WINDOW",
-        }
-    }
 }
 
 /// An input column and its contribution.

@@ -12,9 +12,10 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::StoreError;
+use super::files::clear;
 use super::layout::Store;
-use super::memo::{MemoDamage, SEGMENTS};
-use super::segment::{abandoned, list, record, remove, scan};
+use super::memo::{Memo, MemoDamage};
+use super::segment::{abandoned, list, record, scan};
 use crate::fingerprint::{Digest, hash_bytes, hash_file};
 
 /// Limit of segments per size class.
@@ -23,6 +24,15 @@ const MOST: usize = 16;
 const CLASS: u64 = 1 << 20;
 
 impl Store {
+    /// Opens the memo of `base`, tidied; an empty one unless `recall`.
+    pub(super) fn recall(&self, base: &Digest, recall: bool) -> Result<Memo, StoreError> {
+        if !recall {
+            return Ok(Memo::empty(self, base));
+        }
+        self.tidy_memo(base);
+        Memo::open(self, base)
+    }
+
     /// Merges the segments of a memo where a size class has too many. Returns how many were merged. A failure (a full
     /// disk) loses nothing; the merge is tried again later.
     pub fn tidy_memo(&self, base: &Digest) -> usize {
@@ -40,7 +50,7 @@ impl Store {
         let folder = self.memo_folder(base);
         let mut classes: [Vec<PathBuf>; 5] = std::array::from_fn(|_| Vec::new());
         let mut left_over = Vec::new();
-        for path in list(&folder, &SEGMENTS)? {
+        for path in list(&folder)? {
             if path.extension().is_some_and(|extension| extension == "merging") {
                 left_over.push(path);
             } else {
@@ -66,10 +76,10 @@ impl Store {
         let mut damaged = BTreeSet::new();
         for (path, file) in &taken {
             let length = file.metadata().map_or(0, |metadata| metadata.len());
-            let scanned = scan(file, length, |found| {
+            let scanned = scan(file, 0, length, |found| {
                 // Records with equal key and payload are one.
-                if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload()))) {
-                    written = record(found.stamp, &found.key, found.payload())
+                if written.is_ok() && seen.insert((found.key, hash_bytes(found.payload))) {
+                    written = record(found.stamp, &found.key, found.payload)
                         .and_then(|record| merged.write_all(&record).map_err(StoreError::io("write", &temporary)));
                 }
             });
@@ -81,7 +91,7 @@ impl Store {
         merged.flush().map_err(StoreError::io("write", &temporary))?;
         merged.get_ref().sync_data().map_err(StoreError::io("flush", &temporary))?;
         if seen.is_empty() {
-            remove(&temporary);
+            clear(&temporary);
         } else {
             let digest = hash_file(&temporary).map_err(StoreError::io("read", &temporary))?;
             self.publish(&temporary, &self.memo_folder(base).join(format!("{digest}.rows")))?;
@@ -90,7 +100,7 @@ impl Store {
             if damaged.contains(path) {
                 set_aside(path);
             } else {
-                remove(path);
+                clear(path);
             }
         }
         Ok(taken.len())
@@ -148,7 +158,7 @@ mod tests {
     }
 
     fn names(store: &Store, base: &Digest) -> Vec<PathBuf> {
-        list(&store.memo_folder(base), &SEGMENTS).unwrap()
+        list(&store.memo_folder(base)).unwrap()
     }
 
     #[test]

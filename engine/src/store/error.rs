@@ -61,6 +61,13 @@ impl StoreError {
     }
 }
 
+/// JSON could not be written.
+impl From<serde_json::Error> for StoreError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Location(error.to_string())
+    }
+}
+
 impl From<StoreError> for crate::operator::OperatorError {
     fn from(error: StoreError) -> Self {
         Self::machine(error.to_string())

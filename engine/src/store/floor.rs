@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call_cache::CallCache;
 use super::error::StoreError;
+use super::files::{if_there, open_to_lock};
 use super::layout::Store;
 use super::memo::Memo;
 use super::remote::Pending;
@@ -70,11 +71,8 @@ impl Store {
 
     pub(super) fn floor_here(&self, base: &Digest) -> Result<Floor, StoreError> {
         let path = self.floor_path(base);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Floor::default()),
-            Err(error) => return Err(StoreError::io("read", &path)(error)),
-        };
+        let text = if_there(fs::read(&path)).map_err(StoreError::io("read", &path))?;
+        let Some(text) = text else { return Ok(Floor::default()) };
         serde_json::from_slice(&text).map_err(|error| {
             let path = path.display();
             StoreError::Location(format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
@@ -150,15 +148,13 @@ impl Store {
     }
 
     fn write_floor(&self, base: &Digest, floor: &Floor) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(floor).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.write_file(&self.floor_path(base), &text)
+        self.write_file(&self.floor_path(base), &serde_json::to_vec(floor)?)
     }
 
     /// Locks floors while one changes, so that no update of another process is lost. Without file locks, one can be.
     fn lock_floors(&self) -> Option<File> {
         let path = self.root().join("leases").join("floors");
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let locked = file.and_then(|file| file.lock().map(|()| file));
+        let locked = open_to_lock(&path).and_then(|file| file.lock().map(|()| file));
         locked.inspect_err(|error| tracing::debug!("cannot lock {}: {error}", path.display())).ok()
     }
 }

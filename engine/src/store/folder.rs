@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::error::StoreError;
+use super::files::if_there;
 
 /// Returns the entries of a folder with their names, sorted.
 pub(super) fn names_in(folder: &Path) -> Vec<(String, PathBuf)> {
@@ -44,8 +45,5 @@ pub(super) fn modified(path: &Path) -> f64 {
 
 /// Removes a folder if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_dir_all(path)).map(drop).map_err(StoreError::io("remove", path))
 }

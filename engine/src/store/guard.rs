@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::error::StoreError;
+use super::files::clear;
+use super::folder::names_in;
 use super::heartbeat::{Claim, DEAD, Heartbeat, Watch};
 use super::layout::Store;
 use super::process::machine;
@@ -36,10 +38,6 @@ fn read(path: &Path) -> Option<(String, Option<Claim>)> {
     let text = fs::read_to_string(path).ok()?;
     let claim = serde_json::from_str(&text).ok();
     Some((text, claim))
-}
-
-fn text(claim: &Claim) -> Result<Vec<u8>, StoreError> {
-    serde_json::to_vec(claim).map_err(|error| StoreError::Location(error.to_string()))
 }
 
 /// A claim, and those of heirs that took the right to replace it and did not finish: one that was killed meanwhile leaves
@@ -73,7 +71,7 @@ impl Succession {
 impl Store {
     /// Creates a claim file atomically. Returns `false` if one exists.
     fn make_claim(&self, path: &Path, claim: &Claim) -> Result<bool, StoreError> {
-        let (temporary, text) = (self.temporary(), text(claim)?);
+        let (temporary, text) = (self.temporary(), serde_json::to_vec(claim)?);
         fs::write(&temporary, &text).map_err(StoreError::io("write", &temporary))?;
         let linked = fs::hard_link(&temporary, path);
         fs::remove_file(&temporary).map_err(StoreError::io("remove", &temporary))?;
@@ -91,7 +89,7 @@ impl Store {
 
     fn put_claim(&self, path: &Path, claim: &Claim) -> Result<(), StoreError> {
         let temporary = self.temporary();
-        fs::write(&temporary, text(claim)?).map_err(StoreError::io("write", &temporary))?;
+        fs::write(&temporary, serde_json::to_vec(claim)?).map_err(StoreError::io("write", &temporary))?;
         self.rename(&temporary, path)
     }
 
@@ -120,7 +118,7 @@ impl Store {
         if same {
             self.put_claim(path, claim)?;
         }
-        line.taken.iter().for_each(|right| remove(right));
+        line.taken.iter().for_each(|right| clear(right));
         fs::remove_file(&line.right).map_err(StoreError::io("remove", &line.right))?;
         Ok(same)
     }
@@ -162,10 +160,9 @@ impl Store {
     /// proves that no process of this machine does.
     pub(super) fn is_used_elsewhere(&self, alone: bool) -> bool {
         let mut others: Vec<(PathBuf, String)> = Vec::new();
-        for entry in fs::read_dir(self.users_folder()).into_iter().flatten().filter_map(Result::ok) {
-            let path = entry.path();
+        for (_, path) in names_in(&self.users_folder()) {
             match read(&path) {
-                Some((_, Some(claim))) if alone && claim.machine == machine() => remove(&path),
+                Some((_, Some(claim))) if alone && claim.machine == machine() => clear(&path),
                 Some((seen, _)) => others.push((path, seen)),
                 None => {}
             }
@@ -177,16 +174,8 @@ impl Store {
                 return true;
             }
         }
-        for (path, _) in &others {
-            remove(path);
-        }
+        others.iter().for_each(|(path, _)| clear(path));
         false
-    }
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = fs::remove_file(path) {
-        tracing::debug!("cannot remove {}: {error}", path.display());
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
-use super::layout::Store;
+use super::files::clear;
+use super::layout::{Store, artifact_place, memo_place, record_place};
 use super::lease::StoreUse;
 use super::manifest::NodeResult;
 use super::memo::{Memo, now, segment_keys};
@@ -18,7 +19,7 @@ use super::results::read_record;
 use super::runs::{IMPORTED, NodeRun, RunRecord};
 use super::seal::{Seal, look};
 use super::segment::{record, scan_bytes};
-use crate::fingerprint::{Digest, NodeKey, RowKey, encode, hash_bytes, hash_file};
+use crate::fingerprint::{Digest, NodeKey, RowKey, hash_bytes, hash_file};
 
 /// Outcome of importing one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +57,8 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be created or read.
     pub fn nameless(&self, path: &Path) -> Result<File, StoreError> {
-        let mut file = File::open(path).map_err(StoreError::io("open", path))?;
+        let file = File::open(path).map_err(StoreError::io("open", path))?;
         fs::remove_file(path).map_err(StoreError::io("remove", path))?;
-        file.seek(SeekFrom::Start(0)).map_err(StoreError::io("read", path))?;
         Ok(file)
     }
 }
@@ -87,12 +87,11 @@ impl Intake {
     /// Whether the artifact is complete and consists of exactly these files with known digests.
     #[must_use]
     pub fn holds_artifact(&self, id: &ArtifactId, files: &[(String, Digest)]) -> bool {
-        let text = fs::read(self.path(&artifact_place(id)).join("artifact.json")).unwrap_or_default();
-        let Ok(artifact) = serde_json::from_slice::<Artifact>(&text) else { return false };
-        let told: BTreeSet<(&str, Digest)> = files.iter().map(|(name, digest)| (name.as_str(), *digest)).collect();
-        let named: BTreeSet<(&str, Digest)> =
-            artifact.parts.iter().map(|part| (part.name.as_str(), part.digest)).collect();
         let folder = self.path(&artifact_place(id));
+        let text = fs::read(folder.join("artifact.json")).unwrap_or_default();
+        let Ok(artifact) = serde_json::from_slice::<Artifact>(&text) else { return false };
+        let told: BTreeSet<(&String, Digest)> = files.iter().map(|(name, digest)| (name, *digest)).collect();
+        let named: BTreeSet<(&String, Digest)> = artifact.parts.iter().map(|part| (&part.name, part.digest)).collect();
         let size = |name: &str| fs::metadata(folder.join(name)).map(|metadata| metadata.len()).ok();
         artifact.id() == *id
             && told == named
@@ -104,7 +103,7 @@ impl Intake {
     #[must_use]
     pub fn result(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let text = fs::read(self.path(&record_place(key, folder))).ok()?;
-        let told = |result: &NodeResult| result.key == *key && hash_bytes(&encode(&result.preimage)) == key.0;
+        let told = |result: &NodeResult| result.key == *key && NodeKey::of(&result.preimage) == *key;
         read_record(&text).filter(told)
     }
 
@@ -151,8 +150,7 @@ impl Intake {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn admit_result(&self, result: &NodeResult, folder: &str) -> Result<Admission, StoreError> {
-        let known = self.store.result(&result.key);
-        if let Some(known) = known {
+        if let Some(known) = self.store.result(&result.key) {
             let same = known.outputs == result.outputs;
             return Ok(if same { Admission::Known } else { Admission::Different });
         }
@@ -185,7 +183,7 @@ impl Intake {
             {
                 new.insert(found.key);
                 // A stamp from the future would shadow all answers paid for here later.
-                match record(found.stamp.min(time), &found.key, found.payload()) {
+                match record(found.stamp.min(time), &found.key, found.payload) {
                     Ok(one) => all.extend(one),
                     Err(error) => records = Err(error),
                 }
@@ -219,31 +217,8 @@ impl Intake {
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::debug!("cannot remove {}: {error}", self.folder.display());
-        }
+        clear(&self.folder);
     }
-}
-
-/// Returns the path of an artifact in a store, with `/`.
-#[must_use]
-pub fn artifact_place(id: &ArtifactId) -> String {
-    let hex = id.to_string();
-    format!("artifacts/{}/{hex}", &hex[..2])
-}
-
-/// Returns the path of a key's record in a store, in `results` or `collected`.
-#[must_use]
-pub fn record_place(key: &NodeKey, folder: &str) -> String {
-    let hex = key.to_string();
-    format!("{folder}/{}/{hex}.json", &hex[..2])
-}
-
-/// Returns the path of a memo segment that is named by its content.
-#[must_use]
-pub fn memo_place(base: &Digest, segment: &Digest) -> String {
-    let hex = base.hex();
-    format!("memo/{}/{hex}/{segment}.rows", &hex[..2])
 }
 
 #[cfg(test)]

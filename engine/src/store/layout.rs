@@ -26,9 +26,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::artifact::ArtifactId;
 use super::error::StoreError;
+use super::files::if_there;
 use super::process::{self, Owner};
 use super::remote::Remote;
-use crate::fingerprint::{NodeKey, StatRecord};
+use crate::fingerprint::{Digest, NodeKey, StatRecord};
 
 /// Version of this layout.
 pub const STORE_FORMAT: u32 = 2;
@@ -83,20 +84,17 @@ impl Store {
         let whole = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let store = Self { root: Arc::new(whole), owner: Arc::new(Owner::new()), intact: Arc::default(), remote: None };
         let path = store.root.join(FORMAT);
-        match fs::read_to_string(&path) {
-            Ok(found) if found.trim() != STORE_FORMAT.to_string() => {
-                let found = found.trim().to_owned();
-                Err(StoreError::Format { path: store.root.to_path_buf(), found, wanted: STORE_FORMAT })
-            }
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("read", &path)(error)),
-            _ => Ok(store),
+        let found = if_there(fs::read_to_string(&path)).map_err(StoreError::io("read", &path))?;
+        match found.map(|found| found.trim().to_owned()).filter(|found| *found != STORE_FORMAT.to_string()) {
+            Some(found) => Err(StoreError::Format { path: store.root.to_path_buf(), found, wanted: STORE_FORMAT }),
+            None => Ok(store),
         }
     }
 
     /// Whether the store exists.
     #[must_use]
     pub fn exists(&self) -> bool {
-        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists())
+        self.remote.as_ref().map_or_else(|| self.root.join(FORMAT).is_file(), |remote| remote.exists)
     }
 
     /// Whether several machines share it.
@@ -108,7 +106,7 @@ impl Store {
     /// Returns the value of `--store`: a URL or the folder.
     #[must_use]
     pub fn address(&self) -> String {
-        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url().to_owned())
+        self.remote.as_ref().map_or_else(|| self.root().display().to_string(), |remote| remote.url.clone())
     }
 
     /// Reports whether every query of the shared store since it was opened succeeded. After a failure, "unknown" may
@@ -193,14 +191,9 @@ impl Store {
         fs::remove_dir_all(self.root()).map_err(StoreError::io("remove", self.root()))
     }
 
-    pub(super) fn result_path(&self, key: &NodeKey) -> PathBuf {
-        let hex = key.0.hex();
-        self.root.join("results").join(&hex[..2]).join(format!("{hex}.json"))
-    }
-
-    pub(super) fn tombstone_path(&self, key: &NodeKey) -> PathBuf {
-        let hex = key.0.hex();
-        self.root.join("collected").join(&hex[..2]).join(format!("{hex}.json"))
+    /// Returns the path of a key's record, in `results` or `collected`.
+    pub(super) fn record_path(&self, key: &NodeKey, folder: &str) -> PathBuf {
+        self.root.join(record_place(key, folder))
     }
 
     pub(super) fn lease_path(&self, key: &NodeKey) -> PathBuf {
@@ -209,17 +202,12 @@ impl Store {
 
     /// Returns the folder of a memo.
     #[must_use]
-    pub fn memo_folder(&self, base: &crate::fingerprint::Digest) -> PathBuf {
-        let hex = base.hex();
-        self.root.join("memo").join(&hex[..2]).join(hex)
+    pub fn memo_folder(&self, base: &Digest) -> PathBuf {
+        self.root.join(sharded("memo", &base.hex()))
     }
 
     pub(super) fn run_folder(&self, id: &str) -> PathBuf {
-        self.runs_folder().join(id)
-    }
-
-    pub(super) fn runs_folder(&self) -> PathBuf {
-        self.root.join("runs")
+        self.root.join("runs").join(id)
     }
 
     /// Writes a small file atomically, even across a crash.
@@ -240,15 +228,12 @@ impl Store {
     /// Renames a finished file or folder into place. A power failure may undo it. That suffices for an artifact: its
     /// loss is a cache miss, and its record is flushed afterwards.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
-        match fs::rename(from, to) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let parent = to.parent().unwrap_or(&self.root);
-                fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
-                fs::rename(from, to).map_err(StoreError::io("write", to))
-            }
-            Err(error) => Err(StoreError::io("write", to)(error)),
+        if if_there(fs::rename(from, to)).map_err(StoreError::io("write", to))?.is_none() {
+            let parent = to.parent().unwrap_or(&self.root);
+            fs::create_dir_all(parent).map_err(StoreError::io("create", parent))?;
+            fs::rename(from, to).map_err(StoreError::io("write", to))?;
         }
+        Ok(())
     }
 
     /// Returns the digests of external files that earlier runs saw; none if the file is damaged.
@@ -265,19 +250,43 @@ impl Store {
     /// Fails if they cannot be written.
     pub fn keep_sources(&self, known: &BTreeMap<PathBuf, StatRecord>) -> Result<(), StoreError> {
         let list: Vec<_> = known.iter().collect();
-        let text = serde_json::to_vec(&list).map_err(|e| StoreError::Location(e.to_string()))?;
-        self.write_file(&self.root.join("sources.json"), &text)
+        self.write_file(&self.root.join("sources.json"), &serde_json::to_vec(&list)?)
     }
+}
+
+/// Returns the path of an artifact in a store, with `/`.
+#[must_use]
+pub fn artifact_place(id: &ArtifactId) -> String {
+    sharded("artifacts", &id.to_string())
+}
+
+/// Returns the path of a key's record in a store, in `results` or `collected`.
+#[must_use]
+pub fn record_place(key: &NodeKey, folder: &str) -> String {
+    format!("{}.json", sharded(folder, &key.to_string()))
+}
+
+/// Returns the key whose record has that file name.
+pub(super) fn recorded_key(name: &str) -> Option<NodeKey> {
+    Digest::parse(name.strip_suffix(".json")?).map(NodeKey)
+}
+
+/// Returns the path of a memo segment that is named by its content.
+#[must_use]
+pub fn memo_place(base: &Digest, segment: &Digest) -> String {
+    format!("{}/{segment}.rows", sharded("memo", &base.hex()))
+}
+
+/// Returns the path of an object below a subfolder of the first two digits of its name.
+pub(super) fn sharded(folder: &str, hex: &str) -> String {
+    format!("{folder}/{}/{hex}", &hex[..2])
 }
 
 /// Rejects a folder that contains anything but parts of a half-created store.
 fn refuse_strangers(root: &Path) -> Result<(), StoreError> {
-    let entries = match fs::read_dir(root) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(StoreError::io("open", root)(error)),
-    };
-    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let entries = if_there(fs::read_dir(root)).map_err(StoreError::io("open", root))?;
+    let entries = entries.into_iter().flatten().filter_map(Result::ok);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !FOLDERS.contains(&name.as_str()) && name != ".gitignore").min() {
         None => Ok(()),
         Some(stranger) => Err(StoreError::Location(format!(

@@ -5,11 +5,12 @@
 //! claim file that changes while its holder lives works between machines on one file system. A claim object does the
 //! same between machines that share a store.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::error::StoreError;
+use super::files::{lock, open_to_lock};
 use super::guard::Guard;
 use super::heartbeat::Watch;
 use super::layout::Store;
@@ -68,14 +69,7 @@ pub(super) enum Others {
 pub fn device_lock(device: &str) -> Result<Option<File>, StoreError> {
     let folder = std::env::temp_dir().join("searchmill-devices");
     std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-    let path = folder.join(device.replace(['/', '\\'], "-"));
-    let mut options = OpenOptions::new();
-    let file = options.create(true).truncate(false).write(true).open(&path).map_err(StoreError::io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
-    }
+    lock(&folder.join(device.replace(['/', '\\'], "-")))
 }
 
 impl Store {
@@ -85,9 +79,7 @@ impl Store {
 
     fn use_file(&self) -> Result<File, StoreError> {
         let path = self.use_path();
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).read(true).write(true);
-        options.open(&path).map_err(StoreError::io("open", &path))
+        open_to_lock(&path).map_err(StoreError::io("open", &path))
     }
 
     /// Begins to use the store, together with others. Waits while another process collects.
@@ -126,12 +118,7 @@ impl Store {
 
     fn try_lease_again(&self, key: &NodeKey, watches: &mut Watches) -> Result<Option<Lease>, StoreError> {
         let path = self.lease_path(key);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(StoreError::io("open", &path))?;
+        let file = open_to_lock(&path).map_err(StoreError::io("open", &path))?;
         let locked = match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -143,14 +130,9 @@ impl Store {
         let Some(guard) = self.try_guard(path.with_extension("held"), locked, &mut watches.file)? else {
             return Ok(None);
         };
-        let remote = match &self.remote {
-            None => None,
-            Some(remote) => match remote.try_lease(key, &mut watches.object)? {
-                None => return Ok(None),
-                held => held,
-            },
-        };
-        Ok(Some(Lease { remote, guard, _file: file }))
+        let remote = self.remote.as_ref().map(|remote| remote.try_lease(key, &mut watches.object)).transpose()?;
+        let held = !matches!(remote, Some(None));
+        Ok(held.then(|| Lease { remote: remote.flatten(), guard, _file: file }))
     }
 
     /// Waits for the lease on a key. Returns `None` once `stop` returns true.

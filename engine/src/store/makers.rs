@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::artifact::ArtifactId;
 use super::layout::Store;
 use super::manifest::NodeResult;
-use crate::fingerprint::{Digest, NodeKey};
+use crate::fingerprint::{NodeKey, Preimage};
 
 /// All results of a store, by key and by output.
 #[derive(Debug, Default)]
@@ -20,16 +20,11 @@ impl Makers {
     #[must_use]
     pub fn read(store: &Store) -> Self {
         let mut makers = Self::default();
-        for key in store.keys_below("results") {
-            if let Some(result) = store.result(&key) {
-                makers.add(result);
-            }
-        }
+        store.keys_below("results").iter().filter_map(|key| store.result(key)).for_each(|result| makers.add(result));
         for key in store.keys_below("collected") {
-            if makers.results.contains_key(&key) {
-                continue;
-            }
-            if let Some(result) = store.tombstone(&key) {
+            if !makers.results.contains_key(&key)
+                && let Some(result) = store.tombstone(&key)
+            {
                 makers.collected.insert(key);
                 makers.add(result);
             }
@@ -70,15 +65,14 @@ impl Makers {
     /// before tombstones.
     #[must_use]
     pub fn of(&self, artifact: &ArtifactId, preferred: &BTreeSet<NodeKey>) -> Vec<NodeKey> {
-        let Some(makers) = self.by_artifact.get(artifact) else { return Vec::new() };
+        let makers = self.by_artifact.get(artifact).map(Vec::as_slice).unwrap_or_default();
         let chosen: Vec<NodeKey> = makers.iter().filter(|key| preferred.contains(key)).copied().collect();
         if !chosen.is_empty() {
             return chosen;
         }
-        let rank = |key: &&NodeKey| (!self.is_collected(key), self.results[*key].finished);
         let newest = makers.iter().max_by(|one, other| {
-            let ((live, time), (other_live, other_time)) = (rank(one), rank(other));
-            live.cmp(&other_live).then(time.total_cmp(&other_time)).then(one.cmp(other))
+            let live = (!self.is_collected(one)).cmp(&!self.is_collected(other));
+            live.then(self.results[*one].finished.total_cmp(&self.results[*other].finished)).then(one.cmp(other))
         });
         newest.copied().into_iter().collect()
     }
@@ -93,16 +87,10 @@ impl Makers {
         let mut pending: Vec<NodeKey> = start.into_iter().collect();
         let mut found: BTreeSet<NodeKey> = pending.iter().copied().collect();
         while let Some(result) = pending.pop().map(|key| self.results.get(&key)) {
-            let inputs = result.map(inputs).unwrap_or_default();
-            let makers = inputs.iter().flat_map(|input| self.of(input, preferred));
+            let inputs = result.map(|result| Preimage::read(&result.preimage).inputs).unwrap_or_default();
+            let makers = inputs.iter().flat_map(|input| self.of(&input.digest.into(), preferred));
             pending.extend(makers.filter(|key| found.insert(*key)));
         }
         found
     }
-}
-
-/// Returns the input artifacts of a result.
-fn inputs(result: &NodeResult) -> Vec<ArtifactId> {
-    let rows = result.preimage["inputs"].as_array().into_iter().flatten();
-    rows.filter_map(|row| row[2].as_str().and_then(Digest::parse).map(ArtifactId::from)).collect()
 }

@@ -12,15 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
+use super::files::{clear, if_there};
 use super::folder::names_below;
 use super::layout::Store;
-use super::row_codec::RowCodec;
+use super::row_codec::{RowCodec, head};
 use super::segment::{Found, OwnSegment, Source, list, open_all, record, scan_bytes};
 use crate::fingerprint::{Digest, RowKey};
 use crate::operator::{RowOutput, Usage};
-
-/// Extensions of segment files, including those that a process is about to merge.
-pub(super) const SEGMENTS: [&str; 2] = ["rows", "merging"];
 
 /// Rows sampled to estimate the cost of a row.
 const SAMPLE: usize = 2000;
@@ -96,7 +94,7 @@ impl MemoDamage {
 }
 
 /// The memo of one node identity.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memo {
     folder: PathBuf,
     index: Index,
@@ -132,21 +130,9 @@ impl Memo {
     #[must_use]
     pub fn empty(store: &Store, base: &Digest) -> Self {
         let folder = store.memo_folder(base);
-        let own = OwnSegment::new(&folder, store.process_name(), "rows");
+        let own = OwnSegment::new(&folder, store.process_name());
         let shared = store.is_shared().then(|| store.clone());
-        Self {
-            folder,
-            index: Index::default(),
-            files: Vec::new(),
-            read: BTreeMap::new(),
-            listed: None,
-            damage: MemoDamage::default(),
-            since: 0,
-            own,
-            own_file: None,
-            codec: Mutex::default(),
-            shared,
-        }
+        Self { folder, own, shared, ..Self::default() }
     }
 
     /// Ignores records with an earlier stamp.
@@ -161,10 +147,11 @@ impl Memo {
     }
 
     fn load(&mut self) -> Result<(), StoreError> {
-        for (path, source) in open_all(&self.folder, &SEGMENTS)? {
+        for (path, source) in open_all(&self.folder)? {
             let file = self.add_file(source);
             let index = &mut self.index;
-            let read = self.files[file as usize].scan(|found| index.learn(RowKey(found.key), Place::of(file, found)));
+            let read =
+                self.files[file as usize].scan(0, |found| index.learn(RowKey(found.key), Place::of(file, found)));
             let scanned = read.map_err(StoreError::io("read", &path))?;
             self.damage.whole += scanned.records;
             if scanned.gaps > 0 {
@@ -185,8 +172,8 @@ impl Memo {
         let index = &mut self.index;
         for (path, (file, end)) in &mut self.read {
             let source = &self.files[*file as usize];
-            let read = source.scan_new(*end, |found| index.learn(RowKey(found.key), Place::of(*file, found)));
-            *end = read.map_err(StoreError::io("read", path))?;
+            let read = source.scan(*end, |found| index.learn(RowKey(found.key), Place::of(*file, found)));
+            *end = read.map_err(StoreError::io("read", path))?.end;
         }
         Ok(())
     }
@@ -197,19 +184,15 @@ impl Memo {
             return Ok(());
         }
         let settled = SystemTime::now().duration_since(changed).is_ok_and(|age| age > SETTLED);
-        for path in list(&self.folder, &SEGMENTS)? {
+        for path in list(&self.folder)? {
             if self.own.path() == Some(path.as_path()) || self.read.contains_key(&path) {
                 continue;
             }
-            match Source::open(&path, 0) {
-                Ok(source) => {
-                    let file = self.add_file(source);
-                    self.read.insert(path, (file, 0));
-                }
-                // Merged meanwhile; the next listing has its new name.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => return Err(StoreError::io("read", &path)(error)),
-            }
+            let source = if_there(Source::open(&path, 0)).map_err(StoreError::io("read", &path))?;
+            // Merged meanwhile; the next listing has its new name.
+            let Some(source) = source else { return Ok(()) };
+            let file = self.add_file(source);
+            self.read.insert(path, (file, 0));
         }
         self.listed = settled.then_some(changed);
         Ok(())
@@ -346,7 +329,7 @@ impl Memo {
 
 impl Place {
     fn of(file: u32, found: &Found<'_>) -> Self {
-        Self { file, length: found.payload().len() as u32, start: found.start, stamp: found.stamp }
+        Self { file, length: found.payload.len() as u32, start: found.start, stamp: found.stamp }
     }
 }
 
@@ -357,8 +340,7 @@ pub(crate) fn now() -> u64 {
 
 /// Reads the usage: rows and answers both start with a line of JSON that contains it.
 fn usage(payload: &[u8]) -> Option<Usage> {
-    let end = payload.iter().position(|byte| *byte == b'\n')?;
-    serde_json::from_slice(&payload[..end]).ok()
+    head(payload).map(|(usage, _)| usage)
 }
 
 impl Store {
@@ -390,7 +372,7 @@ impl Store {
         }
         file.flush().map_err(StoreError::io("write", &path))?;
         if rows == 0 {
-            super::segment::remove(&path);
+            clear(&path);
         }
         Ok((rows > 0).then_some((path, rows)))
     }
@@ -405,7 +387,7 @@ fn is_whole(codec: &mut RowCodec, payload: &[u8]) -> bool {
 pub(super) fn segment_keys(bytes: &[u8]) -> Option<Vec<RowKey>> {
     let (mut keys, mut rows, mut codec) = (Vec::new(), 0, RowCodec::default());
     let scanned = scan_bytes(bytes, |found| {
-        rows += usize::from(is_whole(&mut codec, found.payload()));
+        rows += usize::from(is_whole(&mut codec, found.payload));
         keys.push(RowKey(found.key));
     });
     (scanned.end == bytes.len() as u64 && scanned.gaps == 0 && rows == keys.len()).then_some(keys)

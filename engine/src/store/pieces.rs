@@ -41,17 +41,9 @@ impl KeptPieces {
         let mut slot = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
         let memo = match &mut *slot {
             Some(memo) => memo,
-            empty => empty.insert(self.open()?),
+            empty => empty.insert(self.store.recall(&self.base, self.recall)?),
         };
         Ok(work(memo)?)
-    }
-
-    fn open(&self) -> Result<Memo, StoreError> {
-        if !self.recall {
-            return Ok(Memo::empty(&self.store, &self.base));
-        }
-        self.store.tidy_memo(&self.base);
-        Memo::open(&self.store, &self.base)
     }
 }
 

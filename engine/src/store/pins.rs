@@ -60,7 +60,7 @@ impl Store {
         {
             return Err(taken(&known));
         }
-        let text = serde_json::to_vec_pretty(pin).map_err(|error| StoreError::Location(error.to_string()))?;
+        let text = serde_json::to_vec_pretty(pin)?;
         if let Some(first) = self.send_pin(pin, &text)?
             && first.artifact != pin.artifact
         {

@@ -12,6 +12,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use super::files::clear;
+use super::folder::names_in;
+
 /// Without a decisive lock, files unchanged for this long are removed.
 const ABANDONED: Duration = Duration::from_hours(24);
 
@@ -77,7 +80,7 @@ impl Lock {
             return Some(Self { path, _file: file });
         }
         tracing::debug!("cannot lock {}", path.display());
-        remove(&fresh);
+        clear(&fresh);
         None
     }
 }
@@ -85,11 +88,10 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         let owner = owner_of(&self.path);
-        let entries = || fs::read_dir(self.path.parent()?).ok();
-        let mut others = entries().into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        let others = self.path.parent().map(names_in).unwrap_or_default();
         // If files remain, the lock file stays too and shows the next sweep that they can be removed.
-        if !others.any(|path| path != self.path && owner_of(&path) == owner) {
-            remove(&self.path);
+        if !others.iter().any(|(_, path)| *path != self.path && owner_of(path) == owner) {
+            clear(&self.path);
         }
     }
 }
@@ -121,8 +123,8 @@ pub(super) fn is_alive(folder: &Path, name: &str) -> bool {
 /// Removes files of dead processes from `folder`.
 pub(super) fn sweep(folder: &Path) {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
-        found.entry(owner_of(&entry.path())).or_default().push(entry.path());
+    for (_, path) in names_in(folder) {
+        found.entry(owner_of(&path)).or_default().push(path);
     }
     for (owner, paths) in found {
         let lock = lock_path(folder, &owner);
@@ -131,10 +133,10 @@ pub(super) fn sweep(folder: &Path) {
             Life::Dead(file) => (true, Some(file)),
             Life::Unknown => (false, None),
         };
-        paths.iter().filter(|path| if dead { **path != lock } else { is_old(path) }).for_each(|path| remove(path));
+        paths.iter().filter(|path| if dead { **path != lock } else { is_old(path) }).for_each(|path| clear(path));
         // Removed last, so that a killed sweep leaves the rest to the next one.
         if dead {
-            remove(&lock);
+            clear(&lock);
         }
     }
 }
@@ -143,16 +145,8 @@ pub(super) fn sweep(folder: &Path) {
 fn is_old(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     let age = metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
-    let inside = || fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
-    age.is_some_and(|age| age > ABANDONED) && (!metadata.is_dir() || inside().all(|entry| is_old(&entry.path())))
-}
-
-fn remove(path: &Path) {
-    let folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-    let removed = if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    if let Err(error) = removed {
-        tracing::debug!("cannot remove {}: {error}", path.display());
-    }
+    age.is_some_and(|age| age > ABANDONED)
+        && (!metadata.is_dir() || names_in(path).iter().all(|(_, path)| is_old(path)))
 }
 
 #[cfg(test)]

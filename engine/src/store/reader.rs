@@ -11,7 +11,7 @@ use searchmill_schemas::RecordKind;
 
 use super::artifact::{Artifact, ArtifactId, ArtifactType, Part};
 use super::error::StoreError;
-use super::layout::Store;
+use super::layout::{Store, artifact_place};
 use super::manifest::OutputRecord;
 use crate::fingerprint::hash_file;
 use crate::operator::{InputArtifact, PortType, RowsInput, TreeInput};
@@ -45,30 +45,17 @@ fn renew(folder: &Path) {
     }
 }
 
-/// Returns foreign entries of an artifact's folder: files that the description does not name, and links and other
-/// special files. Links are not followed.
-fn strangers(folder: &Path, artifact: &Artifact) -> Vec<String> {
-    let named = artifact.parts.iter().map(|part| part.name.as_str());
-    let known: BTreeSet<&str> = named.chain([DESCRIPTION]).collect();
-    let mut found = Vec::new();
-    let mut pending = vec![folder.to_owned()];
-    while let Some(current) = pending.pop() {
-        for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
-            let path = entry.path();
-            let name = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => pending.push(path),
-                Ok(kind) if kind.is_file() && known.contains(name.as_str()) => {}
-                _ => found.push(name),
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
 fn is_whole(folder: &Path, part: &Part) -> bool {
     hash_file(&folder.join(&part.name)).ok() == Some(part.digest)
+}
+
+/// Judges a part by its size and time. It is read only if it changed after the artifact was described; returns whether
+/// it was.
+fn look_at(folder: &Path, part: &Part, described: Option<SystemTime>) -> Result<bool, Damage> {
+    let metadata = fs::symlink_metadata(folder.join(&part.name)).map_err(|_| Damage::Missing)?;
+    let fits = metadata.is_file() && metadata.len() == part.bytes;
+    let older = is_older(&metadata, described);
+    if fits && (older || is_whole(folder, part)) { Ok(!older) } else { Err(Damage::Corrupt) }
 }
 
 /// Makes a damaged file look changed, so that every later check reads it, in any artifact that shares the file.
@@ -85,8 +72,7 @@ impl Store {
     /// Returns the folder of an artifact.
     #[must_use]
     pub fn artifact_folder(&self, id: &ArtifactId) -> PathBuf {
-        let hex = id.digest().hex();
-        self.root().join("artifacts").join(&hex[..2]).join(hex)
+        self.root().join(artifact_place(id))
     }
 
     /// Returns the description of an artifact if it exists and matches its id.
@@ -142,10 +128,28 @@ impl Store {
         if artifact.is_some_and(|artifact| output.fits(&artifact)) { Ok(()) } else { Err(Damage::Corrupt) }
     }
 
-    /// Returns entries of an artifact's folder that its description does not name or that are not regular files.
+    /// Returns entries of an artifact's folder that its description does not name or that are not regular files. Links
+    /// are not followed.
     #[must_use]
     pub fn strangers(&self, id: &ArtifactId, artifact: &Artifact) -> Vec<String> {
-        strangers(&self.artifact_folder(id), artifact)
+        let folder = self.artifact_folder(id);
+        let named = artifact.parts.iter().map(|part| part.name.as_str());
+        let known: BTreeSet<&str> = named.chain([DESCRIPTION]).collect();
+        let mut found = Vec::new();
+        let mut pending = vec![folder.clone()];
+        while let Some(current) = pending.pop() {
+            for entry in fs::read_dir(&current).into_iter().flatten().filter_map(Result::ok) {
+                let path = entry.path();
+                let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => pending.push(path),
+                    Ok(kind) if kind.is_file() && known.contains(name.as_str()) => {}
+                    _ => found.push(name),
+                }
+            }
+        }
+        found.sort();
+        found
     }
 
     /// Returns the description of a local artifact, judged by sizes and times. A folder must contain nothing else,
@@ -158,17 +162,10 @@ impl Store {
         let described = described(&folder);
         let mut read = false;
         for part in &artifact.parts {
-            let path = folder.join(&part.name);
-            match fs::symlink_metadata(&path) {
-                Ok(metadata) if !metadata.is_file() || metadata.len() != part.bytes => return Err(Damage::Corrupt),
-                Ok(metadata) if is_older(&metadata, described) => {}
-                Ok(_) if hash_file(&path).ok() == Some(part.digest) => read = true,
-                Ok(_) => return Err(Damage::Corrupt),
-                Err(_) => return Err(Damage::Missing),
-            }
+            read |= look_at(&folder, part, described)?;
         }
         let is_tree = matches!(artifact.artifact_type, ArtifactType::Tree { .. });
-        if is_tree && !strangers(&folder, &artifact).is_empty() {
+        if is_tree && !self.strangers(id, &artifact).is_empty() {
             return Err(Damage::Corrupt);
         }
         if read {
@@ -180,12 +177,7 @@ impl Store {
     /// Whether a local part is intact. It is read only if it changed after the artifact was described.
     pub(super) fn has_part(&self, id: &ArtifactId, part: &Part) -> bool {
         let folder = self.artifact_folder(id);
-        let path = folder.join(&part.name);
-        fs::symlink_metadata(&path).is_ok_and(|metadata| {
-            metadata.is_file()
-                && metadata.len() == part.bytes
-                && (is_older(&metadata, described(&folder)) || hash_file(&path).ok() == Some(part.digest))
-        })
+        look_at(&folder, part, described(&folder)).is_ok()
     }
 
     /// Reads every file of an artifact and compares digests.
@@ -232,9 +224,7 @@ impl Store {
         let folder = self.artifact_folder(id);
         let artifact = self.artifact_here(id).ok_or(Damage::Missing)?;
         let damaged: Vec<&Part> = artifact.parts.par_iter().filter(|part| !is_whole(&folder, part)).collect();
-        for part in &damaged {
-            distrust(&folder, part);
-        }
+        damaged.iter().for_each(|part| distrust(&folder, part));
         if damaged.is_empty() { Ok(()) } else { Err(Damage::Corrupt) }
     }
 

@@ -9,7 +9,7 @@ use super::error::StoreError;
 use super::layout::Store;
 use super::manifest::NodeResult;
 use super::remote::Pending;
-use crate::fingerprint::{Digest, NodeKey, hash_bytes};
+use crate::fingerprint::{NodeKey, hash_bytes};
 
 /// The state of a result's record.
 #[derive(Clone, Debug)]
@@ -44,22 +44,20 @@ impl Store {
     }
 
     pub(super) fn result_here(&self, key: &NodeKey) -> RecordState {
-        let Ok(text) = fs::read(self.result_path(key)) else { return RecordState::Missing };
+        let Ok(text) = fs::read(self.record_path(key, "results")) else { return RecordState::Missing };
         match read_record(&text).filter(|result| result.key == *key) {
             Some(result) => RecordState::Whole(Box::new(result)),
-            None => RecordState::Damaged(first_line(&text).and_then(|line| serde_json::from_slice(line).ok())),
+            None => {
+                let line = text.split(|byte| *byte == b'\n').next();
+                RecordState::Damaged(line.and_then(|line| serde_json::from_slice(line).ok()))
+            }
         }
     }
 
     /// Returns the keys of all results, sorted.
     #[must_use]
     pub fn result_keys(&self) -> Vec<NodeKey> {
-        let folders = fs::read_dir(self.root().join("results")).into_iter().flatten().filter_map(Result::ok);
-        let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().filter_map(Result::ok));
-        let key = |file: fs::DirEntry| Digest::parse(file.file_name().to_str()?.strip_suffix(".json")?).map(NodeKey);
-        let mut keys: Vec<NodeKey> = files.filter_map(key).collect();
-        keys.sort();
-        keys
+        self.keys_below("results")
     }
 
     /// Records a finished node. If another machine recorded a different result first in a shared store, that one counts
@@ -83,22 +81,18 @@ impl Store {
     fn record_with(&self, result: &NodeResult, anew: bool) -> Result<Option<NodeResult>, StoreError> {
         let pending = Pending::Result(result.key);
         self.note_pending(&pending)?;
-        self.write_file(&self.result_path(&result.key), &Self::record_text(result)?)?;
+        self.write_file(&self.record_path(&result.key, "results"), &Self::record_text(result)?)?;
         let first = self.send_result(result, anew)?;
         self.forget_pending(&pending);
         Ok(first)
     }
 
     pub(super) fn record_text(result: &NodeResult) -> Result<Vec<u8>, StoreError> {
-        let mut text = serde_json::to_vec(result).map_err(|error| StoreError::Location(error.to_string()))?;
+        let mut text = serde_json::to_vec(result)?;
         let checksum = format!("\n\"{}\"\n", hash_bytes(&text));
         text.extend(checksum.into_bytes());
         Ok(text)
     }
-}
-
-fn first_line(text: &[u8]) -> Option<&[u8]> {
-    text.split(|byte| *byte == b'\n').next()
 }
 
 pub(super) fn read_record(text: &[u8]) -> Option<NodeResult> {

@@ -8,6 +8,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::operator::{RowOutput, Usage};
@@ -27,12 +28,10 @@ struct Head {
     usage: Usage,
 }
 
-impl Head {
-    /// Reads the line of JSON. Also returns where the tables begin.
-    fn read(payload: &[u8]) -> Option<(Self, usize)> {
-        let end = payload.iter().position(|byte| *byte == b'\n')?;
-        Some((serde_json::from_slice(&payload[..end]).ok()?, end + 1))
-    }
+/// Reads the line of JSON that a payload starts with. Also returns the rest.
+pub(super) fn head<T: DeserializeOwned>(payload: &[u8]) -> Option<(T, &[u8])> {
+    let end = payload.iter().position(|byte| *byte == b'\n')?;
+    Some((serde_json::from_slice(&payload[..end]).ok()?, &payload[end + 1..]))
 }
 
 /// Encodes and decodes rows; caches schemas.
@@ -81,22 +80,21 @@ impl RowCodec {
     fn writer(&mut self, batch: &RecordBatch) -> Result<&mut Writer, String> {
         let schema = batch.schema();
         let known = self.writers.iter().position(|writer| writer.schema == schema);
-        let place = if let Some(place) = known.filter(|_| !has_dictionary(&schema)) {
-            place
-        } else {
+        let known = known.filter(|_| !has_dictionary(&schema));
+        if known.is_none() {
             self.writers.retain(|writer| writer.schema != schema);
             self.writers.truncate(MOST - 1);
             let mut stream = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| error.to_string())?;
             let begin = std::mem::take(stream.get_mut());
             self.writers.insert(0, Writer { schema, begin, stream });
-            0
-        };
-        self.writers.get_mut(place).ok_or_else(|| "a cached schema is missing".to_owned())
+        }
+        Ok(&mut self.writers[known.unwrap_or(0)])
     }
 
     /// Decodes a payload; `None` if it is not a row's.
     pub(super) fn decode(&mut self, payload: Vec<u8>) -> Option<RowOutput> {
-        let (head, mut at) = Head::read(&payload)?;
+        let (head, tables) = head::<Head>(&payload)?;
+        let mut at = payload.len() - tables.len();
         let payload = Buffer::from_vec(payload);
         let mut batches = Vec::with_capacity(head.ports.len());
         for (port, length) in head.ports {
@@ -113,13 +111,11 @@ impl RowCodec {
         let end = length.checked_add(8).filter(|end| *end <= stream.len())?;
         let (begin, mut rest) = (&stream[..end], stream.slice(end));
         let known = self.readers.iter().position(|reader| reader.begin == begin);
-        let place = if let Some(place) = known {
-            place
-        } else {
+        if known.is_none() {
             self.readers.truncate(MOST - 1);
             self.readers.insert(0, Reader::new(stream.slice_with_length(0, end))?);
-            0
-        };
+        }
+        let place = known.unwrap_or(0);
         let batch = self.readers[place].decoder.decode(&mut rest);
         if batch.as_ref().is_ok_and(Option::is_some) {
             return batch.ok()?;
@@ -190,8 +186,8 @@ mod tests {
         }
         assert_eq!(RowCodec::default().decode(payloads[1].clone()).expect("a row").batches, given[1].batches);
         // Each table is a complete Arrow stream.
-        let (head, at) = Head::read(&payloads[1]).expect("a head");
-        let stream = &payloads[1][at..at + head.ports[0].1];
+        let (head, tables) = head::<Head>(&payloads[1]).expect("a head");
+        let stream = &tables[..head.ports[0].1];
         let read = StreamReader::try_new(stream, None).unwrap().next().expect("a batch").unwrap();
         assert_eq!(&read, &given[1].batches[0].1);
     }

@@ -1,6 +1,6 @@
 //! The run ledger: one folder per run with the request, the outcome of every node, and the events.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::StoreError;
+use super::files::open_to_append;
+use super::folder::names_in;
 use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::remote::Pending;
@@ -169,6 +171,11 @@ fn line_damage(line: &str, sealed: bool, torn: bool) -> Option<&'static str> {
     }
 }
 
+/// Returns the records in a file of a run; `run.json` is one record.
+fn lines_of<'t>(file: &str, text: &'t str) -> Vec<&'t str> {
+    if file == "run.json" && !text.is_empty() { vec![text] } else { text.lines().collect() }
+}
+
 /// Writes the record of one run.
 #[derive(Debug)]
 pub struct RunWriter {
@@ -186,11 +193,14 @@ impl Store {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn start_run(&self, record: &RunRecord) -> Result<RunWriter, StoreError> {
-        let folder = self.runs_folder().join(&record.id);
+        let folder = self.run_folder(&record.id);
         self.note_pending(&Pending::Run(record.id.clone()))?;
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-        let nodes = BufWriter::new(append(&folder.join("nodes.jsonl"))?);
-        let events = BufWriter::new(append(&folder.join("events.jsonl"))?);
+        let open = |name: &str| {
+            let path = folder.join(name);
+            open_to_append(&path).map(BufWriter::new).map_err(StoreError::io("open", &path))
+        };
+        let (nodes, events) = (open("nodes.jsonl")?, open("events.jsonl")?);
         let writer = RunWriter { folder, nodes, events, store: self.clone(), computed: false };
         writer.write_record(record)?;
         Ok(writer)
@@ -199,10 +209,7 @@ impl Store {
     /// Returns the ids of all runs, oldest first.
     #[must_use]
     pub fn run_ids(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.runs_folder()).into_iter().flatten().filter_map(Result::ok);
-        let mut ids: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        ids.sort();
-        ids
+        names_in(&self.root().join("runs")).into_iter().map(|(name, _)| name).collect()
     }
 
     /// Whether the run was imported. Imported runs are informative only.
@@ -228,10 +235,7 @@ impl Store {
     #[must_use]
     pub fn run(&self, id: &str) -> Option<RunRecord> {
         let text = self.run_text(id, "run.json");
-        if look(&text) == Seal::Broken {
-            return None;
-        }
-        serde_json::from_str(&text).ok()
+        if look(&text) == Seal::Broken { None } else { serde_json::from_str(&text).ok() }
     }
 
     /// Returns the nodes of a run in the order they ended, then those without an end. Torn and damaged lines are
@@ -254,19 +258,12 @@ impl Store {
     #[must_use]
     pub fn ledger_damage(&self, id: &str) -> Vec<LedgerDamage> {
         let files = RUN_FILES.map(|file| (file, self.run_text(id, file)));
-        let lines_of = |file: &str, text: &str| -> Vec<String> {
-            if file == "run.json" && !text.is_empty() {
-                vec![text.to_owned()]
-            } else {
-                text.lines().map(str::to_owned).collect()
-            }
-        };
-        let all: Vec<(&'static str, Vec<String>, bool)> =
-            files.map(|(file, text)| (file, lines_of(file, &text), file == "run.json" || text.ends_with('\n'))).into();
         // Either all lines have checksums, or none has (earlier versions).
-        let sealed = all.iter().flat_map(|(_, lines, _)| lines).any(|line| look(line) == Seal::Whole);
+        let sealed = files.iter().flat_map(|(file, text)| lines_of(file, text)).any(|line| look(line) == Seal::Whole);
         let mut found = Vec::new();
-        for (file, lines, ended) in &all {
+        for (file, text) in &files {
+            let lines = lines_of(file, text);
+            let ended = *file == "run.json" || text.ends_with('\n');
             for (place, line) in lines.iter().enumerate() {
                 let torn = !ended && place + 1 == lines.len();
                 if let Some(what) = line_damage(line, sealed, torn) {
@@ -362,17 +359,12 @@ impl RunWriter {
     }
 
     fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
-        let text = serde_json::to_vec_pretty(record).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.store.write_file(&self.folder.join("run.json"), &seal(text))
+        self.store.write_file(&self.folder.join("run.json"), &seal(serde_json::to_vec_pretty(record)?))
     }
 }
 
-fn append(path: &Path) -> Result<File, StoreError> {
-    OpenOptions::new().create(true).append(true).open(path).map_err(StoreError::io("open", path))
-}
-
 fn line(out: &mut impl Write, value: &impl Serialize, path: &Path) -> Result<(), StoreError> {
-    let mut text = seal(serde_json::to_vec(value).map_err(|error| StoreError::Location(error.to_string()))?);
+    let mut text = seal(serde_json::to_vec(value)?);
     text.push(b'\n');
     out.write_all(&text).map_err(StoreError::io("write", path))
 }

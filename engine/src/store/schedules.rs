@@ -12,12 +12,14 @@
 //! The lock on a run's log belongs to the open file that is the run's standard output. The system therefore holds it
 //! as long as the run lives, whatever happens to the daemon.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
+use super::files::{clear, lock, open_to_append};
+use super::folder::names_in;
 use super::layout::Store;
 use super::runs::RunRecord;
 use crate::schedule::State;
@@ -92,8 +94,8 @@ impl Schedules {
     /// Returns the names of all schedules that were ever served, sorted.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.store.root().join("schedule")).into_iter().flatten().filter_map(Result::ok);
-        let states = entries.filter_map(|entry| read_json::<State>(&entry.path().join("state.json")));
+        let folders = names_in(&self.store.root().join("schedule")).into_iter();
+        let states = folders.filter_map(|(_, folder)| read_json::<State>(&folder.join("state.json")));
         let mut names: Vec<String> = states.map(|state| state.name).collect();
         names.sort();
         names
@@ -126,13 +128,7 @@ impl Schedules {
     pub fn try_lease(&self, name: &str) -> Result<Option<ScheduleLease>, StoreError> {
         let folder = self.folder(name);
         fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-        let path = folder.join("lease");
-        let file = open(&path).map_err(StoreError::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(ScheduleLease { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
-        }
+        Ok(lock(&folder.join("lease"))?.map(|file| ScheduleLease { _file: file }))
     }
 
     /// Whether a daemon serves the schedule.
@@ -175,10 +171,7 @@ impl Schedules {
     /// Returns open requests, oldest first.
     #[must_use]
     pub fn asked_runs(&self, name: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.folder(name).join("asked")).into_iter().flatten();
-        let mut asked: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        asked.sort();
-        asked
+        names_in(&self.folder(name).join("asked")).into_iter().map(|(_, path)| path).collect()
     }
 
     /// Removes a request.
@@ -203,7 +196,7 @@ impl Schedules {
         let path = self.run_log(name, ticket);
         let folder = path.parent().unwrap_or(self.store.root());
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
+        let file = open_to_append(&path).map_err(StoreError::io("open", &path))?;
         match file.try_lock() {
             Ok(()) => file.set_len(0).map_err(StoreError::io("write", &path))?,
             Err(TryLockError::WouldBlock) => {
@@ -223,31 +216,18 @@ impl Schedules {
     }
 
     fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-        let text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Location(error.to_string()))?;
-        self.store.write_file(path, &text)
+        self.store.write_file(path, &serde_json::to_vec_pretty(value)?)
     }
 }
 
 fn prune_logs(folder: &Path) {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    logs.sort();
+    let logs = names_in(folder);
     let excess = logs.len().saturating_sub(LOGS);
-    for log in &logs[..excess] {
-        if lock_of(log) == LogLock::Free
-            && let Err(error) = fs::remove_file(log)
-        {
-            tracing::debug!("cannot remove {}: {error}", log.display());
-        }
-    }
-}
-
-fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+    logs[..excess].iter().filter(|(_, log)| lock_of(log) == LogLock::Free).for_each(|(_, log)| clear(log));
 }
 
 fn lock_of(path: &Path) -> LogLock {
-    let Ok(file) = OpenOptions::new().write(true).open(path) else { return LogLock::Absent };
+    let Ok(file) = File::options().write(true).open(path) else { return LogLock::Absent };
     match file.try_lock() {
         Ok(()) => LogLock::Free,
         Err(TryLockError::WouldBlock) => LogLock::Held,

@@ -9,10 +9,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::error::StoreError;
+use super::files::if_there;
 use crate::fingerprint::{Digest, hash_bytes};
 
 /// First bytes of a record. As the length of a record of the first format, they would mean 4 GB.
@@ -64,13 +66,7 @@ pub(super) struct Found<'r> {
     pub(super) stamp: u64,
     pub(super) key: Digest,
     pub(super) start: u64,
-    payload: &'r [u8],
-}
-
-impl Found<'_> {
-    pub(super) fn payload(&self) -> &[u8] {
-        self.payload
-    }
+    pub(super) payload: &'r [u8],
 }
 
 /// Result of reading a segment.
@@ -100,21 +96,20 @@ impl Scanned {
     }
 }
 
-/// Reads all whole records in order. A truncated record at the end of the file is not lost: it was never completed.
-pub(super) fn scan(source: impl Read + Seek, length: u64, each: impl FnMut(&Found<'_>)) -> Scanned {
-    scan_from(source, 0, length, each)
-}
-
-/// Reads like [`scan`], from `from`, where a record ends.
-fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
-    let mut reader = BufReader::with_capacity(1 << 18, source);
+/// Reads all whole records in order, from `from`, where a record ends. A truncated record at the end of the file is not
+/// lost: it was never completed.
+pub(super) fn scan(source: impl Read + Seek, from: u64, length: u64, mut each: impl FnMut(&Found<'_>)) -> Scanned {
     let (mut done, mut at, mut record) = (Scanned { end: from, ..Scanned::default() }, from, Vec::new());
+    if from >= length {
+        return done;
+    }
+    let mut reader = BufReader::with_capacity(1 << 18, source);
     if from > 0 && reader.seek(SeekFrom::Start(from)).is_err() {
         return done;
     }
     // Another process may append meanwhile: bytes beyond `length` are ignored.
     while at < length {
-        match next(&mut reader, length - at, &mut record) {
+        match read_record(&mut reader, length - at, &mut record).unwrap_or(Spot::Wrong { damaged: false }) {
             Spot::Whole(header) => {
                 done.lose(at - done.end);
                 let key = Digest::from_bytes(record[header - KEY..header].try_into().unwrap_or([0; KEY]));
@@ -140,7 +135,7 @@ fn scan_from(source: impl Read + Seek, from: u64, length: u64, mut each: impl Fn
 
 /// Reads like [`scan`] from memory.
 pub(super) fn scan_bytes(bytes: &[u8], each: impl FnMut(&Found<'_>)) -> Scanned {
-    scan(Cursor::new(bytes), bytes.len() as u64, each)
+    scan(Cursor::new(bytes), 0, bytes.len() as u64, each)
 }
 
 /// What stands at a position of a segment.
@@ -154,10 +149,6 @@ enum Spot {
 /// Returns the number of bytes up to the end of the last whole record.
 pub(super) fn whole_records(bytes: &[u8]) -> usize {
     scan_bytes(bytes, |_| {}).end as usize
-}
-
-fn next(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Spot {
-    read_record(reader, left, record).unwrap_or(Spot::Wrong { damaged: false })
 }
 
 fn read_record(reader: &mut impl Read, left: u64, record: &mut Vec<u8>) -> Option<Spot> {
@@ -207,15 +198,13 @@ fn next_mark(reader: &mut BufReader<impl Read + Seek>, from: u64) -> Option<u64>
     }
 }
 
-/// Lists the files of a folder with one of the extensions, by name; none if the folder does not exist.
-pub(super) fn list(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io("read", folder)(error)),
-    };
-    let fits = |path: &PathBuf| path.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted));
-    let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(fits).collect();
+/// Lists the segments of a folder by name, including those that a process is about to merge; none if the folder does not
+/// exist.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = if_there(fs::read_dir(folder)).map_err(StoreError::io("read", folder))?;
+    let fits = |path: &PathBuf| path.extension().is_some_and(|found| found == "rows" || found == "merging");
+    let paths = entries.into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = paths.filter(fits).collect();
     paths.sort();
     Ok(paths)
 }
@@ -233,38 +222,35 @@ impl Source {
         if place < HELD { Ok(Self::File(File::open(path)?)) } else { Ok(Self::Bytes(fs::read(path)?)) }
     }
 
-    /// Reads all whole records in order.
-    pub(super) fn scan(&self, each: impl FnMut(&Found<'_>)) -> std::io::Result<Scanned> {
+    /// Reads all whole records in order, from `from`, where a record ends.
+    pub(super) fn scan(&self, from: u64, each: impl FnMut(&Found<'_>)) -> std::io::Result<Scanned> {
         Ok(match self {
-            Self::File(file) => scan(file, file.metadata()?.len(), each),
-            Self::Bytes(bytes) => scan_bytes(bytes, each),
+            Self::File(file) => scan(file, from, file.metadata()?.len(), each),
+            Self::Bytes(bytes) => scan(Cursor::new(bytes), from, bytes.len() as u64, each),
         })
-    }
-
-    /// Reads whole records that another process appended after `end`. Returns the new end.
-    pub(super) fn scan_new(&self, end: u64, each: impl FnMut(&Found<'_>)) -> std::io::Result<u64> {
-        let Self::File(file) = self else { return Ok(end) };
-        let length = file.metadata()?.len();
-        Ok(if length > end { scan_from(file, end, length, each).end } else { end })
     }
 
     /// Returns bytes of the segment.
     pub(super) fn read_at(&self, start: u64, length: usize) -> Option<Vec<u8>> {
         match self {
-            Self::File(file) => read_at(file, start, length),
+            Self::File(file) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, start).ok()?;
+                Some(bytes)
+            }
             Self::Bytes(bytes) => Some(bytes.get(start as usize..)?.get(..length)?.to_vec()),
         }
     }
 }
 
-/// Opens all files of a folder with one of the extensions. If another process merges files meanwhile, the folder is
-/// listed again, so that no record is missed.
-pub(super) fn open_all(folder: &Path, extensions: &[&str]) -> Result<Vec<(PathBuf, Source)>, StoreError> {
+/// Opens all segments of a folder. If another process merges some meanwhile, the folder is listed again, so that no
+/// record is missed.
+pub(super) fn open_all(folder: &Path) -> Result<Vec<(PathBuf, Source)>, StoreError> {
     for _ in 0..LISTINGS {
-        let paths = list(folder, extensions)?;
+        let paths = list(folder)?;
         let open = |(place, path): (usize, &PathBuf)| Source::open(path, place).map_err(|error| (path.clone(), error));
         match paths.iter().enumerate().map(open).collect::<Result<Vec<Source>, _>>() {
-            Ok(sources) if is_untouched(&paths, &list(folder, extensions)?) => {
+            Ok(sources) if is_untouched(&paths, &list(folder)?) => {
                 return Ok(paths.into_iter().zip(sources).collect());
             }
             Err((path, error)) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -288,11 +274,10 @@ fn is_untouched(before: &[PathBuf], after: &[PathBuf]) -> bool {
 }
 
 /// The segment that this process writes, created with its first record.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OwnSegment {
     folder: PathBuf,
     name: String,
-    extension: &'static str,
     open: Option<Open>,
 }
 
@@ -307,8 +292,8 @@ struct Open {
 
 impl OwnSegment {
     /// Creates a segment; `name` must be unique on this machine.
-    pub(super) fn new(folder: &Path, name: String, extension: &'static str) -> Self {
-        Self { folder: folder.to_owned(), name, extension, open: None }
+    pub(super) fn new(folder: &Path, name: String) -> Self {
+        Self { folder: folder.to_owned(), name, open: None }
     }
 
     /// Appends a record, which then survives the death of the process. Returns the position of its payload in the file
@@ -318,10 +303,10 @@ impl OwnSegment {
         loop {
             let open = match &mut self.open {
                 Some(open) => open,
-                empty => empty.insert(Self::create(&self.folder, &self.name, self.extension)?),
+                empty => empty.insert(Self::create(&self.folder, &self.name)?),
             };
             let written = open.file.write_all(&record);
-            let in_place = inode_of(fs::metadata(&open.path)) == Some(open.inode);
+            let in_place = fs::metadata(&open.path).is_ok_and(|metadata| metadata.ino() == open.inode);
             let failed = written.err().map(|error| StoreError::io("write", &open.path)(error));
             if in_place && failed.is_none() {
                 open.length += record.len() as u64;
@@ -336,18 +321,18 @@ impl OwnSegment {
         }
     }
 
-    fn create(folder: &Path, name: &str, extension: &str) -> Result<Open, StoreError> {
+    fn create(folder: &Path, name: &str) -> Result<Open, StoreError> {
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
         let mut serial = 0_u64;
         loop {
-            let path = folder.join(format!("{name}-{serial}.{extension}"));
+            let path = folder.join(format!("{name}-{serial}.rows"));
             match File::create_new(&path) {
                 Ok(file) => {
                     // Held while the process lives: shows others that the segment still grows.
                     if let Err(error) = file.try_lock() {
                         tracing::debug!("cannot lock {}: {error}", path.display());
                     }
-                    let inode = inode_of(file.metadata()).unwrap_or_default();
+                    let inode = file.metadata().map_or(0, |metadata| metadata.ino());
                     return Ok(Open { file, path, inode, length: 0 });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => serial += 1,
@@ -363,28 +348,9 @@ impl OwnSegment {
 
     /// Flushes to disk.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        match &self.open {
-            Some(open) => open.file.sync_data().map_err(StoreError::io("flush", &open.path)),
-            None => Ok(()),
-        }
+        let Some(open) = &self.open else { return Ok(()) };
+        open.file.sync_data().map_err(StoreError::io("flush", &open.path))
     }
-}
-
-/// Removes a file without new content. If that fails, it is harmless.
-pub(super) fn remove(path: &Path) {
-    if let Err(error) = fs::remove_file(path) {
-        tracing::debug!("cannot remove {}: {error}", path.display());
-    }
-}
-
-#[cfg(unix)]
-fn inode_of(metadata: std::io::Result<fs::Metadata>) -> Option<u64> {
-    std::os::unix::fs::MetadataExt::ino(&metadata.ok()?).into()
-}
-
-#[cfg(not(unix))]
-fn inode_of(metadata: std::io::Result<fs::Metadata>) -> Option<u64> {
-    metadata.ok().map(|_| 0)
 }
 
 /// Returns the segment's file if no running process writes to it. While it is held, no other process considers it
@@ -400,20 +366,4 @@ pub(super) fn abandoned(path: &Path) -> Option<File> {
             (age > ABANDONED).then_some(file)
         }
     }
-}
-
-#[cfg(unix)]
-fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, start).ok()?;
-    Some(bytes)
-}
-
-#[cfg(not(unix))]
-fn read_at(file: &File, start: u64, length: usize) -> Option<Vec<u8>> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = file.try_clone().ok()?;
-    let mut bytes = vec![0; length];
-    file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut bytes)).ok()?;
-    Some(bytes)
 }

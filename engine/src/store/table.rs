@@ -3,6 +3,7 @@
 //! Equal rows give equal bytes, however the kernel batches them and however many threads encode them. A changed row
 //! changes only its own part.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,25 +31,21 @@ type Encoded = Result<Part, OperatorError>;
 
 /// A table being written.
 pub(super) struct TableWriter {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     kind: RecordKind,
-    schema: SchemaRef,
+    pub(super) schema: SchemaRef,
     coalescer: BatchCoalescer,
     /// Batches of the current part, their bytes and rows (including those in the coalescer).
     part: Vec<RecordBatch>,
     part_bytes: usize,
     part_rows: usize,
-    rows: u64,
-    parts: Vec<Slot>,
-    /// Parts before this index are finished.
-    waited: usize,
+    /// Number of rows written so far.
+    pub(super) rows: u64,
+    /// The first parts.
+    finished: Vec<Part>,
+    /// The parts after them, some of which are being encoded.
+    encoding: VecDeque<Receiver<Encoded>>,
     refitted: bool,
-}
-
-/// A finished part, or one being encoded.
-enum Slot {
-    Finished(Part),
-    Encoding(Receiver<Encoded>),
 }
 
 impl TableWriter {
@@ -63,31 +60,20 @@ impl TableWriter {
             part_bytes: 0,
             part_rows: 0,
             rows: 0,
-            parts: Vec::new(),
-            waited: 0,
+            finished: Vec::new(),
+            encoding: VecDeque::new(),
             refitted: false,
         }
     }
 
-    fn make_folder(&self) -> Result<(), OperatorError> {
-        if self.parts.is_empty() {
-            fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Returns the number of rows written so far.
-    pub(super) fn rows(&self) -> u64 {
-        self.rows
+    /// Returns the number of parts before the current one.
+    fn next_part(&self) -> usize {
+        self.finished.len() + self.encoding.len()
     }
 
     /// Returns the number of parts, including the current one if it has rows.
     pub(super) fn part_count(&self) -> usize {
-        self.parts.len() + usize::from(self.part_rows > 0)
+        self.next_part() + usize::from(self.part_rows > 0)
     }
 
     /// Whether a batch was adapted since the last call.
@@ -157,38 +143,58 @@ impl TableWriter {
         if self.part_rows == 0 {
             return Ok(());
         }
-        self.make_folder()?;
-        let (name, batches) = self.take_part()?;
         // A pool's own thread must not wait for its pool.
         if rayon::current_thread_index().is_some() {
-            self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
-            return Ok(());
+            return self.write_here();
         }
-        while self.parts.len() - self.waited >= rayon::current_num_threads() {
-            self.wait_for_oldest()?;
-        }
+        let (name, batches) = self.take_part()?;
+        self.wait_for_all_but(rayon::current_num_threads() - 1)?;
         let (folder, schema) = (self.folder.clone(), Arc::clone(&self.schema));
         let (sender, receiver) = sync_channel(1);
         // The receiver is gone only if the node has already failed.
         rayon::spawn(move || drop(sender.send(write_part(&folder, name, &schema, &batches))));
-        self.parts.push(Slot::Encoding(receiver));
+        self.encoding.push_back(receiver);
+        Ok(())
+    }
+
+    /// Encodes the current part on this thread.
+    fn write_here(&mut self) -> Result<(), OperatorError> {
+        let (name, batches) = self.take_part()?;
+        let part = write_part(&self.folder, name, &self.schema, &batches)?;
+        self.add(part);
         Ok(())
     }
 
     fn take_part(&mut self) -> Result<(String, Vec<RecordBatch>), OperatorError> {
+        let name = self.name_part()?;
         self.coalescer.finish_buffered_batch()?;
         self.take_completed();
         (self.part_rows, self.part_bytes) = (0, 0);
-        Ok((part_name(self.parts.len()), std::mem::take(&mut self.part)))
+        Ok((name, std::mem::take(&mut self.part)))
     }
 
-    fn wait_for_oldest(&mut self) -> Result<(), OperatorError> {
-        if let Some(slot) = self.parts.get_mut(self.waited) {
-            if let Slot::Encoding(receiver) = slot {
-                let died = |_| OperatorError::engine("a Parquet encoder thread panicked");
-                *slot = Slot::Finished(receiver.recv().map_err(died)??);
-            }
-            self.waited += 1;
+    /// Returns the file name of the next part. Its folder then exists.
+    fn name_part(&self) -> Result<String, OperatorError> {
+        let number = self.next_part();
+        if number == 0 {
+            fs::create_dir_all(&self.folder).map_err(StoreError::io("create", &self.folder))?;
+        }
+        Ok(format!("part-{number:05}.parquet"))
+    }
+
+    /// Adds a finished part.
+    fn add(&mut self, part: Part) {
+        let (sender, receiver) = sync_channel(1);
+        drop(sender.send(Ok(part)));
+        self.encoding.push_back(receiver);
+    }
+
+    fn wait_for_all_but(&mut self, most: usize) -> Result<(), OperatorError> {
+        while self.encoding.len() > most
+            && let Some(oldest) = self.encoding.pop_front()
+        {
+            let died = |_| OperatorError::engine("a Parquet encoder thread panicked");
+            self.finished.push(oldest.recv().map_err(died)??);
         }
         Ok(())
     }
@@ -196,46 +202,27 @@ impl TableWriter {
     /// Links a finished part of another artifact.
     pub(super) fn adopt(&mut self, from: &Path, part: &Part) -> Result<(), OperatorError> {
         self.cut()?;
-        self.make_folder()?;
-        let name = part_name(self.parts.len());
+        let name = self.name_part()?;
         let to = self.folder.join(&name);
         if fs::hard_link(from, &to).is_err() {
             fs::copy(from, &to).map_err(StoreError::io("copy", from))?;
         }
         self.rows += part.rows;
-        self.parts.push(Slot::Finished(Part { name, ..part.clone() }));
+        self.add(Part { name, ..part.clone() });
         Ok(())
-    }
-
-    pub(super) fn schema(&self) -> &SchemaRef {
-        &self.schema
     }
 
     /// Returns the finished parts.
     pub(super) fn finish(mut self) -> Result<Vec<Part>, OperatorError> {
         let open_table = self.kind == RecordKind::Table && !self.schema.fields().is_empty();
-        if self.part_rows > 0 && self.waited == self.parts.len() {
-            // Nothing else is being encoded, so no other thread is needed.
-            self.make_folder()?;
-            let (name, batches) = self.take_part()?;
-            self.parts.push(Slot::Finished(write_part(&self.folder, name, &self.schema, &batches)?));
-        } else if self.part_count() == 0 && open_table {
-            // A table of kind `table` without rows still has columns.
-            self.make_folder()?;
-            self.parts.push(Slot::Finished(write_part(&self.folder, part_name(0), &self.schema, &[])?));
+        // If nothing else is being encoded, no other thread is needed.
+        let last = self.part_rows > 0 && self.encoding.is_empty();
+        // A table of kind `table` without rows still has columns.
+        if last || (self.part_count() == 0 && open_table) {
+            self.write_here()?;
         }
         self.cut()?;
-        while self.waited < self.parts.len() {
-            self.wait_for_oldest()?;
-        }
-        let finished = |slot| match slot {
-            Slot::Finished(part) => Some(part),
-            Slot::Encoding(_) => None,
-        };
-        Ok(self.parts.into_iter().filter_map(finished).collect())
+        self.wait_for_all_but(0)?;
+        Ok(self.finished)
     }
-}
-
-fn part_name(number: usize) -> String {
-    format!("part-{number:05}.parquet")
 }

@@ -2,12 +2,13 @@
 //!
 //! For every collected result, it records when and by which collection it was removed.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
+use super::files::open_to_append;
 use super::layout::Store;
 use super::seal::{Seal, look, seal};
 use crate::fingerprint::NodeKey;
@@ -31,8 +32,7 @@ pub struct Collection {
 impl Collection {
     /// Returns the line of the log.
     pub(super) fn line(&self) -> Result<Vec<u8>, StoreError> {
-        let line = serde_json::to_vec(self).map_err(|error| StoreError::Location(error.to_string()))?;
-        let mut line = seal(line);
+        let mut line = seal(serde_json::to_vec(self)?);
         line.push(b'\n');
         Ok(line)
     }
@@ -54,7 +54,7 @@ impl Store {
         let folder = path.parent().unwrap_or(self.root());
         fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
         let line = collection.line()?;
-        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = open_to_append(&path);
         let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
         written.map_err(StoreError::io("write", &path))
     }

@@ -32,12 +32,6 @@ pub(super) struct Table<'a> {
     pub(super) parts: &'a [Part],
 }
 
-/// A row as shown in an error.
-struct Row {
-    number: u64,
-    text: String,
-}
-
 impl Table<'_> {
     /// Fails if two rows share an id.
     ///
@@ -94,26 +88,24 @@ impl Table<'_> {
         if rows.len() < 2 {
             return Ok(());
         }
-        let shown = |row: &Row| format!("row {}: {}", row.number, row.text);
-        let shown = rows.iter().map(shown).collect::<Vec<_>>().join("; ");
-        let message = format!("two {kind} rows of `{port}` have the id `{}`: {shown}", shorten(id));
+        let message = format!("two {kind} rows of `{port}` have the id `{}`: {}", shorten(id), rows.join("; "));
         Err(OperatorError::data(message).with_help(HELP))
     }
 
-    /// Returns the first two rows with an id, numbered from 1.
-    fn rows_with(&self, column: &str, id: &str) -> Result<Vec<Row>, OperatorError> {
+    /// Describes the first two rows with an id, numbered from 1.
+    fn rows_with(&self, column: &str, id: &str) -> Result<Vec<String>, OperatorError> {
         let (mut rows, mut before) = (Vec::new(), 0);
         for part in self.parts {
             for batch in reader(&self.folder.join(&part.name), None)? {
                 let batch = batch?;
                 let ids = text_column(&batch, column)?;
                 for row in (0..ids.len()).filter(|row| ids.value(*row) == id) {
-                    rows.push(Row { number: before + row as u64 + 1, text: describe(&batch, column, row) });
+                    rows.push(format!("row {}: {}", before + row + 1, describe(&batch, column, row)));
                     if rows.len() == 2 {
                         return Ok(rows);
                     }
                 }
-                before += batch.num_rows() as u64;
+                before += batch.num_rows();
             }
         }
         Ok(rows)

@@ -16,6 +16,7 @@ use searchmill_schemas::{RecordKind, conform};
 use super::artifact::{Artifact, ArtifactType, Part};
 use super::block::{Block, part_path};
 use super::error::StoreError;
+use super::files::clear;
 use super::layout::Store;
 use super::manifest::OutputRecord;
 use super::part::file_part;
@@ -50,7 +51,6 @@ pub struct StoreSink {
     folder: PathBuf,
     ports: IndexMap<String, PortType>,
     tables: BTreeMap<String, TableWriter>,
-    trees: BTreeMap<String, PathBuf>,
     written: Written,
     limit: Option<u64>,
     limit_reached: bool,
@@ -68,23 +68,18 @@ impl StoreSink {
     /// Creates a sink for the ports. Folders are created with the first write.
     #[must_use]
     pub fn new(store: &Store, ports: IndexMap<String, PortType>) -> Self {
-        let folder = store.temporary();
-        let (tables, trees) = (BTreeMap::new(), BTreeMap::new());
-        let (store, written) = (store.clone(), Written::default());
-        let (blocks, block_start, committed) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         Self {
-            store,
-            folder,
+            store: store.clone(),
+            folder: store.temporary(),
             ports,
-            tables,
-            trees,
-            written,
+            tables: BTreeMap::new(),
+            written: Written::default(),
             limit: None,
             limit_reached: false,
             redactor: Redactor::default(),
-            blocks,
-            block_start,
-            committed,
+            blocks: Vec::new(),
+            block_start: BTreeMap::new(),
+            committed: BTreeMap::new(),
             adopted: false,
         }
     }
@@ -115,7 +110,7 @@ impl StoreSink {
     fn all_full(&self, limit: u64) -> bool {
         self.ports.iter().all(|(port, kind)| match kind {
             PortType::Rows(RecordKind::Reject) => true,
-            PortType::Rows(_) => self.tables.get(port).is_some_and(|table| table.rows() >= limit),
+            PortType::Rows(_) => self.tables.get(port).is_some_and(|table| table.rows >= limit),
             PortType::Tree(_) => false,
         })
     }
@@ -180,7 +175,7 @@ impl StoreSink {
             let Some(PortType::Rows(kind)) = self.ports.get(port) else { return Ok(false) };
             let schema = read_schema(&part_path(&self.store, artifact, part))?;
             match self.tables.get(port) {
-                Some(table) if table.schema().fields() != schema.fields() => return Ok(false),
+                Some(table) if table.schema.fields() != schema.fields() => return Ok(false),
                 Some(_) => {}
                 None => {
                     let table = TableWriter::new(self.output_folder(port), *kind, &schema);
@@ -219,11 +214,9 @@ impl StoreSink {
     }
 
     fn commit_table(&mut self, port: &str, kind: RecordKind) -> Result<OutputRecord, OperatorError> {
-        let table = match self.tables.remove(port) {
-            Some(table) => table,
-            None => TableWriter::new(self.output_folder(port), kind, &kind.schema()),
-        };
-        let folder = table.folder().to_owned();
+        let table = self.tables.remove(port);
+        let table = table.unwrap_or_else(|| TableWriter::new(self.output_folder(port), kind, &kind.schema()));
+        let folder = table.folder.clone();
         let parts = table.finish()?;
         Table { port, kind, folder: &folder, parts: &parts }.check_ids()?;
         self.committed.insert(port.to_owned(), parts.clone());
@@ -266,36 +259,24 @@ impl StoreSink {
 impl Drop for StoreSink {
     fn drop(&mut self) {
         let outputs = self.ports.keys().map(|port| self.output_folder(port));
-        for folder in outputs.chain([self.folder.clone()]) {
-            match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::debug!("cannot remove {}: {error}", folder.display());
-                }
-                _ => {}
-            }
-        }
+        outputs.chain([self.folder.clone()]).for_each(|folder| clear(&folder));
     }
 }
 
 impl OutputSink for StoreSink {
     fn write(&mut self, port: &str, batch: &RecordBatch) -> Result<(), OperatorError> {
-        let Some(PortType::Rows(kind)) = self.ports.get(port) else {
+        let Some(&PortType::Rows(kind)) = self.ports.get(port) else {
             return Err(OperatorError::engine(format!("there is no output table `{port}`")));
         };
-        let kind = *kind;
         let mut batch = as_stored(kind, batch)?;
         if kind == RecordKind::Reject && !self.redactor.is_empty() {
             batch = struck(&batch, &self.redactor)?;
         }
         let folder = self.output_folder(port);
-        let table = match self.tables.entry(port.to_owned()) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(TableWriter::new(folder, kind, &batch.schema()))
-            }
-        };
+        let new = || TableWriter::new(folder, kind, &batch.schema());
+        let table = self.tables.entry(port.to_owned()).or_insert_with(new);
         let Some(limit) = self.limit else { return table.write(port, &batch) };
-        let room = limit.saturating_sub(table.rows());
+        let room = limit.saturating_sub(table.rows);
         table.write(port, &batch.slice(0, batch.num_rows().min(usize::try_from(room).unwrap_or(usize::MAX))))?;
         if room < batch.num_rows() as u64 && self.all_full(limit) {
             self.limit_reached = true;
@@ -308,12 +289,8 @@ impl OutputSink for StoreSink {
         if !matches!(self.ports.get(port), Some(PortType::Tree(_))) {
             return Err(OperatorError::engine(format!("there is no output folder `{port}`")));
         }
-        if let Some(path) = self.trees.get(port) {
-            return Ok(path.clone());
-        }
         let path = self.output_folder(port);
         fs::create_dir_all(&path).map_err(StoreError::io("create", &path))?;
-        self.trees.insert(port.to_owned(), path.clone());
         Ok(path)
     }
 
@@ -337,41 +314,17 @@ fn struck(batch: &RecordBatch, redactor: &Redactor) -> Result<RecordBatch, Opera
     Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())?)
 }
 
-/// Returns the kind's columns first, then the extra ones.
-fn with_kind(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    if kind == RecordKind::Table {
-        return Ok(batch.clone());
-    }
-    let known = conform(kind, batch)?;
-    let schema = batch.schema();
-    let extra: Vec<usize> =
-        (0..batch.num_columns()).filter(|i| known.schema().index_of(schema.field(*i).name()).is_err()).collect();
-    if extra.is_empty() {
-        return Ok(known);
-    }
-    let mut fields: Vec<Arc<Field>> = known.schema().fields().iter().cloned().collect();
-    let mut columns = known.columns().to_vec();
-    for index in extra {
-        fields.push(Arc::clone(&schema.fields()[index]));
-        columns.push(Arc::clone(batch.column(index)));
-    }
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
-}
-
-/// Returns rows as they are stored: the kind's columns first, plain types.
+/// Returns rows as they are stored: the kind's columns first, then the extra ones, without view types and metadata, which
+/// only matter for execution.
 ///
 /// # Errors
 /// Fails if they do not fit the kind.
 pub fn as_stored(kind: RecordKind, batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    plain(&with_kind(kind, batch)?)
-}
-
-/// Removes view types and metadata, which only matter for execution.
-fn plain(batch: &RecordBatch) -> Result<RecordBatch, OperatorError> {
-    let schema = batch.schema();
-    let mut fields = Vec::with_capacity(schema.fields().len());
-    let mut columns = Vec::with_capacity(schema.fields().len());
-    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+    let known = if kind == RecordKind::Table { batch.clone() } else { conform(kind, batch)? };
+    let (first, schema) = (known.schema(), batch.schema());
+    let extra = schema.fields().iter().zip(batch.columns()).filter(|(field, _)| first.index_of(field.name()).is_err());
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in first.fields().iter().zip(known.columns()).chain(extra) {
         let data_type = plain_type(field.data_type());
         let same = data_type == *field.data_type();
         columns.push(if same { Arc::clone(column) } else { cast(column, &data_type)? });
@@ -436,10 +389,8 @@ fn resolve_link(path: &Path) -> Result<(), OperatorError> {
 fn write_description(folder: &Path, artifact: &Artifact) -> Result<(), OperatorError> {
     let path = folder.join("artifact.json");
     let text = serde_json::to_vec_pretty(artifact).map_err(|error| OperatorError::engine(error.to_string()))?;
-    let mut file = File::create(&path).map_err(StoreError::io("create", &path))?;
-    std::io::Write::write_all(&mut file, &text).map_err(StoreError::io("write", &path))?;
     // Not flushed: a torn description does not match its digest and is a cache miss.
-    Ok(())
+    Ok(fs::write(&path, text).map_err(StoreError::io("write", &path))?)
 }
 
 impl std::fmt::Debug for StoreSink {

@@ -1,19 +1,16 @@
 //! Artifacts of a shared store: checks, fetches and uploads them.
 
 use std::path::{Component, Path as FilePath, PathBuf};
-use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use super::objects::{self, Objects};
-use super::{AT_ONCE, Remote};
-use crate::fingerprint::{Digest, hash_file};
-use crate::store::artifact::{Artifact, ArtifactId};
+use super::objects::Reply;
+use super::{Remote, objects};
+use crate::fingerprint::hash_file;
+use crate::store::artifact::{Artifact, ArtifactId, Part};
 use crate::store::error::StoreError;
-use crate::store::intake::artifact_place;
-use crate::store::layout::Store;
+use crate::store::files::clear;
+use crate::store::layout::{Store, artifact_place};
 use crate::store::reader::Damage;
 
 /// The description file of an artifact.
@@ -34,8 +31,7 @@ impl Remote {
         if let Some(known) = self.learnt().descriptions.get(id) {
             return Some(known.clone());
         }
-        let (objects, path) = (Arc::clone(&self.objects), place(id, DESCRIPTION));
-        let found = self.ask("read an artifact of", async move { objects::get(&objects, &path).await })?;
+        let found = self.ask("read an artifact of", objects::get(&self.objects, &place(id, DESCRIPTION)))?;
         let artifact: Artifact = serde_json::from_slice(&found.0).ok()?;
         if artifact.id() != *id || !artifact.parts.iter().all(|part| is_below(&part.name)) {
             return None;
@@ -53,12 +49,11 @@ impl Remote {
             return Ok(());
         }
         let artifact = self.artifact(id).ok_or(Damage::Missing)?;
-        let (objects, prefix) = (Arc::clone(&self.objects), Path::from(artifact_place(id)));
-        let there = self.ask("list", async move { objects::list(&objects, &prefix).await });
+        let there = self.ask("list", objects::list(&self.objects, &Path::from(artifact_place(id))));
         for part in &artifact.parts {
             let name = Path::from(part.name.as_str());
-            match there.iter().find(|(found, _)| found == name.as_ref()) {
-                Some((_, bytes)) if *bytes == part.bytes => {}
+            match there.iter().find(|found| found.name == name.as_ref()) {
+                Some(found) if found.bytes == part.bytes => {}
                 Some(_) => return Err(Damage::Corrupt),
                 None => return Err(Damage::Missing),
             }
@@ -68,41 +63,39 @@ impl Remote {
     }
 
     /// Fetches all files of an artifact into a folder and compares their digests.
-    fn fetch(&self, id: &ArtifactId, folder: PathBuf) -> Result<Result<Artifact, Damage>, StoreError> {
+    fn fetch(&self, id: &ArtifactId, folder: &FilePath) -> Result<Result<Artifact, Damage>, StoreError> {
         let Some(artifact) = self.artifact(id) else { return Ok(Err(Damage::Missing)) };
-        let (objects, id, parts) = (Arc::clone(&self.objects), *id, artifact.parts.clone());
-        let fetched = self.call("fetch an artifact from", async move {
-            let fetches: Vec<_> = parts
-                .into_iter()
-                .map(|part| {
-                    fetch_part(Arc::clone(&objects), place(&id, &part.name), folder.join(&part.name), part.digest)
-                })
-                .collect();
-            stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
-        })?;
+        let fetches = artifact.parts.iter().map(|part| self.fetch_part(id, part, folder.join(&part.name)));
+        let fetched = self.call("fetch an artifact from", objects::all(fetches))?;
         let Some(damage) = fetched.into_iter().find_map(Result::err) else { return Ok(Ok(artifact)) };
         let short = id.digest().short();
         tracing::warn!("the artifact {short} is damaged in the shared store ({damage:?}): it counts as missing");
-        self.learnt().broken.insert(id);
+        self.learnt().broken.insert(*id);
         Ok(Err(damage))
     }
 
+    /// Fetches a file and compares its digest.
+    async fn fetch_part(&self, id: &ArtifactId, part: &Part, file: PathBuf) -> Reply<Result<(), Damage>> {
+        if !objects::download(&self.objects, &place(id, &part.name), &file).await? {
+            return Ok(Err(Damage::Missing));
+        }
+        let digest = tokio::task::spawn_blocking(move || hash_file(&file)).await;
+        let same = matches!(digest, Ok(Ok(digest)) if digest == part.digest);
+        Ok(if same { Ok(()) } else { Err(Damage::Corrupt) })
+    }
+
     /// Uploads an artifact, its description last. Skips it if it is complete there, unless it was damaged.
-    pub(super) fn send(&self, id: &ArtifactId, artifact: &Artifact, folder: PathBuf) -> Result<(), StoreError> {
+    pub(super) fn send(&self, id: &ArtifactId, artifact: &Artifact, folder: &FilePath) -> Result<(), StoreError> {
         let broken = self.learnt().broken.contains(id);
         if !broken && self.check(id).is_ok() {
             return Ok(());
         }
-        let text = serde_json::to_vec_pretty(artifact).map_err(|error| StoreError::Location(error.to_string()))?;
-        let names: Vec<String> = artifact.parts.iter().map(|part| part.name.clone()).collect();
-        let (objects, target) = (Arc::clone(&self.objects), *id);
-        self.call("send an artifact to", async move {
-            let sends: Vec<_> = names
-                .into_iter()
-                .map(|name| objects::upload(Arc::clone(&objects), place(&target, &name), folder.join(&name)))
-                .collect();
-            stream::iter(sends).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-            describe(&objects, &target, text).await
+        let text = serde_json::to_vec_pretty(artifact)?;
+        let send =
+            async |part: &Part| objects::upload(&self.objects, place(id, &part.name), &folder.join(&part.name)).await;
+        self.call("send an artifact to", async {
+            objects::all(artifact.parts.iter().map(send)).await?;
+            objects::put(&self.objects, &place(id, DESCRIPTION), text.into()).await
         })?;
         let mut learnt = self.learnt();
         learnt.broken.remove(id);
@@ -110,25 +103,6 @@ impl Remote {
         learnt.descriptions.insert(*id, artifact.clone());
         Ok(())
     }
-}
-
-/// Fetches a file and compares its digest.
-async fn fetch_part(
-    objects: Objects,
-    path: Path,
-    file: PathBuf,
-    wanted: Digest,
-) -> object_store::Result<Result<(), Damage>> {
-    if !objects::download(&objects, &path, file.clone()).await? {
-        return Ok(Err(Damage::Missing));
-    }
-    let digest = tokio::task::spawn_blocking(move || hash_file(&file)).await;
-    let same = matches!(digest, Ok(Ok(digest)) if digest == wanted);
-    Ok(if same { Ok(()) } else { Err(Damage::Corrupt) })
-}
-
-async fn describe(objects: &Objects, id: &ArtifactId, text: Vec<u8>) -> object_store::Result<()> {
-    objects::put(objects, &place(id, DESCRIPTION), Bytes::from(text)).await.map(drop)
 }
 
 impl Store {
@@ -141,40 +115,29 @@ impl Store {
         let Some(remote) = self.remote.as_ref().filter(|_| here.is_err()) else { return Ok(here) };
         let folder = self.temporary();
         std::fs::create_dir_all(&folder).map_err(StoreError::io("create", &folder))?;
-        let fetched = remote.fetch(id, folder.clone()).and_then(|fetched| self.put_in_place(id, &folder, fetched));
-        if let Err(error) = std::fs::remove_dir_all(&folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::debug!("cannot remove {}: {error}", folder.display());
-        }
+        let fetched = remote.fetch(id, &folder).and_then(|fetched| match fetched {
+            Ok(artifact) => self.put_in_place(id, &folder, &artifact).map(Ok),
+            Err(damage) => Ok(Err(damage)),
+        });
+        clear(&folder);
         fetched
     }
 
-    fn put_in_place(
-        &self,
-        id: &ArtifactId,
-        folder: &FilePath,
-        fetched: Result<Artifact, Damage>,
-    ) -> Result<Result<(), Damage>, StoreError> {
-        let artifact = match fetched {
-            Ok(artifact) => artifact,
-            Err(damage) => return Ok(Err(damage)),
-        };
+    fn put_in_place(&self, id: &ArtifactId, folder: &FilePath, artifact: &Artifact) -> Result<(), StoreError> {
         self.discard(id)?;
-        let text = serde_json::to_vec_pretty(&artifact).map_err(|error| StoreError::Location(error.to_string()))?;
         let path = folder.join(DESCRIPTION);
-        std::fs::write(&path, text).map_err(StoreError::io("write", &path))?;
+        std::fs::write(&path, serde_json::to_vec_pretty(artifact)?).map_err(StoreError::io("write", &path))?;
         match self.rename(folder, &self.artifact_folder(id)) {
             // Another thread or process has fetched it meanwhile.
-            Err(_) if self.check_here(id).is_ok() => Ok(Ok(())),
-            outcome => outcome.map(Ok),
+            Err(_) if self.check_here(id).is_ok() => Ok(()),
+            outcome => outcome,
         }
     }
 
     /// Uploads a local artifact.
     pub(super) fn send_artifact(&self, id: &ArtifactId) -> Result<(), StoreError> {
         match (&self.remote, self.artifact_here(id)) {
-            (Some(remote), Some(artifact)) => remote.send(id, &artifact, self.artifact_folder(id)),
+            (Some(remote), Some(artifact)) => remote.send(id, &artifact, &self.artifact_folder(id)),
             _ => Ok(()),
         }
     }

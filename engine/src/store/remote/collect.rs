@@ -9,26 +9,22 @@
 //! store. Ages are measured by the server's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use super::objects::{self, Listed, Objects};
+use super::Remote;
+use super::objects::{self, Listed};
 use super::pending::Pending;
 use super::records::place;
 use super::segments::prefix;
-use super::{AT_ONCE, Remote};
 use crate::fingerprint::{Digest, NodeKey, hash_bytes};
 use crate::store::artifact::ArtifactId;
 use crate::store::collect::{ALIVE, GRACE, Garbage, KeepPolicy, Lying, Swept, collection, sorted_out};
 use crate::store::error::StoreError;
 use crate::store::folder::remove;
 use crate::store::heartbeat::Watch;
-use crate::store::intake::artifact_place;
 use crate::store::keep::Stock;
-use crate::store::layout::Store;
+use crate::store::layout::{Store, artifact_place, recorded_key};
 use crate::store::lease::Others;
 use crate::store::results::RecordState;
 use crate::store::tombstones::Collection;
@@ -70,16 +66,12 @@ fn lots(listed: &[Listed]) -> BTreeMap<Digest, Lot> {
 }
 
 impl Remote {
-    fn listed(&self, prefix: &'static str) -> Result<Vec<Listed>, StoreError> {
-        let objects = Arc::clone(&self.objects);
-        self.call("list", async move { objects::list_all(&objects, &Path::from(prefix)).await })
+    fn listed(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+        self.call("list", objects::list(&self.objects, &Path::from(prefix)))
     }
 
     fn inventory(&self) -> Result<Inventory, StoreError> {
-        let key = |object: &Listed| {
-            let name = object.name.split('/').next_back()?.strip_suffix(".json")?;
-            Some((NodeKey(Digest::parse(name)?), object.modified))
-        };
+        let key = |object: &Listed| Some((recorded_key(object.path.filename()?)?, object.modified));
         Ok(Inventory {
             artifacts: lots(&self.listed("artifacts")?)
                 .into_iter()
@@ -91,35 +83,28 @@ impl Remote {
     }
 
     fn server_time(&self) -> Result<f64, StoreError> {
-        let (objects, probe) = (Arc::clone(&self.objects), Path::from(format!("leases/clock-{}", self.machine)));
-        self.call("write to", async move { objects::clock(&objects, &probe).await })
+        let probe = Path::from(format!("leases/clock-{}", self.machine));
+        self.call("write to", objects::clock(&self.objects, &probe))
     }
 
     /// Records what a collection is about to remove.
     fn note(&self, collection: &Collection) -> Result<(), StoreError> {
-        let (objects, text) = (Arc::clone(&self.objects), Bytes::from(collection.line()?));
         let path = Path::from(format!("{NOTES}/{}.json", collection.id));
-        self.call("write to", async move { objects::put(&objects, &path, text).await.map(drop) })
+        self.call("write to", objects::put(&self.objects, &path, collection.line()?.into())).map(drop)
     }
 
     /// Deletes all objects below the prefixes; objects named `first` before the others.
-    fn delete_below(&self, prefixes: Vec<Path>, first: &'static str) -> Result<(), StoreError> {
-        let objects = Arc::clone(&self.objects);
-        self.call("remove from", async move {
-            let all: Vec<_> =
-                prefixes.into_iter().map(|prefix| delete_below(Arc::clone(&objects), prefix, first)).collect();
-            stream::iter(all).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
-        })
+    fn delete_below(&self, prefixes: impl Iterator<Item = Path>, first: &str) -> Result<(), StoreError> {
+        let delete = async |prefix: Path| {
+            let mut found = objects::list(&self.objects, &prefix).await?;
+            found.sort_by_key(|object| object.name != first);
+            for object in found {
+                objects::delete(&self.objects, &object.path).await?;
+            }
+            Ok(())
+        };
+        self.call("remove from", objects::all(prefixes.map(delete))).map(drop)
     }
-}
-
-async fn delete_below(objects: Objects, prefix: Path, first: &str) -> object_store::Result<()> {
-    let mut found = objects::list_all(&objects, &prefix).await?;
-    found.sort_by_key(|object| object.name != first);
-    for object in found {
-        objects::delete(&objects, &object.path).await?;
-    }
-    Ok(())
 }
 
 impl Store {
@@ -185,22 +170,21 @@ impl Store {
         }
         let artifacts = garbage.artifacts.iter().map(|(id, _)| Path::from(artifact_place(id)));
         // An artifact without its description counts as missing, whatever else remains.
-        remote.delete_below(artifacts.collect(), "artifact.json")?;
+        remote.delete_below(artifacts, "artifact.json")?;
         let memos = garbage.memos.iter().map(|(base, _)| prefix(&base.hex()));
         let runs = garbage.runs.iter().map(|(id, _)| Path::from(format!("runs/{id}")));
-        remote.delete_below(memos.chain(runs).collect(), "run.json")?;
+        remote.delete_below(memos.chain(runs), "run.json")?;
         self.clear_copy(&garbage)?;
         Ok(Swept { freed: garbage.bytes(), garbage })
     }
 
     /// Moves a result's record to the tombstones for all machines.
     fn entomb_shared(&self, remote: &Remote, key: &NodeKey) -> Result<(), StoreError> {
-        let Ok(text) = std::fs::read(self.result_path(key)) else { return Ok(()) };
-        let (objects, live, tombstone) = (Arc::clone(&remote.objects), place(key, "results"), place(key, "collected"));
-        remote.call("collect in", async move {
+        let Ok(text) = std::fs::read(self.record_path(key, "results")) else { return Ok(()) };
+        remote.call("collect in", async {
             // Replaces an older tombstone too: its time decides when the files may be removed.
-            objects::put(&objects, &tombstone, Bytes::from(text)).await?;
-            objects::delete(&objects, &live).await
+            objects::put(&remote.objects, &place(key, "collected"), text.into()).await?;
+            objects::delete(&remote.objects, &place(key, "results")).await
         })?;
         self.entomb(key)
     }
@@ -216,17 +200,12 @@ impl Store {
     pub(super) fn fetch_collections(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let known: BTreeSet<String> = self.collections().into_iter().map(|collection| collection.id).collect();
-        let objects = Arc::clone(&remote.objects);
-        let notes = remote.call("read the collections of", async move {
-            let names = objects::list(&objects, &Path::from(NOTES)).await?.into_iter().map(|(name, _)| name);
-            let new = names.filter(|name| name.strip_suffix(".json").is_some_and(|id| !known.contains(id)));
-            let mut notes = Vec::new();
-            for name in new {
-                notes.extend(objects::get(&objects, &Path::from(format!("{NOTES}/{name}"))).await?);
-            }
-            Ok(notes)
+        let new = |found: &Listed| found.name.strip_suffix(".json").is_some_and(|id| !known.contains(id));
+        let notes = remote.call("read the collections of", async {
+            let found = objects::list(&remote.objects, &Path::from(NOTES)).await?.into_iter().filter(new);
+            objects::get_all(&remote.objects, found.map(|found| ((), found.path))).await
         })?;
-        for (text, _) in notes {
+        for text in notes.into_iter().filter_map(|(_, text)| text) {
             if let Some(collection) = Collection::parse(String::from_utf8_lossy(&text).trim_end()) {
                 self.follow(&collection)?;
             } else {

@@ -19,7 +19,7 @@ use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::objects::{Objects, Put, get, put_new, reason};
+use super::objects::{Objects, Reply, get, put_first, reason};
 use super::segments::Segments;
 use super::{NAMEPLATE, Remote};
 use crate::operator::has_user_info;
@@ -61,8 +61,7 @@ impl Store {
     /// # Errors
     /// Fails if the URL is invalid, the store cannot be reached, or the cache belongs to another store.
     pub fn open_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
-        let objects = objects_at(url)?;
-        let store = Self::open(cache)?.joined(url, objects, true)?;
+        let store = Self::joined(url, cache, true)?;
         store.fetch_collections()?;
         store.send_pending()?;
         store.fetch_runs()?;
@@ -74,15 +73,16 @@ impl Store {
     /// # Errors
     /// Fails like [`Store::open_shared`].
     pub fn look_shared(url: &str, cache: &Path) -> Result<Self, StoreError> {
-        let objects = objects_at(url)?;
-        let store = Self::open(cache)?.joined(url, objects, false)?;
+        let store = Self::joined(url, cache, false)?;
         store.fetch_collections()?;
         store.fetch_runs()?;
         Ok(store)
     }
 
-    fn joined(mut self, url: &str, objects: Objects, make: bool) -> Result<Self, StoreError> {
-        let root = self.root().to_owned();
+    fn joined(url: &str, cache: &Path, make: bool) -> Result<Self, StoreError> {
+        let objects = objects_at(url)?;
+        let mut store = Self::open(cache)?;
+        let root = store.root().to_owned();
         let nameplate = nameplate(&root);
         let machine =
             nameplate.as_ref().map_or_else(|| format!("{:016x}", rand::random::<u64>()), |known| known.machine.clone());
@@ -93,13 +93,12 @@ impl Store {
             (Some(found), Some(known)) if found != known.store => return Err(another(url, &root)),
             (Some(found), None) => {
                 let nameplate = Nameplate { url: url.to_owned(), store: found, machine: remote.machine.clone() };
-                let text = serde_json::to_vec(&nameplate).map_err(|error| StoreError::Location(error.to_string()))?;
-                self.write_file(&root.join(NAMEPLATE), &text)?;
+                store.write_file(&root.join(NAMEPLATE), &serde_json::to_vec(&nameplate)?)?;
             }
             _ => {}
         }
-        self.remote = Some(Arc::new(remote));
-        Ok(self)
+        store.remote = Some(Arc::new(remote));
+        Ok(store)
     }
 }
 
@@ -147,19 +146,14 @@ impl Remote {
 
     /// Returns the store's name; creates the store if `make` is set.
     fn identify(&self, make: bool) -> Result<Option<String>, StoreError> {
-        let (objects, path) = (Arc::clone(&self.objects), ObjectPath::from("format"));
-        let found = self.call("open", async move {
-            if let Some(found) = get(&objects, &path).await? {
-                return Ok(Some(found.0));
-            }
-            if !make {
-                return Ok(None);
+        let path = ObjectPath::from("format");
+        let found = self.call("open", async {
+            let found = get(&self.objects, &path).await?;
+            if found.is_some() || !make {
+                return Ok(found.map(|found| found.0));
             }
             let text = Bytes::from(format!("{STORE_FORMAT}\n{:016x}\n", rand::random::<u64>()));
-            match put_new(&objects, &path, text.clone()).await? {
-                Put::Made(_) => Ok(Some(text)),
-                Put::Refused => Ok(get(&objects, &path).await?.map(|found| found.0)),
-            }
+            Ok(put_first(&self.objects, &path, text.clone()).await?.or(Some(text)))
         })?;
         let Some(text) = found else { return Ok(None) };
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -172,7 +166,7 @@ impl Remote {
     }
 }
 
-fn open(url: &Url) -> object_store::Result<Objects> {
+fn open(url: &Url) -> Reply<Objects> {
     let (scheme, prefix) = ObjectStoreScheme::parse(url)?;
     let mut options: Vec<(String, String)> =
         std::env::vars().filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect();

@@ -1,11 +1,9 @@
 //! Floors of a shared store: stamps from which cached rows count, for all machines.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::objects::{self, Put};
+use super::objects::{self, Put, Reply};
 use super::segments::prefix;
 use crate::fingerprint::Digest;
 use crate::store::error::StoreError;
@@ -19,7 +17,7 @@ fn place(base: &Digest) -> Path {
     prefix(&base.hex()).join("floor.json")
 }
 
-fn read(text: &[u8], path: &Path) -> object_store::Result<Floor> {
+fn read(text: &[u8], path: &Path) -> Reply<Floor> {
     serde_json::from_slice(text).map_err(|error| {
         objects::generic(&format!("{path} is damaged ({error}): remove it to use answers from before `--force`"))
     })
@@ -35,9 +33,9 @@ impl Store {
         if remote.learnt().floors.contains(base) {
             return Ok(None);
         }
-        let (objects, path) = (Arc::clone(&remote.objects), place(base));
-        let floor = remote.call("read from", async move {
-            let found = objects::get(&objects, &path).await?;
+        let path = place(base);
+        let floor = remote.call("read from", async {
+            let found = objects::get(&remote.objects, &path).await?;
             found.map(|(text, _)| read(&text, &path)).transpose()
         })?;
         remote.learnt().floors.insert(*base);
@@ -54,16 +52,16 @@ impl Store {
     /// Joins a floor with the one in the shared store.
     pub(in crate::store) fn send_floor(&self, base: &Digest, floor: Floor) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        let (objects, path) = (Arc::clone(&remote.objects), place(base));
-        remote.call("write to", async move {
+        let (objects, path) = (&remote.objects, place(base));
+        remote.call("write to", async {
             for _ in 0..TRIES {
-                let there = objects::get(&objects, &path).await?;
+                let there = objects::get(objects, &path).await?;
                 let known = there.as_ref().map(|(text, _)| read(text, &path)).transpose()?.unwrap_or_default();
                 let text = serde_json::to_vec(&floor.clone().joined(known));
                 let text = Bytes::from(text.map_err(|error| objects::generic(&error.to_string()))?);
                 let put = match there {
-                    Some((_, version)) => objects::replace(&objects, &path, text, version).await?,
-                    None => objects::put_new(&objects, &path, text).await?,
+                    Some((_, version)) => objects::replace(objects, &path, text, version).await?,
+                    None => objects::put_new(objects, &path, text).await?,
                 };
                 if let Put::Made(_) = put {
                     return Ok(());

@@ -17,7 +17,7 @@
 //! - `try_lease`, runs, pins, floors.
 //! - `sound`: reports whether the store could be queried. It is asked before the answer "unknown" has consequences.
 //!
-//! Transfers run on two threads of their own, so that synchronous code can wait for them anywhere.
+//! Connections run on two threads of their own, so that synchronous code can wait for transfers anywhere.
 //!
 //! `collect` removes objects in two steps. It uses the same rules (`keep`, `store::collect`) on listings of objects.
 //! One machine collects at a time, under a lease, and every step can be repeated. Other machines read the notes under
@@ -43,8 +43,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
+use tokio::task::{block_in_place, unconstrained};
 
-use self::objects::Objects;
+use self::objects::{Objects, Reply};
 use self::segments::Segments;
 use super::artifact::{Artifact, ArtifactId};
 use super::error::StoreError;
@@ -53,8 +54,6 @@ use crate::fingerprint::Digest;
 pub(super) use self::claims::RemoteLease;
 pub(super) use self::pending::Pending;
 
-/// Limit of concurrent transfers.
-const AT_ONCE: usize = 16;
 /// File in the cache that identifies its shared store.
 const NAMEPLATE: &str = "remote.json";
 
@@ -74,26 +73,17 @@ struct Learnt {
 /// The shared store behind a cache.
 pub(super) struct Remote {
     objects: Objects,
-    url: String,
+    pub(super) url: String,
     cache: PathBuf,
     machine: String,
-    exists: bool,
+    /// Whether the store has been created.
+    pub(super) exists: bool,
     runtime: Option<Runtime>,
     learnt: Mutex<Learnt>,
     segments: Arc<Segments>,
 }
 
 impl Remote {
-    /// Whether the store has been created.
-    pub(super) fn exists(&self) -> bool {
-        self.exists
-    }
-
-    /// Returns the store's URL.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Returns why a query failed, if one did.
     pub(super) fn fault(&self) -> Option<String> {
         self.learnt().fault.clone()
@@ -103,52 +93,35 @@ impl Remote {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for work on the remote's own threads; callable from any thread.
-    fn wait<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> object_store::Result<T> {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    /// Waits for work whose connections live on the remote's own threads; callable from any thread.
+    fn wait<T>(&self, work: impl Future<Output = Reply<T>>) -> Reply<T> {
         let Some(runtime) = &self.runtime else { return Err(objects::generic("the store is closed")) };
-        runtime.spawn(async move {
-            // The receiver waits for this result only.
-            drop(sender.send(work.await));
-        });
-        let receive = || receiver.recv().unwrap_or_else(|_| Err(objects::generic("a transfer panicked")));
+        let wait = || {
+            let _entered = runtime.enter();
+            futures::executor::block_on(unconstrained(work))
+        };
         match Handle::try_current() {
-            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(receive),
-            _ => receive(),
+            Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => block_in_place(wait),
+            _ => wait(),
         }
     }
 
     /// Waits for work and converts a failure to a user error.
-    fn call<T: Send + 'static>(
-        &self,
-        action: &str,
-        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.wait(work).map_err(|error| self.failed(action, &error))
+    fn call<T>(&self, action: &str, work: impl Future<Output = Reply<T>>) -> Result<T, StoreError> {
+        self.wait(work).map_err(|error| StoreError::Shared {
+            action: action.to_owned(),
+            url: self.url.clone(),
+            reason: objects::reason(&error),
+            cache: self.cache.clone(),
+        })
     }
 
     /// Waits for work whose failure the caller treats as "unknown"; `Store::sound` reports the cause later.
-    fn ask<T: Send + Default + 'static>(
-        &self,
-        action: &str,
-        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> T {
+    fn ask<T: Default>(&self, action: &str, work: impl Future<Output = Reply<T>>) -> T {
         self.call(action, work).unwrap_or_else(|error| {
             self.learnt().fault.get_or_insert_with(|| error.to_string());
             T::default()
         })
-    }
-
-    fn failed(&self, action: &str, error: &object_store::Error) -> StoreError {
-        StoreError::Shared {
-            action: action.to_owned(),
-            url: self.url.clone(),
-            reason: objects::reason(error),
-            cache: self.cache.clone(),
-        }
     }
 }
 

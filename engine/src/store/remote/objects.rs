@@ -1,20 +1,24 @@
 //! Operations on single objects: get, put, put if absent, put if unchanged, list.
 
-use std::path::PathBuf;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use object_store::{
-    Error, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
-};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::io::AsyncWriteExt;
 
 use crate::operator::missing_credentials;
 
 pub(super) type Objects = Arc<dyn ObjectStore>;
+
+/// The outcome of a request.
+pub(super) type Reply<T> = object_store::Result<T>;
+
+/// Limit of concurrent transfers.
+const AT_ONCE: usize = 16;
 
 /// Outcome of a conditional put.
 pub(super) enum Put {
@@ -26,6 +30,10 @@ pub(super) enum Put {
 
 pub(super) fn generic(message: &str) -> Error {
     Error::Generic { store: "searchmill", source: message.into() }
+}
+
+pub(super) fn failed(source: std::io::Error) -> Error {
+    Error::Generic { store: "searchmill", source: Box::new(source) }
 }
 
 /// Returns the error with its innermost cause.
@@ -42,26 +50,37 @@ pub(super) fn reason(error: &Error) -> String {
 }
 
 /// Reads an object and its version; `None` if it does not exist.
-pub(super) async fn get(objects: &Objects, path: &Path) -> object_store::Result<Option<(Bytes, UpdateVersion)>> {
+pub(super) async fn get(objects: &Objects, path: &Path) -> Reply<Option<(Bytes, UpdateVersion)>> {
     let found = match objects.get(path).await {
         Err(Error::NotFound { .. }) => return Ok(None),
         found => found?,
     };
-    let version = version_of(&found);
+    let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
     Ok(Some((found.bytes().await?, version)))
 }
 
-fn version_of(found: &GetResult) -> UpdateVersion {
-    UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() }
+/// Reads named objects; `None` for those that do not exist.
+pub(super) async fn get_all<Name>(
+    objects: &Objects,
+    named: impl IntoIterator<Item = (Name, Path)>,
+) -> Reply<Vec<(Name, Option<Bytes>)>> {
+    let read =
+        |(name, path): (Name, Path)| async move { Ok((name, get(objects, &path).await?.map(|(content, _)| content))) };
+    all(named.into_iter().map(read)).await
 }
 
-pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> object_store::Result<UpdateVersion> {
+/// Waits for transfers, some of them at a time.
+pub(super) async fn all<T>(transfers: impl IntoIterator<Item = impl Future<Output = Reply<T>>>) -> Reply<Vec<T>> {
+    stream::iter(transfers).buffered(AT_ONCE).try_collect().await
+}
+
+pub(super) async fn put(objects: &Objects, path: &Path, content: Bytes) -> Reply<UpdateVersion> {
     Ok(objects.put(path, PutPayload::from_bytes(content)).await?.into())
 }
 
 /// Writes an object if none exists. A put with a lost answer may have succeeded, so a caller that is refused must check
 /// whose object it is.
-pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> object_store::Result<Put> {
+pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> Reply<Put> {
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
         Ok(made) => Ok(Put::Made(made.into())),
@@ -76,13 +95,16 @@ pub(super) async fn put_new(objects: &Objects, path: &Path, content: Bytes) -> o
     }
 }
 
+/// Writes an object if none exists. Otherwise returns the existing one; it is empty if it was removed meanwhile.
+pub(super) async fn put_first(objects: &Objects, path: &Path, content: Bytes) -> Reply<Option<Bytes>> {
+    match put_new(objects, path, content).await? {
+        Put::Made(_) => Ok(None),
+        Put::Refused => Ok(Some(get(objects, path).await?.map(|found| found.0).unwrap_or_default())),
+    }
+}
+
 /// Replaces that version of an object.
-pub(super) async fn replace(
-    objects: &Objects,
-    path: &Path,
-    content: Bytes,
-    version: UpdateVersion,
-) -> object_store::Result<Put> {
+pub(super) async fn replace(objects: &Objects, path: &Path, content: Bytes, version: UpdateVersion) -> Reply<Put> {
     let options = PutOptions { mode: PutMode::Update(version), ..PutOptions::default() };
     match objects.put_opts(path, PutPayload::from_bytes(content.clone()), options).await {
         Ok(made) => Ok(Put::Made(made.into())),
@@ -103,7 +125,7 @@ pub(super) struct Listed {
 }
 
 /// Lists all objects below a prefix, by name.
-pub(super) async fn list_all(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<Listed>> {
+pub(super) async fn list(objects: &Objects, prefix: &Path) -> Reply<Vec<Listed>> {
     let found: Vec<_> = objects.list(Some(prefix)).try_collect().await?;
     let listed = found.iter().filter_map(|meta| {
         let parts: Vec<String> = meta.location.prefix_match(prefix)?.map(|part| part.as_ref().to_owned()).collect();
@@ -118,13 +140,8 @@ fn seconds(meta: &ObjectMeta) -> f64 {
     meta.last_modified.timestamp_millis() as f64 / 1000.0
 }
 
-/// Lists the paths and sizes of all objects below a prefix.
-pub(super) async fn list(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<(String, u64)>> {
-    Ok(list_all(objects, prefix).await?.into_iter().map(|found| (found.name, found.bytes)).collect())
-}
-
 /// Returns the server's time (Unix, seconds) from a new object.
-pub(super) async fn clock(objects: &Objects, probe: &Path) -> object_store::Result<f64> {
+pub(super) async fn clock(objects: &Objects, probe: &Path) -> Reply<f64> {
     put(objects, probe, Bytes::from_static(b"what time is it\n")).await?;
     let time = seconds(&objects.head(probe).await?);
     delete(objects, probe).await?;
@@ -132,7 +149,7 @@ pub(super) async fn clock(objects: &Objects, probe: &Path) -> object_store::Resu
 }
 
 /// Deletes an object if it exists.
-pub(super) async fn delete(objects: &Objects, path: &Path) -> object_store::Result<()> {
+pub(super) async fn delete(objects: &Objects, path: &Path) -> Reply<()> {
     match objects.delete(path).await {
         Err(Error::NotFound { .. }) => Ok(()),
         outcome => outcome,
@@ -140,23 +157,21 @@ pub(super) async fn delete(objects: &Objects, path: &Path) -> object_store::Resu
 }
 
 /// Lists the prefixes directly below a prefix.
-pub(super) async fn folders(objects: &Objects, prefix: &Path) -> object_store::Result<Vec<String>> {
+pub(super) async fn folders(objects: &Objects, prefix: &Path) -> Reply<Vec<String>> {
     let found = objects.list_with_delimiter(Some(prefix)).await?;
     Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
 }
 
 /// Uploads a file, large ones in parts.
-pub(super) async fn upload(objects: Objects, path: Path, file: PathBuf) -> object_store::Result<()> {
-    let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
-    let mut from = tokio::fs::File::open(&file).await.map_err(failed)?;
-    let mut to = BufWriter::new(objects, path);
+pub(super) async fn upload(objects: &Objects, path: Path, file: &FilePath) -> Reply<()> {
+    let mut from = tokio::fs::File::open(file).await.map_err(failed)?;
+    let mut to = BufWriter::new(Arc::clone(objects), path);
     tokio::io::copy(&mut from, &mut to).await.map_err(failed)?;
     to.shutdown().await.map_err(failed)
 }
 
 /// Downloads an object into a file; `false` if it does not exist.
-pub(super) async fn download(objects: &Objects, path: &Path, file: PathBuf) -> object_store::Result<bool> {
-    let failed = |source: std::io::Error| Error::Generic { store: "searchmill", source: Box::new(source) };
+pub(super) async fn download(objects: &Objects, path: &Path, file: &FilePath) -> Reply<bool> {
     let found = match objects.get(path).await {
         Err(Error::NotFound { .. }) => return Ok(false),
         found => found?,
@@ -164,7 +179,7 @@ pub(super) async fn download(objects: &Objects, path: &Path, file: PathBuf) -> o
     if let Some(folder) = file.parent() {
         tokio::fs::create_dir_all(folder).await.map_err(failed)?;
     }
-    let mut to = tokio::fs::File::create(&file).await.map_err(failed)?;
+    let mut to = tokio::fs::File::create(file).await.map_err(failed)?;
     let mut pieces = found.into_stream();
     while let Some(piece) = pieces.try_next().await? {
         to.write_all(&piece).await.map_err(failed)?;

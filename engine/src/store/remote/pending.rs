@@ -9,6 +9,8 @@ use super::NAMEPLATE;
 use crate::fingerprint::{Digest, NodeKey};
 use crate::store::artifact::ArtifactId;
 use crate::store::error::StoreError;
+use crate::store::files::clear;
+use crate::store::folder::names_in;
 use crate::store::layout::Store;
 
 /// An object to upload.
@@ -65,20 +67,14 @@ impl Store {
 
     /// Returns uploads noted by this process or by dead ones.
     pub(super) fn pending(&self) -> Vec<Pending> {
-        let mut noted = Vec::new();
-        for entry in fs::read_dir(self.pending_folder()).into_iter().flatten().filter_map(Result::ok) {
-            let others = fs::read_to_string(entry.path()).is_ok_and(|owner| self.is_alive(owner.trim()));
-            noted.extend(Pending::parse(&entry.file_name().to_string_lossy()).filter(|_| !others));
-        }
-        noted
+        let others = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|owner| self.is_alive(owner.trim()));
+        let noted = names_in(&self.pending_folder()).into_iter().filter(|(_, path)| !others(path));
+        noted.filter_map(|(name, _)| Pending::parse(&name)).collect()
     }
 
     pub(in crate::store) fn forget_pending(&self, what: &Pending) {
         if self.remote.is_some() {
-            let path = self.pending_folder().join(what.name());
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::debug!("cannot remove {}: {error}", path.display());
-            }
+            clear(&self.pending_folder().join(what.name()));
         }
     }
 }

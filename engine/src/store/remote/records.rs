@@ -1,18 +1,16 @@
 //! Records, tombstones and pins of a shared store: fetches and uploads them.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use super::objects::{self, Objects, Put};
-use super::{AT_ONCE, Remote};
-use crate::fingerprint::{Digest, NodeKey};
+use super::Remote;
+use super::objects::{self, Listed};
+use crate::fingerprint::NodeKey;
 use crate::store::error::StoreError;
-use crate::store::intake::record_place;
-use crate::store::layout::Store;
+use crate::store::folder::names_in;
+use crate::store::layout::{Store, record_place, recorded_key};
 use crate::store::manifest::{NodeResult, OutputRecord};
 use crate::store::pins::Pin;
 use crate::store::results::read_record;
@@ -26,21 +24,9 @@ pub(super) fn place(key: &NodeKey, folder: &str) -> Path {
     Path::from(record_place(key, folder))
 }
 
-/// Reads objects by name, skipping missing ones.
-async fn get_all(objects: Objects, paths: Vec<Path>) -> object_store::Result<Vec<(Path, Bytes)>> {
-    let gets: Vec<_> = paths.into_iter().map(|path| get_named(Arc::clone(&objects), path)).collect();
-    let found: Vec<Option<(Path, Bytes)>> = stream::iter(gets).buffered(AT_ONCE).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
-}
-
-async fn get_named(objects: Objects, path: Path) -> object_store::Result<Option<(Path, Bytes)>> {
-    Ok(objects::get(&objects, &path).await?.map(|found| (path, found.0)))
-}
-
 impl Remote {
     fn record(&self, key: &NodeKey, folder: &str) -> Option<(Bytes, NodeResult)> {
-        let (objects, path) = (Arc::clone(&self.objects), place(key, folder));
-        let text = self.ask("read a result of", async move { objects::get(&objects, &path).await })?.0;
+        let text = self.ask("read a result of", objects::get(&self.objects, &place(key, folder)))?.0;
         let result = whole(&text, key);
         if result.is_none() {
             tracing::warn!("ignoring the damaged record of key {} in the shared store", key.0.short());
@@ -49,26 +35,15 @@ impl Remote {
     }
 
     /// Returns the keys of the records in `results` or `collected`.
-    fn keys(&self, folder: &'static str) -> Result<BTreeSet<NodeKey>, StoreError> {
-        let objects = Arc::clone(&self.objects);
-        let found = self.call("list", async move { objects::list(&objects, &Path::from(folder)).await })?;
-        let key = |(name, _): &(String, u64)| {
-            let name = name.split('/').next_back()?;
-            Digest::parse(name.strip_suffix(".json")?).map(NodeKey)
-        };
-        Ok(found.iter().filter_map(key).collect())
+    fn keys(&self, folder: &str) -> Result<BTreeSet<NodeKey>, StoreError> {
+        let found = self.call("list", objects::list(&self.objects, &Path::from(folder)))?;
+        Ok(found.iter().filter_map(|object| recorded_key(object.path.filename()?)).collect())
     }
 
     /// Uploads a record unless one exists. Returns the existing record if it differs.
     fn send_record(&self, result: &NodeResult, text: Vec<u8>, anew: bool) -> Result<Option<NodeResult>, StoreError> {
-        let (objects, path, content) = (Arc::clone(&self.objects), place(&result.key, "results"), Bytes::from(text));
-        let (key, own) = (result.key, content.clone());
-        let first = self.call("record a result in", async move {
-            match objects::put_new(&objects, &path, content).await? {
-                Put::Made(_) => Ok(None),
-                Put::Refused => Ok(objects::get(&objects, &path).await?.map(|found| found.0)),
-            }
-        })?;
+        let (path, own) = (place(&result.key, "results"), Bytes::from(text));
+        let first = self.call("record a result in", objects::put_first(&self.objects, &path, own.clone()))?;
         let Some(first) = first.filter(|first| *first != own) else { return Ok(None) };
         let usable = |winner: &NodeResult| {
             // A result with rejected rows does not displace a better one.
@@ -81,18 +56,17 @@ impl Remote {
             let stands = winner.since() >= result.since();
             !anew && stands && !ours_is_better && winner.outputs.values().all(fits)
         };
-        if let Some(winner) = whole(&first, &key).filter(usable) {
-            return Ok(Some(winner));
+        let winner = whole(&first, &result.key).filter(usable);
+        if winner.is_none() {
+            self.call("record a result in", objects::put(&self.objects, &path, own))?;
         }
-        let (objects, path) = (Arc::clone(&self.objects), place(&key, "results"));
-        self.call("record a result in", async move { objects::put(&objects, &path, own).await })?;
-        Ok(None)
+        Ok(winner)
     }
 }
 
 impl Store {
     /// Fetches the record of a key from the shared store and caches it.
-    pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &'static str) -> Option<NodeResult> {
+    pub(in crate::store) fn fetch_record(&self, key: &NodeKey, folder: &str) -> Option<NodeResult> {
         let (text, result) = self.remote.as_ref()?.record(key, folder)?;
         self.keep_record(key, folder, &text);
         Some(result)
@@ -110,7 +84,7 @@ impl Store {
     }
 
     fn keep_record(&self, key: &NodeKey, folder: &str, text: &[u8]) {
-        if let Err(error) = self.write_file(&self.root().join(record_place(key, folder)), text) {
+        if let Err(error) = self.write_file(&self.record_path(key, folder), text) {
             tracing::warn!("cannot cache a fetched record: {error}");
         }
     }
@@ -128,15 +102,15 @@ impl Store {
         }
         let winner = remote.send_record(result, Self::record_text(result)?, anew)?;
         let Some(winner) = winner.filter(|winner| winner.outputs != result.outputs) else { return Ok(None) };
-        self.write_file(&self.result_path(&winner.key), &Self::record_text(&winner)?)?;
+        self.write_file(&self.record_path(&winner.key, "results"), &Self::record_text(&winner)?)?;
         Ok(Some(winner))
     }
 
     /// Uploads a tombstone.
     pub(super) fn send_tombstone(&self, key: &NodeKey) -> Result<(), StoreError> {
-        let (Some(remote), Ok(text)) = (&self.remote, std::fs::read(self.tombstone_path(key))) else { return Ok(()) };
-        let (objects, path) = (Arc::clone(&remote.objects), place(key, "collected"));
-        remote.call("write to", async move { objects::put_new(&objects, &path, Bytes::from(text)).await.map(drop) })
+        let text = std::fs::read(self.record_path(key, "collected"));
+        let (Some(remote), Ok(text)) = (&self.remote, text) else { return Ok(()) };
+        remote.call("write to", objects::put_new(&remote.objects, &place(key, "collected"), text.into())).map(drop)
     }
 
     /// Fetches all records that are missing here, for commands that read everything.
@@ -148,14 +122,13 @@ impl Store {
         let (live, collected) = (remote.keys("results")?, remote.keys("collected")?);
         for (folder, keys) in [("results", &live), ("collected", &collected)] {
             let here: BTreeSet<NodeKey> = self.keys_below(folder).into_iter().collect();
-            let missing = keys.difference(&here).map(|key| place(key, folder)).collect();
-            let objects = Arc::clone(&remote.objects);
-            for (path, text) in remote.call("read", get_all(objects, missing))? {
-                let key = path.filename().and_then(|name| Digest::parse(name.strip_suffix(".json")?)).map(NodeKey);
-                if key.is_some_and(|key| whole(&text, &key).is_some()) {
-                    self.write_file(&self.root().join(path.as_ref()), &text)?;
+            let missing = keys.difference(&here).map(|key| (key, place(key, folder)));
+            for (key, text) in remote.call("read", objects::get_all(&remote.objects, missing))? {
+                let Some(text) = text else { continue };
+                if whole(&text, key).is_some() {
+                    self.write_file(&self.record_path(key, folder), &text)?;
                 } else {
-                    tracing::warn!("ignoring the damaged record {path} in the shared store");
+                    tracing::warn!("ignoring the damaged record {} in the shared store", place(key, folder));
                 }
             }
         }
@@ -165,44 +138,30 @@ impl Store {
     /// Uploads a pin unless one of that name exists; returns the existing one.
     pub(in crate::store) fn send_pin(&self, pin: &Pin, text: &[u8]) -> Result<Option<Pin>, StoreError> {
         let Some(remote) = &self.remote else { return Ok(None) };
-        let (objects, path) = (Arc::clone(&remote.objects), Path::from(format!("pins/{}.json", pin.name)));
-        let content = Bytes::copy_from_slice(text);
-        let first = remote.call("pin in", async move {
-            match objects::put_new(&objects, &path, content).await? {
-                Put::Made(_) => Ok(None),
-                Put::Refused => Ok(objects::get(&objects, &path).await?.map(|found| found.0)),
-            }
-        })?;
+        let (path, content) = (Path::from(format!("pins/{}.json", pin.name)), Bytes::copy_from_slice(text));
+        let first = remote.call("pin in", objects::put_first(&remote.objects, &path, content))?;
         Ok(first.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     /// Removes a pin from the shared store.
     pub(in crate::store) fn remove_pin(&self, name: &str) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        let (objects, path) = (Arc::clone(&remote.objects), Path::from(format!("pins/{name}.json")));
-        remote.call("unpin in", async move { objects::delete(&objects, &path).await })
+        remote.call("unpin in", objects::delete(&remote.objects, &Path::from(format!("pins/{name}.json"))))
     }
 
     /// Replaces the local pins by those of the shared store.
     pub(in crate::store) fn fetch_pins(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        let objects = Arc::clone(&remote.objects);
-        let found = remote.call("read the pins of", async move {
-            let names = objects::list(&objects, &Path::from("pins")).await?;
-            get_all(objects, names.into_iter().map(|(name, _)| Path::from(format!("pins/{name}"))).collect()).await
+        let named = |found: Listed| Some((found.path.filename()?.to_owned(), found.path));
+        let found = remote.call("read the pins of", async {
+            let found = objects::list(&remote.objects, &Path::from("pins")).await?;
+            objects::get_all(&remote.objects, found.into_iter().filter_map(named)).await
         })?;
         let folder = self.root().join("pins");
-        let names: BTreeSet<String> = found.iter().filter_map(|(path, _)| path.filename().map(str::to_owned)).collect();
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
-            if !names.contains(&*entry.file_name().to_string_lossy()) {
-                std::fs::remove_file(entry.path()).map_err(StoreError::io("remove", &entry.path()))?;
-            }
+        let pins: BTreeMap<String, Bytes> = found.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+        for (_, path) in names_in(&folder).into_iter().filter(|(name, _)| !pins.contains_key(name)) {
+            std::fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
         }
-        for (path, text) in found {
-            if let Some(name) = path.filename() {
-                self.write_file(&folder.join(name), &text)?;
-            }
-        }
-        Ok(())
+        pins.iter().try_for_each(|(name, text)| self.write_file(&folder.join(name), text))
     }
 }

@@ -3,32 +3,37 @@
 
 use std::fs::{self, TryLockError};
 use std::path::Path as FilePath;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
 
-use super::objects::{self, Objects};
-use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, range_of};
-use super::{AT_ONCE, Remote};
+use super::segments::{bytes_of, is_plain, note, noted, object_name, prefix, range_of, text};
+use super::{Remote, objects};
 use crate::fingerprint::Digest;
 use crate::store::error::StoreError;
-use crate::store::folder::names_below;
+use crate::store::folder::{names_below, names_in};
 use crate::store::layout::Store;
 use crate::store::segment::whole_records;
 
 /// Attempts to list a memo whose objects change meanwhile.
 const LOOKS: usize = 5;
 
-async fn get_named(objects: Objects, path: Path, name: String) -> object_store::Result<(String, Option<Bytes>)> {
-    Ok((name, objects::get(&objects, &path).await?.map(|found| found.0)))
-}
-
 impl Remote {
     fn segment_call(&self, path: &FilePath, sent: u64) -> Result<(), StoreError> {
-        let (segment, objects) = (self.segments.segment(path, sent), Arc::clone(&self.objects));
-        self.call("upload cached rows to", async move { segment.lock().await.send(&objects).await })
+        let segment = self.segments.segment(path, sent);
+        self.call("upload cached rows to", async { segment.lock().await.send(&self.objects).await })
+    }
+
+    /// Reads the objects of a memo whose names fit; `None` for those that were removed meanwhile.
+    fn segments_of(
+        &self,
+        base: &str,
+        fits: impl Fn(&String) -> bool,
+    ) -> Result<Vec<(String, Option<Bytes>)>, StoreError> {
+        self.call("read cached rows of", async {
+            let found =
+                objects::list(&self.objects, &prefix(base)).await?.into_iter().filter(|found| fits(&found.name));
+            objects::get_all(&self.objects, found.map(|found| (found.name, found.path))).await
+        })
     }
 }
 
@@ -62,17 +67,10 @@ impl Store {
     pub(in crate::store) fn fetch_segment_again(&self, path: &FilePath) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let Some(folder) = path.parent() else { return Ok(()) };
-        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
         let (name, base) = (text(path.file_name()), text(folder.file_name()));
         let own = object_name(&remote.machine, &text(path.file_stem()));
-        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base));
-        let fetched = remote.call("read cached rows of", async move {
-            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
-            let of_it = names.filter(|found| *found == name || (is_plain(found) && range_of(found, &own).is_some()));
-            let gets: Vec<_> =
-                of_it.map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name)).collect();
-            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
-        })?;
+        let is_of_it = |found: &String| *found == name || (is_plain(found) && range_of(found, &own).is_some());
+        let fetched = remote.segments_of(&base, is_of_it)?;
         if fetched.is_empty() {
             return Ok(());
         }
@@ -88,16 +86,7 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(true) };
         let folder = self.memo_folder(base);
         let known = noted(&folder);
-        let (objects, prefix) = (Arc::clone(&remote.objects), prefix(&base.hex()));
-        let fetched = remote.call("read cached rows of", async move {
-            let names = objects::list(&objects, &prefix).await?.into_iter().map(|(name, _)| name);
-            let new: Vec<String> = names.filter(|name| !known.contains(name) && is_plain(name)).collect();
-            let gets: Vec<_> = new
-                .into_iter()
-                .map(|name| get_named(Arc::clone(&objects), prefix.clone().join(name.as_str()), name))
-                .collect();
-            stream::iter(gets).buffered(AT_ONCE).try_collect::<Vec<_>>().await
-        })?;
+        let fetched = remote.segments_of(&base.hex(), |name| !known.contains(name) && is_plain(name))?;
         let mut all = true;
         for (name, content) in fetched {
             match content {
@@ -124,17 +113,16 @@ impl Store {
         let Some(remote) = &self.remote else { return Ok(()) };
         for (_, folder) in names_below(&self.root().join("memo")) {
             let known = noted(&folder);
-            for entry in fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok) {
-                let name = entry.file_name().to_string_lossy().into_owned();
+            for (name, path) in names_in(&folder) {
                 let Some(stem) = name.strip_suffix(".rows").filter(|_| !known.contains(&name)) else { continue };
-                if is_growing(&entry.path()) {
+                if is_growing(&path) {
                     continue;
                 }
                 let segment = object_name(&remote.machine, stem);
                 let sent = known.iter().filter_map(|object| range_of(object, &segment)).map(|range| range.1).max();
-                let (sent, bytes) = (sent.unwrap_or(0), entry.metadata().map_or(0, |metadata| metadata.len()));
+                let (sent, bytes) = (sent.unwrap_or(0), fs::metadata(&path).map_or(0, |metadata| metadata.len()));
                 if bytes > sent {
-                    remote.segment_call(&entry.path(), sent)?;
+                    remote.segment_call(&path, sent)?;
                 }
             }
         }
@@ -145,8 +133,7 @@ impl Store {
     pub(super) fn finish_segments(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         for segment in remote.segments.all() {
-            let objects = Arc::clone(&remote.objects);
-            remote.call("upload cached rows to", async move { segment.lock().await.finish(&objects).await })?;
+            remote.call("upload cached rows to", async { segment.lock().await.finish(&remote.objects).await })?;
         }
         Ok(())
     }

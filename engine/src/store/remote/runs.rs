@@ -1,15 +1,13 @@
 //! Run records of a shared store: uploaded when a run ends, fetched when the store is opened.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use super::AT_ONCE;
-use super::objects::{self, Objects};
+use super::objects::{self, Objects, Reply};
 use crate::store::error::StoreError;
+use crate::store::files::if_there;
 use crate::store::layout::Store;
 use crate::store::runs::IMPORTED;
 
@@ -21,10 +19,10 @@ fn is_run_id(id: &str) -> bool {
 }
 
 /// Reads the files of a run; `None` while its record is missing.
-async fn get_run(objects: Objects, id: String) -> object_store::Result<Option<(String, Vec<(&'static str, Bytes)>)>> {
+async fn get_run(objects: &Objects, id: String) -> Reply<Option<(String, Vec<(&'static str, Bytes)>)>> {
     let mut files = Vec::with_capacity(FILES.len());
     for name in FILES {
-        let found = objects::get(&objects, &Path::from(format!("runs/{id}/{name}"))).await?;
+        let found = objects::get(objects, &Path::from(format!("runs/{id}/{name}"))).await?;
         match found {
             Some((content, _)) => files.push((name, content)),
             None if name == "run.json" => return Ok(None),
@@ -41,16 +39,12 @@ impl Store {
         let mut files = Vec::new();
         for name in FILES {
             let path = self.run_folder(id).join(name);
-            match std::fs::read(&path) {
-                Ok(text) => files.push((Path::from(format!("runs/{id}/{name}")), Bytes::from(text))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StoreError::io("read", &path)(error)),
-            }
+            let text = if_there(std::fs::read(&path)).map_err(StoreError::io("read", &path))?;
+            files.extend(text.map(|text| (Path::from(format!("runs/{id}/{name}")), text)));
         }
-        let objects = Arc::clone(&remote.objects);
-        remote.call("record a run in", async move {
+        remote.call("record a run in", async {
             for (path, text) in files {
-                objects::put(&objects, &path, text).await?;
+                objects::put(&remote.objects, &path, text.into()).await?;
             }
             Ok(())
         })
@@ -60,12 +54,10 @@ impl Store {
     pub(super) fn fetch_runs(&self) -> Result<(), StoreError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let here: BTreeSet<String> = self.run_ids().into_iter().collect();
-        let objects = Arc::clone(&remote.objects);
-        let fetched = remote.call("read the runs of", async move {
-            let ids = objects::folders(&objects, &Path::from("runs")).await?;
+        let fetched = remote.call("read the runs of", async {
+            let ids = objects::folders(&remote.objects, &Path::from("runs")).await?;
             let new = ids.into_iter().filter(|id| is_run_id(id) && !here.contains(id));
-            let gets: Vec<_> = new.map(|id| get_run(Arc::clone(&objects), id)).collect();
-            stream::iter(gets).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
+            objects::all(new.map(|id| get_run(&remote.objects, id))).await
         })?;
         for (id, files) in fetched.into_iter().flatten() {
             let folder = self.temporary();

@@ -6,7 +6,8 @@
 //! that are already local, own ones included.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,7 +17,9 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::objects::{self, Objects, Put};
+use super::objects::{self, Objects, Reply, failed};
+use crate::store::files::open_to_append;
+use crate::store::layout::sharded;
 use crate::store::segment::whole_records;
 
 /// Upload interval: short at first, so that little is lost if a machine is suspended early, then longer.
@@ -51,8 +54,8 @@ pub(super) struct Segments {
     open: Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<Segment>>>>,
 }
 
-fn failed(source: std::io::Error) -> object_store::Error {
-    object_store::Error::Generic { store: "searchmill", source: Box::new(source) }
+pub(super) fn text(name: Option<&OsStr>) -> String {
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns `<machine>.<segment>`, with a shortened segment name if that is a digest.
@@ -63,7 +66,7 @@ pub(super) fn object_name(machine: &str, stem: &str) -> String {
 
 /// Returns the prefix of the rows of a memo.
 pub(super) fn prefix(base: &str) -> Path {
-    Path::from(format!("memo/{}/{base}", &base[..2]))
+    Path::from(sharded("memo", base))
 }
 
 impl Segments {
@@ -72,16 +75,12 @@ impl Segments {
     }
 
     pub(super) fn segment(&self, path: &FilePath, sent: u64) -> Arc<tokio::sync::Mutex<Segment>> {
-        let text = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let segment = open.entry(path.to_owned()).or_insert_with(|| {
-            let base = text(path.parent().and_then(FilePath::file_name));
-            let name = object_name(&self.machine, &text(path.file_stem()));
-            let (path, prefix) = (path.to_owned(), prefix(&base));
             Arc::new(tokio::sync::Mutex::new(Segment {
-                path,
-                prefix,
-                name,
+                path: path.to_owned(),
+                prefix: prefix(&text(path.parent().and_then(FilePath::file_name))),
+                name: object_name(&self.machine, &text(path.file_stem())),
                 mark: String::new(),
                 sent,
                 objects: Vec::new(),
@@ -124,31 +123,29 @@ impl Segments {
 
 impl Segment {
     /// Uploads the whole records appended since the last upload.
-    pub(super) async fn send(&mut self, objects: &Objects) -> object_store::Result<()> {
+    pub(super) async fn send(&mut self, objects: &Objects) -> Reply<()> {
         let bytes = self.read(self.sent).map_err(failed)?;
         let whole = whole_records(&bytes);
         if whole == 0 {
             return Ok(());
         }
         let name = self.put(objects, self.sent, Bytes::from(bytes).slice(..whole)).await?;
-        note(&self.path, &name).map_err(failed)?;
         self.objects.push(name);
         self.sent += whole as u64;
         Ok(())
     }
 
-    /// Uploads the segment from `start` on and returns the object's name. Never overwrites an object, as it may contain
-    /// rows that another process has paid for.
-    async fn put(&mut self, objects: &Objects, start: u64, content: Bytes) -> object_store::Result<String> {
+    /// Uploads the segment from `start` on, notes the object and returns its name. Never overwrites an object, as it may
+    /// contain rows that another process has paid for.
+    async fn put(&mut self, objects: &Objects, start: u64, content: Bytes) -> Reply<String> {
         let end = start + content.len() as u64;
         for _ in 0..NAMES {
             let name = format!("{}{}.{start}-{end}.rows", self.name, self.mark);
             let path = self.prefix.clone().join(name.as_str());
-            if let Put::Made(_) = objects::put_new(objects, &path, content.clone()).await? {
-                return Ok(name);
-            }
+            let existing = objects::put_first(objects, &path, content.clone()).await?;
             // Either a put with a lost answer succeeded, or two processes upload the segment of a dead one.
-            if objects::get(objects, &path).await?.is_some_and(|found| found.0 == content) {
+            if existing.is_none_or(|existing| existing == content) {
+                note(&self.path, &name).map_err(failed)?;
                 return Ok(name);
             }
             self.mark = format!(".{:016x}", rand::random::<u64>());
@@ -157,7 +154,7 @@ impl Segment {
     }
 
     /// Uploads the rest, and replaces many objects by one.
-    pub(super) async fn finish(&mut self, objects: &Objects) -> object_store::Result<()> {
+    pub(super) async fn finish(&mut self, objects: &Objects) -> Reply<()> {
         self.send(objects).await?;
         if self.objects.len() < 2 {
             return Ok(());
@@ -165,7 +162,6 @@ impl Segment {
         let first = self.objects.first().and_then(|name| range_of(name, &self.name)).map_or(0, |range| range.0);
         let content = Bytes::from(self.read(first).map_err(failed)?).slice(..(self.sent - first) as usize);
         let name = self.put(objects, first, content).await?;
-        note(&self.path, &name).map_err(failed)?;
         for old in std::mem::replace(&mut self.objects, vec![name]) {
             objects.delete(&self.prefix.clone().join(old.as_str())).await?;
         }
@@ -198,8 +194,7 @@ pub(super) fn bytes_of(object: &str) -> Option<usize> {
 
 /// Records that an object is local.
 pub(super) fn note(beside: &FilePath, object: &str) -> std::io::Result<()> {
-    let list = beside.with_file_name(LIST);
-    OpenOptions::new().create(true).append(true).open(list)?.write_all(format!("{object}\n").as_bytes())
+    open_to_append(&beside.with_file_name(LIST))?.write_all(format!("{object}\n").as_bytes())
 }
 
 pub(super) fn noted(folder: &FilePath) -> BTreeSet<String> {
@@ -219,6 +214,7 @@ mod tests {
 
     use super::*;
     use crate::fingerprint::hash_bytes;
+    use crate::store::remote::objects::Listed;
     use crate::store::segment::{record, scan_bytes};
 
     #[test]
@@ -267,10 +263,10 @@ mod tests {
             segment.finish(&objects).await.unwrap();
         }
         let mut found = BTreeSet::new();
-        for (name, _) in objects::list(&objects, &prefix("ab")).await.unwrap() {
+        for Listed { name, path, .. } in objects::list(&objects, &prefix("ab")).await.unwrap() {
             assert_eq!(range_of(&name, "m.4711-0-0").map(|range| range.0), Some(0), "{name}");
-            let (content, _) = objects::get(&objects, &prefix("ab").join(name.as_str())).await.unwrap().unwrap();
-            scan_bytes(&content, |record| found.extend([record.payload().to_vec()]));
+            let (content, _) = objects::get(&objects, &path).await.unwrap().unwrap();
+            scan_bytes(&content, |record| found.extend([record.payload.to_vec()]));
         }
         assert_eq!(found, [b"again", b"first", b"other", b"still"].map(|payload| payload.to_vec()).into());
     }

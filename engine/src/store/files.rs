@@ -1,0 +1,43 @@
+//! Opens, locks and removes files that may be missing or held by another process.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use super::error::StoreError;
+
+/// Returns `None` if what was asked for does not exist.
+pub(super) fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+/// Removes a file or folder if it exists. If that fails, it is harmless.
+pub(super) fn clear(path: &Path) {
+    let folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    if let Err(error) = if_there(if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }) {
+        tracing::debug!("cannot remove {}: {error}", path.display());
+    }
+}
+
+/// Opens a file to append to it, creating it if needed.
+pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+/// Opens a file to lock it, creating it if needed.
+pub(super) fn open_to_lock(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).read(true).write(true).open(path)
+}
+
+/// Locks a file, creating it if needed, or returns `None` while another process holds it. Fails without file locks.
+pub(super) fn lock(path: &Path) -> Result<Option<File>, StoreError> {
+    let file = open_to_lock(path).map_err(StoreError::io("open", path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+    }
+}
