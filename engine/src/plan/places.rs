@@ -36,8 +36,7 @@ pub(super) fn find_text(value: &Spanned, text: &str) -> Option<Span> {
         if value.scalar_text().is_some_and(|found| found == text) {
             return Some(value.span);
         }
-        pending.extend(value.items());
-        pending.extend(value.entries().iter().map(|(_, value)| value));
+        pending.extend(value.children());
     }
     None
 }

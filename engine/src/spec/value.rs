@@ -58,17 +58,6 @@ impl Spanned {
         Self::new(Value::Map(Vec::new()), span)
     }
 
-    /// Whether an error in it was reported already.
-    #[must_use]
-    pub fn is_broken(&self) -> bool {
-        match &self.value {
-            Value::Broken => true,
-            Value::List(items) => items.iter().any(Self::is_broken),
-            Value::Map(entries) => entries.iter().any(|(_, value)| value.is_broken()),
-            _ => false,
-        }
-    }
-
     /// Returns the value of a key if this is a map that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
@@ -91,6 +80,11 @@ impl Spanned {
             Value::List(items) => items,
             _ => &[],
         }
+    }
+
+    /// Returns the items of a list, or the values of a map.
+    pub fn children(&self) -> impl Iterator<Item = &Self> {
+        self.items().iter().chain(self.entries().iter().map(|(_, value)| value))
     }
 
     /// Returns the text of a scalar, as written if known: `007` stays `007`. `None` for lists, maps and null.
