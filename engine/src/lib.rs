@@ -71,11 +71,11 @@ mod session;
 
 // The door.
 pub use session::{
-    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, RunOptions, Session, Shown, StorePlace,
-    Trace, UnsetSecrets, Why, cuda_worker, visible_devices,
+    Audit, AuditOptions, Direction, Failure, PastRun, Pipeline, PreparedRun, Session, Shown, StorePlace, Trace,
+    UnsetSecrets, Why, cuda_worker, visible_devices,
 };
 // What goes in.
-pub use execute::{Stop, WorkerPipes, Workers};
+pub use execute::{RunOptions, Stop, WorkerPipes, Workers};
 pub use operator::Registry;
 pub use plan::Selection;
 pub use spec::Overrides;

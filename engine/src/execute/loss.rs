@@ -1,6 +1,6 @@
 //! Rows lost on the way to an output to be delivered: rejected or dropped by earlier nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use searchmill_schemas::{Reject, from_batch};
@@ -8,7 +8,7 @@ use searchmill_schemas::{Reject, from_batch};
 use super::identity::Known;
 use crate::fingerprint::NodeKey;
 use crate::operator::{InputArtifact, PortType};
-use crate::plan::{Input, Node, Plan};
+use crate::plan::{Input, Node, Plan, with_all_before};
 use crate::store::{OutputRecord, Store};
 
 /// The output of every operator that holds its rejected rows.
@@ -83,19 +83,9 @@ impl Account<'_> {
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
         let node = &self.plan.nodes()[loss.place];
-        let reason = self.most_frequent_reason(loss.place).map(|reason| format!(", most often {reason}"));
+        let reason = self.output(loss.place, REJECTS).and_then(|rejects| most_frequent(self.store, rejects));
+        let reason = reason.map(|(kind, message)| format!(", most often `{kind}`: {message}"));
         format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
-    }
-
-    fn most_frequent_reason(&self, place: usize) -> Option<String> {
-        let output = self.output(place, REJECTS)?;
-        let Ok(InputArtifact::Rows(rows)) = self.store.open_input(&output.id) else { return None };
-        let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
-        for reject in rows.batches().filter_map(|batch| from_batch::<Reject>(&batch.ok()?).ok()).flatten() {
-            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
-        }
-        let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
-        Some(format!("`{kind}`: {message}"))
     }
 
     fn output(&self, place: usize, port: &str) -> Option<&OutputRecord> {
@@ -121,13 +111,8 @@ impl Account<'_> {
     }
 
     /// Returns a node and all its dependencies, in order.
-    fn before(&self, place: usize) -> Vec<usize> {
-        let mut found = std::collections::BTreeSet::from([place]);
-        let mut pending = vec![place];
-        while let Some(next) = pending.pop() {
-            pending.extend(self.plan.dependencies(next).into_iter().filter(|before| found.insert(*before)));
-        }
-        found.into_iter().collect()
+    fn before(&self, place: usize) -> BTreeSet<usize> {
+        with_all_before(self.plan, &BTreeSet::from([place]))
     }
 
     /// Returns the rows lost by the node itself.
@@ -171,6 +156,19 @@ impl Account<'_> {
         };
         node.operator.declaration.destinations().into_iter().find(holds)
     }
+}
+
+/// Returns the most frequent kind among rejects, and one of its messages.
+pub(super) fn most_frequent(store: &Store, rejects: &OutputRecord) -> Option<(String, String)> {
+    let InputArtifact::Rows(rows) = store.open_input(&rejects.id).ok()? else { return None };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for batch in rows.batches() {
+        for reject in from_batch::<Reject>(&batch.ok()?).ok()? {
+            kinds.entry(reject.kind).or_insert_with(|| (0, reject.message)).0 += 1;
+        }
+    }
+    let (kind, (_, message)) = kinds.into_iter().max_by_key(|(_, (count, _))| *count)?;
+    Some((kind, message))
 }
 
 fn rows_inputs(node: &Node) -> impl Iterator<Item = &Input> {

@@ -1,62 +1,12 @@
-//! Options of a run, and the nodes they select.
+//! Applies the options of a run to a plan.
 
 use std::collections::BTreeSet;
 
 use super::failure::Failure;
 use super::open::Session;
-use crate::execute::{Request, Retry, Workers, failed_rows};
+use crate::execute::{Chosen, Request, RunOptions, failed_rows};
 use crate::operator::{BudgetLimits, Source};
 use crate::plan::{Node, Plan, Selection, meant_node, select};
-
-/// Options of a run. The default runs every node without a cached result, as many at a time as the machine has threads.
-#[derive(Clone, Debug, Default)]
-pub struct RunOptions {
-    /// The nodes to run (all); others are only looked up.
-    pub selection: Selection,
-    /// Run the nodes with rejected rows, and their dependents, instead of `selection`.
-    pub retry_rejects: bool,
-    /// Run these nodes even if their result is cached (`*`: all).
-    pub force: Vec<String>,
-    /// Run the nodes with remote sources even if their result is cached.
-    pub refresh_sources: bool,
-    /// Ignore cached results. New results are still recorded.
-    pub no_cache: bool,
-    /// Read at most this many rows of each source.
-    pub limit: Option<u64>,
-    /// Run at most this many nodes at a time (threads of the machine).
-    pub jobs: Option<usize>,
-    /// After a failure, run the nodes that do not depend on it.
-    pub keep_going: bool,
-    /// Limits that replace those in the pipeline's `budget:`.
-    pub budget: BudgetLimits,
-    /// Pay again for damaged remembered answers.
-    pub rebuy: bool,
-    /// Deliver outputs even if too many rows were lost before them.
-    pub deliver_anyway: bool,
-    /// Programs for nodes that run in a separate process. The session adds the GPUs of the machine.
-    pub workers: Workers,
-}
-
-/// The nodes that the options select in one plan.
-pub(super) struct Chosen {
-    /// Places of the nodes that may run.
-    pub(super) selected: BTreeSet<usize>,
-    /// Nodes that run even if their result is cached.
-    pub(super) force: BTreeSet<String>,
-}
-
-impl Chosen {
-    /// Returns the request that decides which of the nodes run.
-    pub(super) fn request<'a>(&'a self, session: &'a Session, options: &RunOptions) -> Request<'a> {
-        Request {
-            selected: Some(&self.selected),
-            force: Some(&self.force),
-            no_cache: options.no_cache,
-            retry: if options.retry_rejects { Retry::Dropped } else { Retry::Failed },
-            ..Request::new(session.directory()).limited(options.limit)
-        }
-    }
-}
 
 impl Session {
     pub(super) fn chosen(&self, plan: &Plan, options: &RunOptions) -> Result<Chosen, Failure> {

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use super::failure::Failure;
 use super::open::Session;
-use super::options::Chosen;
 use super::pipeline::Pipeline;
 use crate::diagnostic::Diagnostic;
-use crate::execute::{NO_GPU, Request, Workers, devices, not_known};
+use crate::execute::{Chosen, NO_GPU, Request, Workers, devices, not_known};
 use crate::plan::{Node, Plan};
 use crate::store::Store;
 

@@ -8,7 +8,7 @@ use searchmill_schemas::{Document, RecordKind};
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::execute::NodeStatus;
+use crate::execute::{NodeStatus, RunOptions};
 use crate::operator::{
     BlockingKernel, BudgetLimits, Context, Declaration, Example, Inputs, Kernel, Operator, OperatorError, Outputs,
     Ports, Registry, Secret, entry,
