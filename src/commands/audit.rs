@@ -30,7 +30,7 @@ pub(super) fn audit(terminal: &Terminal, session: &Session, args: &AuditArgs) ->
         write(&session.directory().join(file), &page)?;
     }
     if terminal.is_json() {
-        terminal.line(&page.json().to_string());
+        terminal.json(&page.json());
     } else {
         terminal.line(page.text().trim_end());
     }

@@ -30,7 +30,7 @@ pub(super) fn show(terminal: &Terminal, session: &Session, plan: &Plan, survey: 
     let to_run = survey.nodes.len() - cached - held;
     if terminal.is_json() {
         for (place, node, status) in told() {
-            terminal.line(&as_json(session, node, status, survey.work.get(&place)).to_string());
+            terminal.json(&as_json(session, node, status, survey.work.get(&place)));
         }
         return to_run > 0;
     }

@@ -22,7 +22,7 @@ pub(super) fn status(terminal: &Terminal, session: &Session, args: &PipelineArgs
         };
         let output = result.and_then(|result| result.outputs.first()).map(|(_, output)| output);
         if terminal.is_json() {
-            terminal.line(&json!({"node": node.id(), "status": word, "result": result}).to_string());
+            terminal.json(&json!({"node": node.id(), "status": word, "result": result}));
         }
         rows.push(vec![
             node.id().to_owned(),
