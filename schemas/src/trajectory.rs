@@ -74,7 +74,7 @@ named! {
 }
 
 described! {
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     /// One message.
     pub struct Message {
         /// `system`, `user`, `assistant` or `tool`.
@@ -104,18 +104,7 @@ impl Message {
     /// Creates a message with this role and text; all other fields are empty.
     #[must_use]
     pub fn text(role: Role, content: impl Into<String>) -> Self {
-        Self {
-            role: role.name().to_owned(),
-            content: content.into(),
-            reasoning: None,
-            tool_calls: Vec::new(),
-            tool_call_id: None,
-            observations: Vec::new(),
-            error: None,
-            prompt_tokens: None,
-            completion_tokens: None,
-            finish_reason: None,
-        }
+        Self { role: role.name().to_owned(), content: content.into(), ..Self::default() }
     }
 
     /// Whether the model wrote the message.

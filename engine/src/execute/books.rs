@@ -41,11 +41,11 @@ impl Books {
         let started = unix_time();
         let record = RunRecord {
             id: run_id(after_all(store, started)),
-            pipeline: plan.name().to_owned(),
-            file: plan.file().display().to_string(),
-            params: plan.params().clone(),
-            set: plan.overrides().set.clone(),
-            params_files: plan.overrides().params_files.clone(),
+            pipeline: plan.name.clone(),
+            file: plan.file.display().to_string(),
+            params: plan.params.clone(),
+            set: plan.overrides.set.clone(),
+            params_files: plan.overrides.params_files.clone(),
             limit,
             started,
             finished: None,

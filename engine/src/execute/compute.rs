@@ -118,7 +118,7 @@ fn origin(job: &NodeJob) -> Origin {
     let node = job.node();
     Origin {
         node: node.id().to_owned(),
-        pipeline: job.run.plan.name().to_owned(),
+        pipeline: job.run.plan.name.clone(),
         params: node.operator.params.clone(),
         directory: job.run.options.directory.display().to_string(),
         sources: job.parts.files(),

@@ -34,7 +34,7 @@ impl Endpoints {
     /// the strictest apply.
     pub(super) fn new(plan: &Plan, options: &Settings) -> Self {
         let mut uses: BTreeMap<String, EndpointUse> = BTreeMap::new();
-        for found in plan.nodes().iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
+        for found in plan.nodes.iter().filter_map(|node| node.operator.declaration.endpoint.as_ref()) {
             match uses.get_mut(&found.address) {
                 Some(before) => {
                     before.limits = before.limits.stricter(&found.limits);
@@ -44,7 +44,7 @@ impl Endpoints {
             }
         }
         let redactor = Redactor::of_environment();
-        for name in plan.nodes().iter().flat_map(Node::secrets) {
+        for name in plan.nodes.iter().flat_map(Node::secrets) {
             if let Some(value) = (options.secrets)(&name) {
                 redactor.learn(&name, &value);
             }

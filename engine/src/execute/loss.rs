@@ -62,7 +62,7 @@ impl Left {
 impl Account<'_> {
     /// Returns why a node's output should be held back: too many rows were lost before it, or none are left.
     pub(super) fn held_back(&self, place: usize) -> Option<String> {
-        let node = &self.plan.nodes()[place];
+        let node = &self.plan.nodes[place];
         let left = self.left(place);
         let (lost, most) = (1.0 - left.share, node.operator.declaration.max_reject_share());
         if lost > most + 1e-9 {
@@ -82,7 +82,7 @@ impl Account<'_> {
 
     /// Describes the loss of a node and its most frequent reason.
     fn words(&self, loss: &Loss) -> String {
-        let node = &self.plan.nodes()[loss.place];
+        let node = &self.plan.nodes[loss.place];
         let reason = self.output(loss.place, REJECTS).and_then(|rejects| most_frequent(self.store, rejects));
         let reason = reason.map(|(kind, message)| format!(", most often `{kind}`: {message}"));
         format!("`{}` lost {} of {}{}", node.id(), loss.lost, loss.of, reason.unwrap_or_default())
@@ -102,7 +102,7 @@ impl Account<'_> {
                 // A node that reads the rejects does not lose them.
                 if input.output == REJECTS { arriving } else { leaving }
             };
-            let inputs = self.plan.nodes()[before].inputs.iter().map(of_input);
+            let inputs = self.plan.nodes[before].inputs.iter().map(of_input);
             let arriving = inputs.fold(WHOLE, Left::worse);
             let leaving = self.own(before).map_or(arriving, |own| arriving.after(own));
             reached.insert(before, (arriving, leaving));
@@ -117,7 +117,7 @@ impl Account<'_> {
 
     /// Returns the rows lost by the node itself.
     fn own(&self, place: usize) -> Option<Loss> {
-        let node = &self.plan.nodes()[place];
+        let node = &self.plan.nodes[place];
         let rejects = self.output(place, REJECTS).map_or(0, |output| output.rows);
         let result = self.keys.get(&place).and_then(|key| self.store.result(key));
         let lost = rejects + result.map_or(0, |result| result.dropped);
@@ -142,7 +142,7 @@ impl Account<'_> {
     /// Whether any node before it produced rows.
     fn had_rows(&self, place: usize) -> bool {
         let gives = |before: usize| {
-            let node = &self.plan.nodes()[before];
+            let node = &self.plan.nodes[before];
             let port = node.default_output().filter(|port| matches!(node.outputs.get(*port), Some(PortType::Rows(_))));
             port.and_then(|port| self.output(before, port)).is_some_and(|output| output.rows > 0)
         };

@@ -136,7 +136,7 @@ pub fn survey(plan: &Plan, store: &Store, request: Request<'_>) -> Result<Survey
     let mut known = Known::new();
     let sources = SourceDigests::new(store.known_sources(), version);
     let (mut nodes, mut work) = (BTreeMap::new(), BTreeMap::new());
-    for (place, node) in plan.nodes().iter().enumerate() {
+    for (place, node) in plan.nodes.iter().enumerate() {
         if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&place)) {
             continue;
         }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 named! {
     /// Whether running an operator twice produces the same result.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Effect {
         /// Same inputs and params: same bytes.
+        #[default]
         Pure = "pure",
         /// Same inputs, params and seed: same bytes.
         Seeded = "seeded",
@@ -18,7 +19,7 @@ named! {
 }
 
 /// Where recomputation produces the same bytes, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeatability {
     /// Nowhere: the bytes depend on something outside the key (a server, a program without guarantees).
@@ -28,6 +29,7 @@ pub enum Repeatability {
     /// On the same kind of processor: its vector unit affects the last bits of sums.
     Processor,
     /// On every machine.
+    #[default]
     Everywhere,
 }
 

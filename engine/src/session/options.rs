@@ -22,7 +22,7 @@ impl Session {
         let mut force: BTreeSet<String> = options.force.iter().cloned().collect();
         if options.refresh_sources {
             let remote = |node: &&Node| node.sources.iter().any(Source::is_remote);
-            force.extend(plan.nodes().iter().filter(remote).map(|node| node.id().to_owned()));
+            force.extend(plan.nodes.iter().filter(remote).map(|node| node.id().to_owned()));
         }
         Ok(Chosen { selected, force })
     }
@@ -30,7 +30,7 @@ impl Session {
     /// Selects the nodes whose last result lacks failed rows, and their dependents.
     fn with_failed_rows(&self, plan: &Plan, limit: Option<u64>) -> Result<Selection, Failure> {
         let failed = failed_rows(plan, self.look()?, Request::new(self.directory()).limited(limit))?;
-        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes()[place].id().to_owned()).collect();
+        let from: Vec<String> = failed.into_iter().map(|place| plan.nodes[place].id().to_owned()).collect();
         if from.is_empty() {
             let help = "`searchmill run FILE` runs whatever is not up to date";
             return Err(Failure::usage("no node of the pipeline has rows that failed").with_help(help));
@@ -41,13 +41,13 @@ impl Session {
 
 /// Returns the error for an unknown node.
 pub(super) fn unknown_node(plan: &Plan, id: &str) -> Failure {
-    let nodes: Vec<&str> = plan.nodes().iter().map(Node::id).collect();
+    let nodes: Vec<&str> = plan.nodes.iter().map(Node::id).collect();
     Failure::usage(format!("there is no node `{id}`")).with_help(meant_node(id, &nodes))
 }
 
 /// Returns the budget of a run of the plan.
 pub(super) fn budget(plan: &Plan, options: &RunOptions) -> Result<BudgetLimits, Failure> {
-    let budget = plan.budget().overlaid(options.budget);
+    let budget = plan.budget.overlaid(options.budget);
     if budget.cost.is_some() && plan.currency().is_none() {
         let help = "give the endpoint `prices: {prompt: …, completion: …}`, or set the budget in calls or tokens";
         let failure = Failure::usage("a budget of cost needs prices, and no endpoint of the pipeline has any");

@@ -33,8 +33,8 @@ impl PreparedRun {
     #[must_use]
     pub fn emitter(&self, namespace: String) -> Emitter {
         let (plan, directory) = (&self.plan, self.settings.directory.clone());
-        let jobs = plan.nodes().iter().map(|node| job(plan, node)).collect();
-        let (name, file) = (plan.name().to_owned(), plan.file().to_owned());
+        let jobs = plan.nodes.iter().map(|node| job(plan, node)).collect();
+        let (name, file) = (plan.name.clone(), plan.file.clone());
         Emitter::new(self.store.clone(), Jobs { name, file, directory, namespace, jobs })
     }
 
@@ -95,7 +95,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 fn job(plan: &Plan, node: &Node) -> Job {
     let input = |input: &Input| JobInput {
         port: input.port.clone(),
-        node: plan.nodes()[input.node].id().to_owned(),
+        node: plan.nodes[input.node].id().to_owned(),
         output: input.output.clone(),
     };
     Job {

@@ -140,7 +140,7 @@ fn a_secret_that_is_not_set_is_refused_before_the_run() {
     let text = "nodes:\n  one: {op: greet, with: {word: hello, token: \"${secret:GREETING}\"}}\n";
     let unset = session(folder.path()).with_secrets(Arc::new(|_| None));
     let pipeline = check(&unset, text, &[]).unwrap();
-    let names = unset.unset_secrets(&pipeline.plan.nodes()[0]).unwrap().names;
+    let names = unset.unset_secrets(&pipeline.plan.nodes[0]).unwrap().names;
     assert_eq!(names, ["GREETING"]);
     let refused = unset.prepare(&pipeline, RunOptions::default()).err().unwrap();
     let line = refused.to_string();

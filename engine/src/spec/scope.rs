@@ -186,7 +186,7 @@ impl<'a> Scope<'a> {
                 let around = self.lookup(&path[..depth], span, shared)?;
                 return descend(&around, path, depth, span, shared).cloned();
             }
-            let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { child(here, step) };
+            let next = if depth == 0 { self.index.get(step.as_str()).copied() } else { here.child(step) };
             here = next.or_else(|| unknown(here, path, depth, span, shared))?;
         }
         let mut value = here.clone();
@@ -207,16 +207,9 @@ fn descend<'v>(
         if here.value == Value::Broken {
             return None;
         }
-        here = child(here, step).or_else(|| unknown(here, path, depth, span, shared))?;
+        here = here.child(step).or_else(|| unknown(here, path, depth, span, shared))?;
     }
     Some(here)
-}
-
-fn child<'v>(value: &'v Spanned, step: &str) -> Option<&'v Spanned> {
-    match &value.value {
-        Value::List(items) => items.get(step.parse::<usize>().ok()?),
-        _ => value.get(step),
-    }
 }
 
 fn unknown<T>(here: &Spanned, path: &[String], depth: usize, span: Span, shared: &mut Shared<'_>) -> Option<T> {

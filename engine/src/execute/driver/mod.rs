@@ -163,7 +163,7 @@ impl Driver {
                 memory: node.spec.resources.memory.unwrap_or_default(),
             },
         };
-        let tasks = plan.nodes().iter().enumerate().map(task).collect();
+        let tasks = plan.nodes.iter().enumerate().map(task).collect();
         let jobs = options.asked.jobs.unwrap_or(options.machine.threads);
         Scheduler::new(tasks, Pool::new(jobs, &options.machine), options.asked.keep_going)
     }
