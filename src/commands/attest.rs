@@ -32,12 +32,8 @@ pub(super) fn attest(terminal: &Terminal, session: &Session, args: &AttestArgs) 
     let path = session.directory().join(output);
     std::fs::write(&path, format!("{text}\n")).map_err(unwritable(output))?;
     let signed = if args.key.is_some() { "signed" } else { "not signed: use --key to sign" };
-    if terminal.is_json() {
-        let subjects = statement.subject.len();
-        terminal.json(&json!({"file": output, "signed": args.key.is_some(), "subjects": subjects}));
-    } else {
-        terminal.line(&format!("{}: {} ({signed})", output.display(), name));
-    }
+    let told = json!({"file": output, "signed": args.key.is_some(), "subjects": statement.subject.len()});
+    terminal.tell(&told, &format!("{}: {} ({signed})", output.display(), name));
     Ok(OK)
 }
 
@@ -69,11 +65,8 @@ fn new_key(terminal: &Terminal, session: &Session, file: &Path) -> Result<u8, Fa
     }
     public_file.write_all(public.as_bytes()).map_err(unwritable(&public_path))?;
     let id = key.public().id().map_err(wrong)?;
-    if terminal.is_json() {
-        terminal.json(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}));
-    } else {
-        terminal.line(&format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display()));
-    }
+    let text = format!("{0}: private key, keep it secret; {0}.pub: public key (key {id})", file.display());
+    terminal.tell(&json!({"key": file, "public_key": format!("{}.pub", file.display()), "id": id}), &text);
     Ok(OK)
 }
 

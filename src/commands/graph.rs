@@ -22,23 +22,23 @@ pub(super) fn graph(terminal: &Terminal, session: &Session, args: &GraphArgs) ->
 
 /// Returns the edges: maker, input and reader.
 fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Input, usize)> {
-    let nodes = plan.nodes().iter().enumerate();
+    let nodes = plan.nodes.iter().enumerate();
     nodes.flat_map(|(to, node)| node.inputs.iter().map(move |input| (input.node, input, to)))
 }
 
 fn drawing(plan: &Plan) -> Drawing {
-    let nodes = plan.nodes().iter().map(|node| (node.id().to_owned(), node.entry.name.to_owned())).collect();
+    let nodes = plan.nodes.iter().map(|node| (node.id().to_owned(), node.entry.name.to_owned())).collect();
     let edges = edges(plan).map(|(from, input, to)| (from, to, input.output.clone())).collect();
     Drawing { title: "pipeline", quote: "", nodes, edges }
 }
 
 fn as_json(plan: &Plan) -> serde_json::Value {
-    let id = |place: usize| plan.nodes()[place].id();
-    let nodes: Vec<_> = plan.nodes().iter().map(|node| json!({"id": node.id(), "operator": node.entry.name})).collect();
+    let id = |place: usize| plan.nodes[place].id();
+    let nodes: Vec<_> = plan.nodes.iter().map(|node| json!({"id": node.id(), "operator": node.entry.name})).collect();
     let edge = |(from, input, to): (usize, &Input, usize)| {
         let kind = input.port_type.to_string();
         json!({"from": id(from), "to": id(to), "port": input.output, "type": kind})
     };
     let edges: Vec<_> = edges(plan).map(edge).collect();
-    json!({"pipeline": plan.name(), "nodes": nodes, "edges": edges})
+    json!({"pipeline": plan.name, "nodes": nodes, "edges": edges})
 }

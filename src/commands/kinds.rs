@@ -14,13 +14,9 @@ pub(super) fn kinds(terminal: &Terminal, args: &KindsArgs) -> Result<u8, Failure
         return Ok(OK);
     };
     let kind = RecordKind::from_name(name).ok_or_else(|| unknown(name))?;
-    if terminal.is_json() {
-        let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
-        terminal
-            .json(&json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns}));
-    } else {
-        terminal.line(&display::kind_page(kind, terminal.page()));
-    }
+    let columns: Vec<Value> = kind.columns().iter().map(as_json).collect();
+    let told = json!({"name": kind.name(), "version": kind.version(), "about": kind.about(), "columns": columns});
+    terminal.tell(&told, &display::kind_page(kind, terminal.page()));
     Ok(OK)
 }
 

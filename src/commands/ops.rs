@@ -33,11 +33,7 @@ pub(super) fn ops(terminal: &Terminal, session: &Session, args: &OpsArgs) -> Res
         };
         Failure::usage(format!("there is no operator `{name}`")).with_help(help)
     })?;
-    if terminal.is_json() {
-        terminal.json(&(entry.schema)());
-    } else {
-        terminal.line(&display::reference_page(entry, args.markdown, terminal.page()));
-    }
+    terminal.tell(&(entry.schema)(), &display::reference_page(entry, args.markdown, terminal.page()));
     Ok(OK)
 }
 

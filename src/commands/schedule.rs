@@ -47,8 +47,8 @@ fn daemon(terminal: &Terminal, session: &Session, args: ScheduleArgs) -> Result<
 /// Checks the pipeline in a file and returns its schedule.
 fn scheduled(session: &Session, file: &Path, overrides: &Overrides) -> Result<Scheduled, Failure> {
     let plan = session.check(file, overrides)?.plan;
-    let name = plan.name().to_owned();
-    let schedule = plan.schedule().cloned().ok_or_else(|| {
+    let name = plan.name.clone();
+    let schedule = plan.schedule.clone().ok_or_else(|| {
         let failure = Failure::usage(format!("{} has no `schedule:`", file.display()));
         failure.with_help("write `schedule: {cron: \"0 3 * * *\", timezone: Europe/Berlin}`")
     })?;

@@ -70,6 +70,11 @@ impl Terminal {
         out(&serde_json::to_string(value).unwrap_or_default());
     }
 
+    /// Prints a value as JSON, or as text.
+    pub(crate) fn tell(&self, value: &impl serde::Serialize, text: &str) {
+        if self.json { self.json(value) } else { self.line(text) }
+    }
+
     /// Prints a note that is not part of the result.
     pub fn note(&self, text: &str) {
         if !self.quiet && !self.json {
